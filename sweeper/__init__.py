@@ -1,0 +1,147 @@
+"""Sweeper: experiment sweeps for Keras and TensorFlow whose results can be trusted.
+
+A `Study` compares hyperparameters. Every trial trains a model of its own in a process of its own;
+an interrupted trial goes on exactly where it was; everything is in a database that Optuna's tools
+read as well. Importing this package imports neither TensorFlow nor Optuna: each name is looked up
+when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sweeper.checkpoints.policy import Every, Keep
+    from sweeper.errors import (
+        CheckpointError,
+        CorruptCheckpointError,
+        DatabaseUnavailableError,
+        DatabaseVersionError,
+        DataError,
+        DefinitionChangedError,
+        DefinitionError,
+        ExecutionError,
+        FactoryError,
+        Interrupted,
+        NonFiniteError,
+        ObjectiveError,
+        ParameterError,
+        RestoreError,
+        StorageError,
+        StudyFileError,
+        StudyImportError,
+        SupersededError,
+        SweeperError,
+        TrialError,
+        UncapturableError,
+        UnknownStudyError,
+        UsageError,
+    )
+    from sweeper.results import (
+        AttemptRecord,
+        BestTrial,
+        CheckpointRecord,
+        EpochRecord,
+        StudyResults,
+        StudyStatus,
+        TrialRecord,
+    )
+    from sweeper.study import Study, load_study
+    from sweeper.training.data import Data
+    from sweeper.trial import Trial
+
+_PLACES = {
+    "sweeper.checkpoints.policy": ("Every", "Keep"),
+    "sweeper.errors": (
+        "CheckpointError",
+        "CorruptCheckpointError",
+        "DataError",
+        "DatabaseUnavailableError",
+        "DatabaseVersionError",
+        "DefinitionChangedError",
+        "DefinitionError",
+        "ExecutionError",
+        "FactoryError",
+        "Interrupted",
+        "NonFiniteError",
+        "ObjectiveError",
+        "ParameterError",
+        "RestoreError",
+        "StorageError",
+        "StudyFileError",
+        "StudyImportError",
+        "SupersededError",
+        "SweeperError",
+        "TrialError",
+        "UncapturableError",
+        "UnknownStudyError",
+        "UsageError",
+    ),
+    "sweeper.results": (
+        "AttemptRecord",
+        "BestTrial",
+        "CheckpointRecord",
+        "EpochRecord",
+        "StudyResults",
+        "StudyStatus",
+        "TrialRecord",
+    ),
+    "sweeper.study": ("Study", "load_study"),
+    "sweeper.training.data": ("Data",),
+    "sweeper.trial": ("Trial",),
+}
+_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
+
+__all__ = [
+    "AttemptRecord",
+    "BestTrial",
+    "CheckpointError",
+    "CheckpointRecord",
+    "CorruptCheckpointError",
+    "Data",
+    "DataError",
+    "DatabaseUnavailableError",
+    "DatabaseVersionError",
+    "DefinitionChangedError",
+    "DefinitionError",
+    "EpochRecord",
+    "Every",
+    "ExecutionError",
+    "FactoryError",
+    "Interrupted",
+    "Keep",
+    "NonFiniteError",
+    "ObjectiveError",
+    "ParameterError",
+    "RestoreError",
+    "StorageError",
+    "Study",
+    "StudyFileError",
+    "StudyImportError",
+    "StudyResults",
+    "StudyStatus",
+    "SupersededError",
+    "SweeperError",
+    "Trial",
+    "TrialError",
+    "TrialRecord",
+    "UncapturableError",
+    "UnknownStudyError",
+    "UsageError",
+    "load_study",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACE_OF.get(name)
+    if place is None:
+        msg = f"module 'sweeper' has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(importlib.import_module(place), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

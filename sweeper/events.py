@@ -1,0 +1,128 @@
+"""What happens during a run, told as it happens to whoever listens: a live table, a log, a test.
+
+Events carry news, not truth: the database has that. A listener is called from the worker's
+threads, one event at a time, and must return quickly; what it raises ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from sweeper.results import Outcome, Params
+
+__all__ = [
+    "AttemptEnded",
+    "AttemptStarted",
+    "CheckpointKept",
+    "EpochFinished",
+    "Event",
+    "Listener",
+    "Notice",
+    "StepsDone",
+    "StudyOpened",
+    "TrainingStarted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOpened:
+    """The study was created or found. ``finished`` trials of ``target`` were done before."""
+
+    study: str
+    target: int
+    finished: int
+    epochs: int
+    objective: str
+    direction: str
+    workers: int
+    storage: str
+    resume_command: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """A worker claimed a trial. ``number`` counts attempts from 1."""
+
+    trial: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStarted:
+    """The factories are done and the first step is about to run.
+
+    ``start_step`` is above 0 when the trial goes on from a checkpoint.
+    """
+
+    trial: int
+    params: Params
+    epochs: int
+    steps_per_epoch: int
+    start_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepsDone:
+    """Training has come this far; sent a few times a second at most."""
+
+    trial: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFinished:
+    """An epoch ended, validation included, in ``seconds``."""
+
+    trial: int
+    epoch: int
+    step: int
+    metrics: Mapping[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointKept:
+    """A checkpoint is on disk, whole."""
+
+    trial: int
+    step: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """An attempt is over. ``error`` is one line; the trial's record has it whole."""
+
+    trial: int
+    attempt: int
+    outcome: Outcome
+    value: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the user should know: a fallback, a wait, a retry, a promise that does not hold."""
+
+    message: str
+
+
+Event = (
+    StudyOpened
+    | AttemptStarted
+    | TrainingStarted
+    | StepsDone
+    | EpochFinished
+    | CheckpointKept
+    | AttemptEnded
+    | Notice
+)
+
+
+class Listener(Protocol):
+    """Receives every event of a run."""
+
+    def __call__(self, event: Event) -> None: ...

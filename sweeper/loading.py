@@ -1,0 +1,198 @@
+"""Finding a study: ``FILE[:NAME]`` or ``package.module[:NAME]`` to the `StudyDefinition` in it.
+
+A file is imported as a module, as ``python FILE`` would see it (its directory comes first on
+``sys.path``) but under its own name, so what stands below ``if __name__ == "__main__"`` does not
+run. While a study is being loaded, running one is refused: a file that calls ``study.run()`` at
+its top level would otherwise start a sweep inside every process that imports it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from sweeper.definition import StudyDefinition
+from sweeper.errors import StudyFileError, StudyImportError, SweeperError
+
+__all__ = ["is_loading", "load_definition", "split_target"]
+
+_loading_depth = 0
+
+
+def is_loading() -> bool:
+    """Whether a study's module is being imported by sweeper right now."""
+    return _loading_depth > 0
+
+
+def split_target(target: str) -> tuple[str, str | None]:
+    """``FILE[:NAME]`` as its two parts; the drive letter of a Windows path is no separator."""
+    head, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier() or len(head) <= 1:
+        return target, None
+    return head, name
+
+
+def load_definition(target: str, *, study_name: str | None = None) -> StudyDefinition:
+    """Import what ``target`` names and return the study in it.
+
+    Args:
+        target: ``path/to/file.py``, ``path/to/file.py:NAME``, ``package.module`` or
+            ``package.module:NAME``; NAME is the variable that holds the study.
+        study_name: Prefer the study whose ``name`` this is, where the module holds several.
+
+    Raises:
+        StudyFileError: No such file or module, no study in it, or several and no NAME.
+        StudyImportError: The module raised; its ``traceback`` starts in the user's file.
+    """
+    location, name = split_target(target)
+    module = _import(location)
+    if name is not None:
+        found = getattr(module, name, None)
+        if not isinstance(found, StudyDefinition):
+            seen = "nothing" if found is None else f"a {type(found).__name__}"
+            msg = (
+                f"{location} has {seen} under the name {name!r}, and a sweeper.Study was expected; "
+                f"{_what_it_has(module)}"
+            )
+            raise StudyFileError(msg)
+        return found
+    studies = _studies(module)
+    if study_name is not None:
+        studies = {n: s for n, s in studies.items() if s.name == study_name}
+        if not studies:
+            msg = f"{location} has no study called {study_name!r}; {_what_it_has(module)}"
+            raise StudyFileError(msg)
+    if len({id(s) for s in studies.values()}) == 1:
+        return next(iter(studies.values()))
+    if not studies:
+        msg = f"{location} holds no study; write `study = sweeper.Study(…)` at its top level"
+        raise StudyFileError(msg)
+    msg = (
+        f"{location} holds {len(studies)} studies; name one: "
+        f"{' or '.join(f'{location}:{n}' for n in studies)}"
+    )
+    raise StudyFileError(msg)
+
+
+def _studies(module: ModuleType) -> dict[str, StudyDefinition]:
+    return {n: v for n, v in vars(module).items() if isinstance(v, StudyDefinition)}
+
+
+def _what_it_has(module: ModuleType) -> str:
+    studies = _studies(module)
+    if not studies:
+        return "it holds no study"
+    return "it holds " + ", ".join(f"{n} ({s.name!r})" for n, s in studies.items())
+
+
+def _import(location: str) -> ModuleType:
+    path = Path(location)
+    if path.suffix == ".py" or path.exists():
+        return _import_file(path)
+    if "/" in location or "\\" in location:
+        msg = f"there is no file {location}"
+        raise StudyFileError(msg)
+    with _marked_as_loading(), _here_importable():
+        try:
+            return importlib.import_module(location)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (location + ".").startswith(error.name + "."):
+                msg = f"there is neither a file nor a module called {location!r}"
+                raise StudyFileError(msg) from None
+            raise _import_error(location, error) from error
+        except SweeperError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise _import_error(location, error) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        msg = f"{path} {what}; give the Python file that defines the study"
+        raise StudyFileError(msg)
+    file = path.resolve()
+    name = _module_name(file)
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(file):
+        return known
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        msg = f"{path} is no Python file (its name must end in .py)"
+        raise StudyFileError(msg)
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    with _marked_as_loading():
+        try:
+            spec.loader.exec_module(module)
+        except SweeperError:
+            del sys.modules[name]
+            raise
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            raise _import_error(str(path), error) from error
+    return module
+
+
+def _module_name(file: Path) -> str:
+    """The file's own name, unless a module of that name can be imported from elsewhere."""
+    stem = file.stem
+    if not stem.isidentifier():
+        return f"sweeper_study_{zlib.crc32(str(file).encode()):08x}"
+    known = sys.modules.get(stem)
+    if known is not None:
+        return stem if getattr(known, "__file__", None) == str(file) else f"sweeper_study_{stem}"
+    spec = importlib.util.find_spec(stem)
+    if spec is None or spec.origin == str(file):
+        return stem
+    return f"sweeper_study_{stem}"
+
+
+def _import_error(location: str, error: BaseException) -> StudyImportError:
+    """The user's error, with their traceback from the frame where their file begins."""
+    own = (__file__, importlib.__file__, importlib.util.__file__)
+    trace = error.__traceback__
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename in own
+        or trace.tb_frame.f_code.co_filename.startswith("<frozen importlib")
+    ):
+        trace = trace.tb_next
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    if isinstance(error, SystemExit):
+        said = f"called sys.exit({error.code!r})"
+    else:
+        said = f"raised {type(error).__name__}: {error}"
+    where = ""
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f" ({error.filename}, line {error.lineno})"
+    elif trace is not None:
+        last = traceback.extract_tb(trace)[-1]
+        where = f" ({last.filename}, line {last.lineno})"
+    return StudyImportError(f"importing {location} {said}{where}", text)
+
+
+@contextmanager
+def _marked_as_loading() -> Iterator[None]:
+    global _loading_depth  # noqa: PLW0603 - one process imports one study at a time
+    _loading_depth += 1
+    try:
+        yield
+    finally:
+        _loading_depth -= 1
+
+
+@contextmanager
+def _here_importable() -> Iterator[None]:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    yield

@@ -1,0 +1,234 @@
+"""What a study has produced so far, as frozen records: read from the database, never written back.
+
+A `StudyStatus` counts, a `TrialRecord` holds one trial whole, with its attempts, epochs and
+checkpoints. ``to_json`` of each gives the objects of the command-line contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from sweeper.space import CategoricalChoice
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "AttemptRecord",
+    "BestTrial",
+    "CheckpointRecord",
+    "EpochRecord",
+    "Outcome",
+    "StudyResults",
+    "StudyStatus",
+    "TrialRecord",
+    "TrialState",
+]
+
+TrialState = Literal["waiting", "running", "interrupted", "complete", "pruned", "failed"]
+"""Where a trial stands. "interrupted": begun, no live attempt, will be resumed."""
+
+Outcome = Literal["complete", "interrupted", "crashed", "lost", "pruned", "failed"]
+"""How an attempt ended. "lost": its worker vanished; "crashed": its own process died."""
+
+Params = Mapping[str, CategoricalChoice]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One finished epoch: its number from 0, and every metric in its logs."""
+
+    epoch: int
+    metrics: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, **self.metrics}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """One committed checkpoint.
+
+    Attributes:
+        step: Optimizer steps finished when it was taken, counted over the whole trial.
+        epoch: Epochs finished when it was taken.
+        digest: XXH3-128 (hex) of every model and optimizer variable in order.
+        bytes: Size of its files.
+        path: Its directory.
+    """
+
+    step: int
+    epoch: int
+    digest: str
+    bytes: int
+    path: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "epoch": self.epoch,
+            "digest": self.digest,
+            "bytes": self.bytes,
+            "path": self.path,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One process's go at a trial. ``outcome`` is None while it runs."""
+
+    number: int
+    outcome: Outcome | None
+    start_step: int | None
+    end_step: int | None
+    host: str
+    pid: int | None
+    started_at: datetime
+    ended_at: datetime | None
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "outcome": self.outcome,
+            "start_step": self.start_step,
+            "end_step": self.end_step,
+            "host": self.host,
+            "pid": self.pid,
+            "started_at": self.started_at.isoformat(),
+            "ended_at": None if self.ended_at is None else self.ended_at.isoformat(),
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """One trial, whole.
+
+    Attributes:
+        value: The objective at the last epoch, or None before the trial is complete.
+        seed: The trial's own seed, drawn from the study's seed and the trial's number.
+        digest: Of the final training state, or None before the trial is complete.
+    """
+
+    study: str
+    number: int
+    state: TrialState
+    params: Params
+    value: float | None
+    seed: int
+    digest: str | None
+    epochs: tuple[EpochRecord, ...] = ()
+    attempts: tuple[AttemptRecord, ...] = ()
+    checkpoints: tuple[CheckpointRecord, ...] = ()
+
+    @property
+    def error(self) -> str | None:
+        """What the latest attempt that ended in an error said, if the trial failed."""
+        if self.state != "failed":
+            return None
+        return next((a.error for a in reversed(self.attempts) if a.error), None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "number": self.number,
+            "state": self.state,
+            "params": dict(self.params),
+            "value": self.value,
+            "seed": self.seed,
+            "digest": self.digest,
+            "epochs": [e.to_json() for e in self.epochs],
+            "attempts": [a.to_json() for a in self.attempts],
+            "checkpoints": [c.to_json() for c in self.checkpoints],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BestTrial:
+    """The leading complete trial."""
+
+    number: int
+    value: float
+    params: Params
+
+    def to_json(self) -> dict[str, Any]:
+        return {"number": self.number, "value": self.value, "params": dict(self.params)}
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStatus:
+    """How many of a study's trials stand where. ``target`` is the exact total asked for."""
+
+    study: str
+    target: int
+    complete: int = 0
+    running: int = 0
+    interrupted: int = 0
+    pruned: int = 0
+    failed: int = 0
+    waiting: int = 0
+    best: BestTrial | None = None
+
+    @property
+    def finished(self) -> int:
+        return self.complete + self.pruned + self.failed
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "target": self.target,
+            "complete": self.complete,
+            "running": self.running,
+            "interrupted": self.interrupted,
+            "pruned": self.pruned,
+            "failed": self.failed,
+            "waiting": self.waiting,
+            "best": None if self.best is None else self.best.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """What `Study.run` returns: every trial of the study, in the order of their numbers."""
+
+    status: StudyStatus
+    trials: tuple[TrialRecord, ...] = field(default=(), repr=False)
+
+    @property
+    def best(self) -> TrialRecord:
+        """The complete trial with the best objective.
+
+        Raises:
+            LookupError: No trial is complete yet.
+        """
+        if self.status.best is None:
+            msg = f"study {self.status.study!r} has no complete trial yet, so no best one"
+            raise LookupError(msg)
+        number = self.status.best.number
+        return next(t for t in self.trials if t.number == number)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row a trial: number, state, value, each parameter, epochs, attempts and digest.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed (``pip install 'sweeper[plots]'``).
+        """
+        import pandas as pd
+
+        rows = [
+            {
+                "number": t.number,
+                "state": t.state,
+                "value": t.value,
+                **{f"params_{name}": value for name, value in t.params.items()},
+                "epochs": len(t.epochs),
+                "attempts": len(t.attempts),
+                "digest": t.digest,
+            }
+            for t in self.trials
+        ]
+        return pd.DataFrame(rows)

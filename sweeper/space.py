@@ -1,0 +1,93 @@
+"""What values a parameter may take, in plain data that a trial process can send up its pipe.
+
+The trial process knows no Optuna; `sweeper.search` turns these into Optuna's distributions, whose
+rules (bounds included, ``log`` excludes ``step``) they follow.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sweeper.errors import ParameterError
+
+__all__ = ["Categorical", "CategoricalChoice", "Distribution", "FloatRange", "IntRange"]
+
+CategoricalChoice = None | bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class FloatRange:
+    """Floats from ``low`` to ``high``, both included.
+
+    Args:
+        low: The least value; with ``log`` it must be above 0.
+        high: The greatest value.
+        log: Whether the logarithm is uniform rather than the value.
+        step: The distance between neighbouring values, or None for a continuous range.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_range("suggest_float", self.low, self.high, log=self.log, step=self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class IntRange:
+    """Integers from ``low`` to ``high``, both included, ``step`` apart."""
+
+    low: int
+    high: int
+    log: bool = False
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        _check_range("suggest_int", self.low, self.high, log=self.log, step=self.step)
+        if self.log and self.step != 1:
+            msg = f"suggest_int: log=True cannot be combined with step={self.step}; leave one out"
+            raise ParameterError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Categorical:
+    """One of ``choices``, which have no order."""
+
+    choices: tuple[CategoricalChoice, ...]
+
+    def __post_init__(self) -> None:
+        if not self.choices:
+            msg = "suggest_categorical: choices is empty; give at least one value"
+            raise ParameterError(msg)
+        for choice in self.choices:
+            if choice is not None and not isinstance(choice, bool | int | float | str):
+                msg = (
+                    f"suggest_categorical: {choice!r} is a {type(choice).__name__}; choices are "
+                    "kept in a database, so each must be None, a bool, an int, a float or a str "
+                    "(suggest a name and look the object up by it)"
+                )
+                raise ParameterError(msg)
+
+
+Distribution = FloatRange | IntRange | Categorical
+
+
+def _check_range(caller: str, low: float, high: float, *, log: bool, step: float | None) -> None:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        msg = f"{caller}: the bounds are {low} and {high}; both must be finite"
+        raise ParameterError(msg)
+    if low > high:
+        msg = f"{caller}: low={low} is above high={high}; swap them"
+        raise ParameterError(msg)
+    if log and low <= 0:
+        msg = f"{caller}: log=True needs low above 0, and low={low}"
+        raise ParameterError(msg)
+    if step is not None and step <= 0:
+        msg = f"{caller}: step={step}; it must be above 0"
+        raise ParameterError(msg)
+    if log and step is not None and step != 1:
+        msg = f"{caller}: log=True cannot be combined with step={step}; leave one out"
+        raise ParameterError(msg)

@@ -1,0 +1,92 @@
+"""`Trial`: what a study's factories receive, to ask for parameters and to know who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar, cast
+
+from sweeper.errors import ParameterError
+from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
+
+__all__ = ["Trial"]
+
+_Choice = TypeVar("_Choice", bound=CategoricalChoice)
+
+
+class Trial:
+    """One trial, as its factories see it. The ``suggest_*`` methods have Optuna's signatures.
+
+    Attributes:
+        number: The trial's number in its study, from 0.
+        seed: The trial's own seed (an int below 2**32), for code that wants one; Python's, NumPy's,
+            TensorFlow's and Keras's generators are already seeded from it.
+        directory: Where the trial's code may write. It is the same for every attempt.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        seed: int,
+        directory: Path,
+        ask: Callable[[str, Distribution], CategoricalChoice],
+    ) -> None:
+        self.number = number
+        self.seed = seed
+        self.directory = directory
+        self._ask = ask
+        self._asked: dict[str, tuple[Distribution, CategoricalChoice]] = {}
+
+    @property
+    def params(self) -> Mapping[str, CategoricalChoice]:
+        """The parameters asked for so far."""
+        return MappingProxyType({name: value for name, (_, value) in self._asked.items()})
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """A float from ``low`` to ``high``, both included.
+
+        Raises:
+            ParameterError: The range is impossible, or ``name`` was asked for with another one.
+        """
+        distribution = FloatRange(float(low), float(high), log=log, step=step)
+        return float(cast("float", self._suggest(name, distribution)))
+
+    def suggest_int(
+        self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
+    ) -> int:
+        """An integer from ``low`` to ``high``, both included.
+
+        Raises:
+            ParameterError: The range is impossible, or ``name`` was asked for with another one.
+        """
+        return int(cast("int", self._suggest(name, IntRange(low, high, log=log, step=step))))
+
+    def suggest_categorical(self, name: str, choices: Sequence[_Choice]) -> _Choice:
+        """One of ``choices``.
+
+        Raises:
+            ParameterError: No choices, one that cannot be stored, or ``name`` was asked for with
+                others.
+        """
+        return cast("_Choice", self._suggest(name, Categorical(tuple(choices))))
+
+    def _suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        if not isinstance(name, str) or not name:
+            msg = f"a parameter's name must be a string of at least one character, not {name!r}"
+            raise ParameterError(msg)
+        if name in self._asked:
+            known, value = self._asked[name]
+            if known != distribution:
+                msg = (
+                    f"parameter {name!r} was asked for as {known} and now as {distribution}; "
+                    "one name has one range: give the second another name"
+                )
+                raise ParameterError(msg)
+            return value
+        value = self._ask(name, distribution)
+        self._asked[name] = (distribution, value)
+        return value
