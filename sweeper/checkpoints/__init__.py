@@ -1,0 +1,1 @@
+"""Checkpoints on disk: their format, atomic commit, retention and background writing."""

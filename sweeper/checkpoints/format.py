@@ -1,0 +1,264 @@
+"""What a checkpoint is: a snapshot in memory, and three files in a directory.
+
+::
+
+    step-000000420/
+      tensors.safetensors   every variable and array
+      state.json            everything else, as plain values; nothing here is ever unpickled
+      manifest.json         written last: what the other two must be, and the position
+
+The manifest's first bytes are the XXH3-128 of the rest of it, so that a flipped bit is found in
+the manifest as surely as in the files that it describes, in whatever version wrote it.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from sweeper.checkpoints.tensors import Array, ArrayLike, TensorEntry, as_array, hash_tensor
+from sweeper.checkpoints.values import JSON, decode_values, encode_values
+from sweeper.errors import CheckpointError, CorruptCheckpointError
+
+__all__ = [
+    "FORMAT_VERSION",
+    "MANIFEST_FILE",
+    "STATE_FILE",
+    "TENSORS_FILE",
+    "Committed",
+    "FileEntry",
+    "LoadedCheckpoint",
+    "Manifest",
+    "Snapshot",
+    "combine_digests",
+    "digest",
+    "library_versions",
+]
+
+FORMAT_VERSION = 1
+TENSORS_FILE = "tensors.safetensors"
+STATE_FILE = "state.json"
+MANIFEST_FILE = "manifest.json"
+
+_MANIFEST = re.compile(rb'\{"xxh3_128":"([0-9a-f]{32})","manifest":(.*)\}\n', re.DOTALL)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A training's whole state at one step, held in memory until it is written.
+
+    The state is encoded at once, so a list in it that training goes on changing spoils nothing.
+    Tensors are held by reference: give arrays that nobody writes to, or what
+    ``variable.value.read_value()`` returned, which TensorFlow leaves as it is.
+
+    Args:
+        step: Optimizer steps finished, counted over the whole trial.
+        epoch: Epochs finished.
+        tensors: Every variable and array by name, of any shape.
+        state: Everything else as plain values.
+        metrics: The metrics known at this step; empty in the middle of an epoch.
+        digest_names: The tensors whose values the digest is of, in order.
+
+    Attributes:
+        state_json: The encoded state.
+
+    Raises:
+        CheckpointError: A position is negative, a value in the state is of a type that would not
+            come back as it was, or ``digest_names`` names a tensor that is not there, or twice.
+    """
+
+    step: int
+    epoch: int
+    tensors: Mapping[str, ArrayLike] = field(repr=False)
+    state: Mapping[str, JSON] = field(repr=False)
+    metrics: Mapping[str, float]
+    digest_names: tuple[str, ...] = field(repr=False)
+    state_json: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("step", "epoch"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                msg = f"a snapshot's {name} is {value!r}; expected a whole number from 0"
+                raise CheckpointError(msg)
+        if missing := [name for name in self.digest_names if name not in self.tensors]:
+            msg = f"digest_names has {missing}, which the snapshot's tensors lack; add them"
+            raise CheckpointError(msg)
+        if len(set(self.digest_names)) != len(self.digest_names):
+            msg = "digest_names has a name twice; name each tensor once"
+            raise CheckpointError(msg)
+        metrics = {name: float(value) for name, value in self.metrics.items()}
+        object.__setattr__(self, "metrics", metrics)
+        object.__setattr__(self, "state_json", encode_values(self.state))
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A checkpoint that is whole on disk.
+
+    Attributes:
+        step: Optimizer steps finished when it was taken.
+        epoch: Epochs finished when it was taken.
+        digest: XXH3-128 (hex) of the tensors in ``digest_names``.
+        bytes: Size of its files together.
+        path: Its directory.
+        metrics: The metrics known when it was taken.
+        trained_seconds: Seconds of training before it, over all attempts.
+    """
+
+    step: int
+    epoch: int
+    digest: str
+    bytes: int
+    path: Path
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    trained_seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedCheckpoint:
+    """A checkpoint that was read and verified. Each tensor owns its memory and may be written."""
+
+    step: int
+    epoch: int
+    digest: str
+    tensors: dict[str, Array] = field(repr=False)
+    state: dict[str, Any] = field(repr=False)
+    metrics: Mapping[str, float]
+    path: Path
+    bytes: int
+    trained_seconds: float = 0.0
+
+
+@cache
+def library_versions() -> Mapping[str, str]:
+    """Return the versions of what a checkpoint's meaning depends on, as installed here."""
+    versions = {"python": platform.python_version()}
+    for package in ("sweeper", "keras", "tensorflow", "numpy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed as a package"
+    return versions
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file as the manifest names it: its size in bytes and its XXH3-128 (hex)."""
+
+    name: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `manifest.json` says. ``versions`` are of the libraries that wrote the checkpoint."""
+
+    step: int
+    epoch: int
+    digest: str
+    digest_names: tuple[str, ...]
+    metrics: Mapping[str, float]
+    trained_seconds: float
+    files: tuple[FileEntry, ...]
+    tensors: tuple[TensorEntry, ...]
+    versions: Mapping[str, str] = field(default_factory=library_versions)
+
+    @property
+    def content_bytes(self) -> int:
+        """Size of the files that the manifest names."""
+        return sum(entry.size for entry in self.files)
+
+    def file(self, name: str) -> FileEntry:
+        """Return the entry of the file ``name``, which `parse` has made sure of."""
+        return next(entry for entry in self.files if entry.name == name)
+
+    def render(self) -> bytes:
+        """Return the file's bytes."""
+        content = {
+            "format": FORMAT_VERSION,
+            "step": self.step,
+            "epoch": self.epoch,
+            "digest": self.digest,
+            "digest_names": list(self.digest_names),
+            "metrics": dict(self.metrics),
+            "trained_seconds": self.trained_seconds,
+            "files": [[f.name, f.size, f.digest] for f in self.files],
+            "tensors": [[t.name, t.dtype, list(t.shape), t.digest] for t in self.tensors],
+            "versions": dict(self.versions),
+        }
+        body = encode_values(content, "manifest")
+        digest_of_body = xxhash.xxh3_128_hexdigest(body)
+        return b'{"xxh3_128":"%b","manifest":%b}\n' % (digest_of_body.encode(), body)
+
+    @classmethod
+    def parse(cls, text: bytes, path: Path) -> Manifest:
+        """Read a manifest and verify it against the digest at its head.
+
+        Args:
+            text: The file's bytes.
+            path: The file, for errors.
+
+        Raises:
+            CorruptCheckpointError: It is not what was written.
+            CheckpointError: It is whole, and of a later format than this version reads.
+        """
+        match = _MANIFEST.fullmatch(text)
+        if match is None:
+            msg = f"{path} is no manifest: {len(text)} bytes that do not have its form"
+            raise CorruptCheckpointError(msg)
+        expected, body = match[1].decode(), match[2]
+        seen = xxhash.xxh3_128_hexdigest(body)
+        if seen != expected:
+            msg = f"{path} has the digest {seen}, expected {expected}: it was changed or damaged"
+            raise CorruptCheckpointError(msg)
+        content = decode_values(body)
+        if content["format"] != FORMAT_VERSION:
+            msg = (
+                f"{path} is of checkpoint format {content['format']}, and this version of sweeper "
+                f"reads format {FORMAT_VERSION}; use the version that wrote it or a later one"
+            )
+            raise CheckpointError(msg)
+        manifest = cls(
+            step=content["step"],
+            epoch=content["epoch"],
+            digest=content["digest"],
+            digest_names=tuple(content["digest_names"]),
+            metrics=content["metrics"],
+            trained_seconds=content["trained_seconds"],
+            files=tuple(FileEntry(*entry) for entry in content["files"]),
+            tensors=tuple(TensorEntry(n, t, tuple(s), d) for n, t, s, d in content["tensors"]),
+            versions=content["versions"],
+        )
+        if (names := [entry.name for entry in manifest.files]) != [TENSORS_FILE, STATE_FILE]:
+            msg = f"{path} names the files {names}, expected {[TENSORS_FILE, STATE_FILE]}"
+            raise CorruptCheckpointError(msg)
+        return manifest
+
+
+def digest(snapshot: Snapshot) -> str:
+    """Return the XXH3-128 (hex) of the tensors in ``digest_names``, in their order.
+
+    It is taken over each tensor's dtype, shape and the XXH3-128 of its bytes; names do not enter,
+    so two models whose variables are called differently compare by value.
+    """
+    arrays = [as_array(name, snapshot.tensors[name]) for name in snapshot.digest_names]
+    return combine_digests([TensorEntry("", a.dtype.name, a.shape, hash_tensor(a)) for a in arrays])
+
+
+def combine_digests(entries: Sequence[TensorEntry]) -> str:
+    """Return the digest of tensors whose own digests are known; see `digest`."""
+    combined = xxhash.xxh3_128()
+    for entry in entries:
+        shape = ",".join(map(str, entry.shape))
+        combined.update(f"{entry.dtype}[{shape}]{entry.digest};".encode("ascii"))
+    return combined.hexdigest()

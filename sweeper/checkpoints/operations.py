@@ -1,0 +1,109 @@
+"""The file-system operations of a commit, each in one place.
+
+Everything that writes a checkpoint goes through these methods and nothing else, so a test can
+stop the process, fill the disk or cut the power at each of them in turn.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["FileOperations", "reading_lock"]
+
+_NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
+
+
+class FileOperations:
+    """The operations as the system offers them; each raises OSError as the system does."""
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir()
+
+    def create(self, path: Path) -> int:
+        """Create the file, which must not exist yet, and return its descriptor."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        """Write some of ``data`` and return how many bytes, as the system call does."""
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def fsync_directory(self, path: Path) -> None:
+        """Make the directory's entries durable.
+
+        Some network file systems know no fsync of directories and say so with EINVAL: theirs are
+        durable when the server answers.
+        """
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def remove_directory(self, path: Path) -> None:
+        path.rmdir()
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove the directory and everything in it, one operation at a time."""
+        for entry in sorted(path.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                self.remove_tree(entry)
+            else:
+                self.remove(entry)
+        self.remove_directory(path)
+
+    def free_bytes(self, path: Path) -> int:
+        """Return the bytes that are free to this user where ``path`` lies, or will lie."""
+        existing = next(p for p in (path, *path.parents) if p.exists())
+        return shutil.disk_usage(existing).free
+
+
+@contextmanager
+def reading_lock(path: Path, *, exclusive: bool = False) -> Iterator[bool]:
+    """Hold the checkpoint at ``path`` while it is read, or ask whether nobody reads it.
+
+    The lock is the kernel's: it goes with the process that held it, however that ended. Where the
+    file system has no locks, everybody gets one.
+
+    Args:
+        path: The checkpoint's directory.
+        exclusive: For one who deletes: gives False at once when somebody is reading.
+
+    Raises:
+        OSError: The directory cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    mode = fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH
+    try:
+        try:
+            fcntl.flock(descriptor, mode)
+            free = True
+        except BlockingIOError:
+            free = False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+            free = True
+        yield free
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,340 @@
+"""When a checkpoint is taken and which ones are kept, as plain frozen values.
+
+This module imports no NumPy: definitions, the command line and the database describe policies
+without loading anything that trains. `Keep.select` is a pure function of what is kept, so the
+same checkpoints always lead to the same deletions, whoever asks and however often.
+
+Time in a policy is *training* time, measured by a monotonic clock and carried from attempt to
+attempt in the checkpoints themselves. A wall clock that is set back, or a night between two
+attempts, therefore changes no decision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+
+from sweeper.errors import DefinitionError
+
+__all__ = [
+    "CheckpointEvery",
+    "Every",
+    "Keep",
+    "KeptCheckpoint",
+    "describe_every",
+    "parse_every",
+    "parse_keep",
+]
+
+_SECONDS_AN_HOUR = 3600.0
+
+Described = dict[str, object] | str
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """How often a checkpoint is taken; of several intervals, whichever is due first.
+
+    Args:
+        steps: Optimizer steps, counted over the whole trial: one at every multiple of it.
+        seconds: Seconds of training since the last checkpoint.
+        epochs: Epochs, counted from the trial's first: one at every multiple of it.
+
+    Raises:
+        DefinitionError: None of the three is given, or one is not above 0.
+    """
+
+    steps: int | None = None
+    seconds: float | None = None
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.seconds is None and self.epochs is None:
+            msg = "Every() names no interval; give steps=, seconds= or epochs="
+            raise DefinitionError(msg)
+        _check_count("Every", "steps", self.steps)
+        _check_positive("Every", "seconds", self.seconds)
+        _check_count("Every", "epochs", self.epochs)
+
+    def due(self, *, step: int, epoch: int, last_step: int, last_epoch: int, since: float) -> bool:
+        """Return whether a checkpoint is due.
+
+        Args:
+            step: Optimizer steps finished now.
+            epoch: Epochs finished now.
+            last_step: Steps finished at the last checkpoint, 0 before the first.
+            last_epoch: Epochs finished at the last checkpoint, 0 before the first.
+            since: Seconds of training since the last checkpoint.
+        """
+        if self.steps is not None and step // self.steps > last_step // self.steps:
+            return True
+        if self.epochs is not None and epoch // self.epochs > last_epoch // self.epochs:
+            return True
+        return self.seconds is not None and since >= self.seconds
+
+    def next_step(self, step: int) -> int | None:
+        """Return the first step after ``step`` at which one is due, or None without ``steps``."""
+        return None if self.steps is None else (step // self.steps + 1) * self.steps
+
+
+CheckpointEvery = Every | Literal["auto"]
+"""An interval, or "auto": the shortest that keeps the measured stall under 1% of the training."""
+
+
+def parse_every(value: object) -> CheckpointEvery:
+    """Read what a definition or a database says about the interval.
+
+    Args:
+        value: ``"epoch"``, ``"auto"``, an `Every`, or its description as a mapping.
+
+    Raises:
+        DefinitionError: It is none of these.
+    """
+    if isinstance(value, Every):
+        return value
+    if value == "auto":
+        return "auto"
+    if value == "epoch":
+        return Every(epochs=1)
+    if isinstance(value, Mapping):
+        _check_keys("checkpoint_every", value, {f.name for f in fields(Every)})
+        return Every(**value)
+    msg = (
+        f"checkpoint_every={value!r} is no interval; use 'epoch', 'auto', "
+        "Every(steps=…), Every(seconds=…) or Every(epochs=…)"
+    )
+    raise DefinitionError(msg)
+
+
+def describe_every(every: CheckpointEvery) -> Described:
+    """Return the value, made of what JSON has, from which `parse_every` gives ``every`` again."""
+    if not isinstance(every, Every):
+        return "auto"
+    if every == Every(epochs=1):
+        return "epoch"
+    given = {f.name: getattr(every, f.name) for f in fields(Every)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCheckpoint:
+    """What retention knows of one checkpoint.
+
+    Attributes:
+        step: Optimizer steps finished when it was taken.
+        epoch: Epochs finished when it was taken.
+        path: Its directory.
+        metrics: The metrics known when it was taken; empty in the middle of an epoch.
+        trained_seconds: Seconds of training before it, over all attempts.
+        good: False when it did not verify: it then counts for no rule and is left where it is.
+    """
+
+    step: int
+    epoch: int
+    path: Path
+    metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
+    trained_seconds: float = 0.0
+    good: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which checkpoints are kept; one that any rule keeps is kept.
+
+    Args:
+        last: The newest ones, at least 1.
+        best: How many of the best by ``monitor``; among equals the earlier is the better.
+        monitor: The metric that ``best`` goes by. Without it, or with NaN, none has a rank.
+        mode: "min" or "max", required with ``best``.
+        every_hours: The first checkpoint in each period of so many hours of training.
+        every_epochs: The first checkpoint with each multiple of so many finished epochs.
+        when: A predicate over the checkpoint's metrics; not asked about one that has none.
+        at_most: A cap on all rules together. Stays longest: the newest, then the best by rank,
+            then the others, newest first.
+
+    Raises:
+        DefinitionError: The rules are impossible or contradict each other.
+    """
+
+    last: int = 2
+    best: int = 0
+    monitor: str | None = None
+    mode: Literal["min", "max"] | None = None
+    every_hours: float | None = None
+    every_epochs: int | None = None
+    when: Callable[[Mapping[str, float]], bool] | None = None
+    at_most: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("Keep", "last", self.last, required=True)
+        _check_count("Keep", "best", self.best, least=0, required=True)
+        _check_positive("Keep", "every_hours", self.every_hours)
+        _check_count("Keep", "every_epochs", self.every_epochs)
+        _check_count("Keep", "at_most", self.at_most)
+        if self.mode not in (None, "min", "max"):
+            msg = f"Keep(mode={self.mode!r}); expected 'min' or 'max'"
+            raise DefinitionError(msg)
+        if self.monitor is not None and (not isinstance(self.monitor, str) or not self.monitor):
+            msg = f"Keep(monitor={self.monitor!r}); expected a metric's name, as 'val_loss'"
+            raise DefinitionError(msg)
+        if self.best and (self.monitor is None or self.mode is None):
+            msg = (
+                f"Keep(best={self.best}, monitor={self.monitor!r}, mode={self.mode!r}): the best "
+                "by what? Give monitor='val_loss', mode='min', or the like"
+            )
+            raise DefinitionError(msg)
+        if not self.best and (self.monitor is not None or self.mode is not None):
+            msg = (
+                f"Keep(monitor={self.monitor!r}, mode={self.mode!r}) keeps nothing with best=0; "
+                "give best=1 or more, or leave both out"
+            )
+            raise DefinitionError(msg)
+        if self.when is not None and not callable(self.when):
+            msg = f"Keep(when={self.when!r}); expected a function of a mapping of metrics"
+            raise DefinitionError(msg)
+
+    def select(self, kept: Sequence[KeptCheckpoint]) -> frozenset[KeptCheckpoint]:
+        """Return those of ``kept`` that no rule keeps.
+
+        Never among them: the newest, the newest good one (so never the only good one), and those
+        that are not good. What comes later in ``kept`` is the newer of two at the same step, and
+        stands for both: the rules do not see the older one, so nothing keeps it.
+
+        Raises:
+            DefinitionError: ``when`` raised an error.
+        """
+        ordered = sorted(kept, key=lambda c: c.step)
+        good = [c for c in ordered if c.good]
+        if not good:
+            return frozenset()
+        seen = list({c.step: c for c in good}.values())
+        ranked = self._ranked(seen)
+        keepers = {*seen[-self.last :], *ranked}
+        keepers.update(self._by_hours(seen), self._by_epochs(seen), self._by_predicate(seen))
+        if self.at_most is not None:
+            others = [c for c in reversed(seen) if c in keepers]
+            priority = list(dict.fromkeys([seen[-1], *ranked, *others]))
+            keepers = set(priority[: self.at_most])
+        return frozenset(c for c in good if c not in keepers and c is not ordered[-1])
+
+    def describe(self) -> dict[str, object]:
+        """Return the rules as JSON has them. A predicate is described by its qualified name."""
+        described: dict[str, object] = {}
+        for rule in fields(self):
+            value = getattr(self, rule.name)
+            if rule.name == "when" and value is not None:
+                value = _qualified_name(value)
+            if rule.name in ("last", "best") or value is not None:
+                described[rule.name] = value
+        return described
+
+    def _ranked(self, good: Sequence[KeptCheckpoint]) -> list[KeptCheckpoint]:
+        if not self.best or self.monitor is None:
+            return []
+        monitor = self.monitor
+        sign = 1.0 if self.mode == "min" else -1.0
+        measured = [c for c in good if not math.isnan(c.metrics.get(monitor, math.nan))]
+        return sorted(measured, key=lambda c: sign * c.metrics[monitor])[: self.best]
+
+    def _by_hours(self, good: Sequence[KeptCheckpoint]) -> Iterable[KeptCheckpoint]:
+        if self.every_hours is None:
+            return ()
+        period = self.every_hours * _SECONDS_AN_HOUR
+        return _first_of_each((int(c.trained_seconds // period), c) for c in good)
+
+    def _by_epochs(self, good: Sequence[KeptCheckpoint]) -> Iterable[KeptCheckpoint]:
+        if self.every_epochs is None:
+            return ()
+        every = self.every_epochs
+        return _first_of_each((c.epoch, c) for c in good if c.epoch % every == 0)
+
+    def _by_predicate(self, good: Sequence[KeptCheckpoint]) -> list[KeptCheckpoint]:
+        if self.when is None:
+            return []
+        chosen = []
+        for checkpoint in good:
+            try:
+                wanted = bool(checkpoint.metrics) and self.when(checkpoint.metrics)
+            except Exception as error:
+                msg = (
+                    f"Keep(when={_qualified_name(self.when)}) raised {type(error).__name__}: "
+                    f"{error} for the metrics {sorted(checkpoint.metrics)} of step "
+                    f"{checkpoint.step}; it must return True or False for each"
+                )
+                raise DefinitionError(msg) from error
+            if wanted:
+                chosen.append(checkpoint)
+        return chosen
+
+
+def parse_keep(value: object, when: Callable[[Mapping[str, float]], bool] | None = None) -> Keep:
+    """Read a `Keep`, or what `Keep.describe` made of one.
+
+    Args:
+        value: The rules.
+        when: The predicate itself, for a description that names one.
+
+    Raises:
+        DefinitionError: The value is no description, or it names another predicate than ``when``.
+    """
+    if isinstance(value, Keep):
+        return value
+    if not isinstance(value, Mapping):
+        msg = f"keep={value!r} is no set of rules; use Keep(last=…, best=…, …)"
+        raise DefinitionError(msg)
+    _check_keys("keep", value, {f.name for f in fields(Keep)})
+    named = value.get("when")
+    given = None if when is None else _qualified_name(when)
+    if named != given:
+        msg = (
+            f"these rules were described with the predicate {named}, and {given} was given; "
+            "a function cannot be read back from a database, so pass the same one again"
+        )
+        raise DefinitionError(msg)
+    return Keep(**{**value, "when": when})
+
+
+def _first_of_each(
+    placed: Iterable[tuple[int, KeptCheckpoint]],
+) -> list[KeptCheckpoint]:
+    """Return the first of each period but the 0th, where no interval has passed yet."""
+    first: dict[int, KeptCheckpoint] = {}
+    for period, checkpoint in placed:
+        if period > 0:
+            first.setdefault(period, checkpoint)
+    return [*first.values()]
+
+
+def _qualified_name(function: object) -> str:
+    module = getattr(function, "__module__", None) or type(function).__module__
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return f"{module}.{name}"
+
+
+def _check_count(
+    owner: str, name: str, value: object, *, least: int = 1, required: bool = False
+) -> None:
+    if value is None and not required:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        msg = f"{owner}({name}={value!r}); expected a whole number of at least {least}"
+        raise DefinitionError(msg)
+
+
+def _check_positive(owner: str, name: str, value: object) -> None:
+    if value is None:
+        return
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
+        msg = f"{owner}({name}={value!r}); expected a finite number above 0"
+        raise DefinitionError(msg)
+
+
+def _check_keys(what: str, value: Mapping[object, object], known: Collection[str]) -> None:
+    unknown = [key for key in value if key not in known]
+    if unknown:
+        msg = f"{what} has {unknown!r}; it knows {sorted(known)}"
+        raise DefinitionError(msg)

@@ -1,0 +1,266 @@
+"""Named tensors as one safetensors file, streamed both ways without a second copy.
+
+The layout is written here rather than by the safetensors package because that one takes no
+TensorFlow tensors, and hashes nothing while it writes: here every chunk is hashed while it is
+in the processor's cache, once for its tensor and once for the file. What is written loads with
+``safetensors.numpy.load_file``. Larger elements come first, so that every tensor is aligned for
+readers that map the file.
+
+TensorFlow is never imported: its eager tensors give their buffer to NumPy by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, BinaryIO, Protocol, runtime_checkable
+
+import numpy as np
+import xxhash
+
+from sweeper.errors import CheckpointError
+
+__all__ = [
+    "Array",
+    "ArrayLike",
+    "TensorEntry",
+    "TensorFile",
+    "as_array",
+    "hash_tensor",
+    "read_tensors",
+]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_CHUNK = 4 << 20
+_SAFETENSORS_NAMES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "complex64": "C64",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_BEYOND_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+@runtime_checkable
+class ArrayLike(Protocol):
+    """A NumPy array, or a tensor that gives its values to NumPy (a TensorFlow eager tensor)."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+    def __array__(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """One tensor as a manifest names it: NumPy's dtype name, shape, XXH3-128 of its bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    digest: str
+
+
+def as_array(name: str, value: ArrayLike) -> Array:
+    """Return ``value`` as a little-endian array, sharing its memory wherever that is possible.
+
+    Raises:
+        CheckpointError: It is no array or tensor, or its dtype has no place in safetensors.
+    """
+    if not isinstance(value, ArrayLike):
+        msg = (
+            f"{name!r} is a {type(value).__qualname__}; expected a NumPy array or an eager tensor "
+            "(plain values belong into the state)"
+        )
+        raise CheckpointError(msg)
+    scalar = getattr(value, "numpy", None)
+    if scalar is not None and tuple(value.shape) == ():
+        # TensorFlow's __array__ raises for a 0-d bfloat16 tensor; its numpy() does not.
+        array: Array = np.asarray(scalar())
+    else:
+        array = np.asarray(value)
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    if array.dtype.name not in _SAFETENSORS_NAMES:
+        msg = (
+            f"{name!r} has dtype {array.dtype.name}, which safetensors does not have; "
+            f"expected one of {', '.join(_SAFETENSORS_NAMES)}: store it as one of these"
+        )
+        raise CheckpointError(msg)
+    return array
+
+
+def hash_tensor(array: Array) -> str:
+    """Return the XXH3-128 (hex) of the array's bytes in C order."""
+    digest = xxhash.xxh3_128()
+    for chunk in _chunks(array):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+class TensorFile:
+    """The layout of one file, known before its first byte is written.
+
+    Args:
+        tensors: The tensors by name, of any shape; held by reference until this object goes.
+
+    Raises:
+        CheckpointError: A name or a dtype cannot be stored.
+    """
+
+    def __init__(self, tensors: Mapping[str, ArrayLike]) -> None:
+        arrays = {name: as_array(name, value) for name, value in tensors.items()}
+        self._arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
+        self._header = _render_header(self._arrays)
+        self.size = len(self._header) + sum(a.nbytes for a in self._arrays.values())
+
+    def write(self, write: Callable[[memoryview], None]) -> tuple[TensorEntry, ...]:
+        """Pass the file's bytes to ``write``, chunk by chunk, and return what was written."""
+        write(memoryview(self._header))
+        entries = []
+        for name, array in self._arrays.items():
+            digest = xxhash.xxh3_128()
+            for chunk in _chunks(array):
+                digest.update(chunk)
+                write(chunk)
+            entries.append(TensorEntry(name, array.dtype.name, array.shape, digest.hexdigest()))
+        return tuple(entries)
+
+
+def read_tensors(
+    file: BinaryIO,
+    size: int,
+    entries: Sequence[TensorEntry],
+    update: Callable[[memoryview], None],
+) -> dict[str, Array]:
+    """Read a file once, each tensor straight into its own array.
+
+    Args:
+        file: Opened for reading, without a buffer of its own.
+        size: The file's bytes.
+        entries: What the manifest names, in any order.
+        update: Receives every byte read, in order: the file's hash.
+
+    Raises:
+        ValueError: The file does not hold these tensors with these bytes; says which.
+    """
+    length = bytearray(8)
+    _fill(file, memoryview(length), "the header's length", update)
+    header_bytes = int.from_bytes(length, "little")
+    if header_bytes > size - 8:
+        msg = f"its header claims {header_bytes} bytes of a file of {size}"
+        raise ValueError(msg)
+    header = bytearray(header_bytes)
+    _fill(file, memoryview(header), "the header", update)
+    slots = _parse_header(bytes(header))
+    wanted = {entry.name: entry for entry in entries}
+    if differing := sorted(wanted.keys() ^ slots.keys()):
+        msg = f"its header and the manifest differ in the tensors {differing[:5]}"
+        raise ValueError(msg)
+    tensors: dict[str, Array] = {}
+    position = 0
+    for name, slot in sorted(slots.items(), key=lambda item: (item[1].begin, item[1].end)):
+        entry = wanted[name]
+        array: Array = np.empty(entry.shape, _dtype(entry.dtype))
+        claimed = (_SAFETENSORS_NAMES[entry.dtype], entry.shape, position, position + array.nbytes)
+        if claimed != (slot.dtype, slot.shape, slot.begin, slot.end):
+            msg = f"tensor {name!r} lies at {slot}, and the manifest puts it at {claimed}"
+            raise ValueError(msg)
+        position = slot.end
+        digest = xxhash.xxh3_128()
+        for chunk in _chunks(array):
+            _fill(file, chunk, f"tensor {name!r}", update)
+            digest.update(chunk)
+        if digest.hexdigest() != entry.digest:
+            msg = f"tensor {name!r} has the digest {digest.hexdigest()}, expected {entry.digest}"
+            raise ValueError(msg)
+        tensors[name] = array
+    return tensors
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def _chunks(array: Array) -> Iterator[memoryview]:
+    """Yield the array's bytes in C order; copies only an array that is not contiguous."""
+    contiguous = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    view = contiguous.reshape(-1).view(np.uint8).data
+    for start in range(0, len(view), _CHUNK):
+        yield view[start : start + _CHUNK]
+
+
+def _render_header(arrays: Mapping[str, Array]) -> bytes:
+    header: dict[str, object] = {}
+    position = 0
+    for name, array in arrays.items():
+        if name == "__metadata__" or not isinstance(name, str) or _SURROGATE.search(name):
+            msg = f"a tensor cannot be named {name!r} in safetensors; choose another name"
+            raise CheckpointError(msg)
+        header[name] = {
+            "dtype": _SAFETENSORS_NAMES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [position, position + array.nbytes],
+        }
+        position += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _parse_header(text: bytes) -> dict[str, _Slot]:
+    try:
+        return {
+            name: _Slot(slot["dtype"], tuple(slot["shape"]), *slot["data_offsets"])
+            for name, slot in json.loads(text).items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        msg = f"its header is no safetensors header ({type(error).__name__}: {error})"
+        raise ValueError(msg) from error
+
+
+def _fill(
+    file: BinaryIO, target: memoryview, what: str, update: Callable[[memoryview], None]
+) -> None:
+    done = 0
+    while done < len(target):
+        count = file.readinto(target[done:])  # type: ignore[attr-defined]
+        if not count:
+            msg = f"it ends {len(target) - done} bytes before the end of {what}"
+            raise ValueError(msg)
+        done += count
+    update(target)
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    if name in _BEYOND_NUMPY:
+        beyond: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
+        return beyond
+    if name not in _SAFETENSORS_NAMES:
+        msg = f"the manifest names the dtype {name!r}, which is not known here"
+        raise ValueError(msg)
+    return np.dtype(name)

@@ -1,0 +1,237 @@
+"""File systems that fail on purpose, and stores that break a promise on purpose.
+
+The faults sit behind `FileOperations`, the one place through which a commit touches the disk. The
+broken stores are the negative controls: what a test of a promise must catch.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+
+from sweeper.checkpoints.format import Snapshot
+from sweeper.checkpoints.names import CheckpointName
+from sweeper.checkpoints.operations import FileOperations
+from sweeper.checkpoints.store import CheckpointStore
+
+
+def snapshot(step: int, *, fill: float | None = None, size: int = 300) -> Snapshot:
+    """Return a small snapshot whose every tensor says which step it is of."""
+    value = float(step) if fill is None else fill
+    return Snapshot(
+        step=step,
+        epoch=step // 10,
+        tensors={
+            "kernel": np.full((size,), value, np.float32),
+            "iterations": np.array(step, np.int64),
+            "seed": np.array([step, step + 1], np.uint32),
+        },
+        state={"wait": step, "best": float("inf"), "history": [{"loss": 1 / (step + 1)}]},
+        metrics={"val_loss": 1.0 / (step + 1)},
+        digest_names=("kernel", "iterations"),
+    )
+
+
+class CountingOperations(FileOperations):
+    """Counts the operations and calls `before` and `after` at each."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def before(self, name: str) -> None: ...
+
+    def after(self, name: str) -> None: ...
+
+    def make_directory(self, path: Path) -> None:
+        self._enter("make_directory")
+        super().make_directory(path)
+        self.after("make_directory")
+
+    def create(self, path: Path) -> int:
+        self._enter("create")
+        descriptor = super().create(path)
+        self.after("create")
+        return descriptor
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self._enter("write")
+        written = super().write(descriptor, data[: self.torn(len(data))])
+        self.after("write")
+        return written
+
+    def torn(self, size: int) -> int:
+        return size
+
+    def fsync(self, descriptor: int) -> None:
+        self._enter("fsync")
+        super().fsync(descriptor)
+        self.after("fsync")
+
+    def close(self, descriptor: int) -> None:
+        # A descriptor is closed even when close() reports an error, as the system call does.
+        super().close(descriptor)
+        self._enter("close")
+        self.after("close")
+
+    def fsync_directory(self, path: Path) -> None:
+        self._enter("fsync_directory")
+        super().fsync_directory(path)
+        self.after("fsync_directory")
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._enter("rename")
+        super().rename(source, target)
+        self.after("rename")
+
+    def remove(self, path: Path) -> None:
+        self._enter("remove")
+        super().remove(path)
+        self.after("remove")
+
+    def remove_directory(self, path: Path) -> None:
+        self._enter("remove_directory")
+        super().remove_directory(path)
+        self.after("remove_directory")
+
+    def _enter(self, name: str) -> None:
+        self.names.append(name)
+        self.before(name)
+
+
+class KillingOperations(CountingOperations):
+    """Kills this process at the n-th operation: before it, after it, or half-way in a write."""
+
+    def __init__(self, at: int, moment: str) -> None:
+        super().__init__()
+        self._at = at
+        self._moment = moment
+
+    def before(self, name: str) -> None:
+        if self._moment == "before":
+            self._kill_here()
+
+    def after(self, name: str) -> None:
+        if self._moment == "after" or (self._moment == "half" and name == "write"):
+            self._kill_here()
+
+    def torn(self, size: int) -> int:
+        return size // 2 if self._moment == "half" and len(self.names) == self._at else size
+
+    def _kill_here(self) -> None:
+        if len(self.names) == self._at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class FailingOperations(CountingOperations):
+    """Raises an OSError at the n-th operation, once; the disk has 12345 bytes free."""
+
+    def __init__(self, at: int, code: int = errno.ENOSPC) -> None:
+        super().__init__()
+        self._at = at
+        self._code = code
+
+    def before(self, name: str) -> None:
+        if len(self.names) == self._at:
+            raise OSError(self._code, os.strerror(self._code))
+
+    def free_bytes(self, path: Path) -> int:
+        return 12345
+
+
+class PowerCut(BaseException):
+    """The machine has no power; nothing may catch this but the test."""
+
+
+class PowerCutOperations(CountingOperations):
+    """Cuts the power before the n-th operation, and loses all that was not made durable.
+
+    Files that were not fsynced become empty; what is in a directory that was not fsynced since
+    it came there is gone; a rename in such a parent is undone, if ``undo_renames``.
+    """
+
+    def __init__(self, at: int, *, undo_renames: bool) -> None:
+        super().__init__()
+        self._at = at
+        self._undo_renames = undo_renames
+        self._files: dict[int, Path] = {}
+        self._unsynced: set[int] = set()
+        self._entries: set[Path] = set()
+        self._renames: list[tuple[Path, Path]] = []
+
+    def before(self, name: str) -> None:
+        if len(self.names) >= self._at:
+            if len(self.names) == self._at:
+                self.lose()
+            raise PowerCut
+
+    def create(self, path: Path) -> int:
+        descriptor = super().create(path)
+        self._files[descriptor] = path
+        self._unsynced.add(descriptor)
+        self._entries.add(path)
+        return descriptor
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self._unsynced.add(descriptor)
+        return super().write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        super().fsync(descriptor)
+        self._unsynced.discard(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        path = self._files.pop(descriptor, None)
+        if path is not None and descriptor in self._unsynced:
+            self._unsynced.discard(descriptor)
+            self._files[-len(self.names)] = path
+            self._unsynced.add(-len(self.names))
+        super().close(descriptor)
+
+    def fsync_directory(self, path: Path) -> None:
+        super().fsync_directory(path)
+        self._entries = {entry for entry in self._entries if entry.parent != path}
+        self._renames = [(s, t) for s, t in self._renames if t.parent != path]
+
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        self._renames.append((source, target))
+        self._entries = {target / e.name if e.parent == source else e for e in self._entries}
+        self._files = {
+            d: target / p.name if p.parent == source else p for d, p in self._files.items()
+        }
+
+    def lose(self) -> None:
+        """Lose what is not durable. A rename may stand or not: the file system decides."""
+        for descriptor in self._unsynced:
+            path = self._files.get(descriptor)
+            if path is not None and path.exists():
+                os.truncate(path, 0)
+        for entry in self._entries:
+            entry.unlink(missing_ok=True)
+        if self._undo_renames:
+            for source, target in reversed(self._renames):
+                target.rename(source)
+
+
+class InPlaceStore(CheckpointStore):
+    """Broken: writes under the final name, with no temporary directory."""
+
+    def _rename_into_place(self, temporary: Path, step: int) -> Path:
+        return temporary
+
+    def _temporary_directory(self, step: int) -> Path:
+        return self.directory / str(CheckpointName(step))
+
+
+class NoFsync(PowerCutOperations):
+    """Broken: a commit that makes nothing durable before its rename."""
+
+    def fsync(self, descriptor: int) -> None:
+        self._enter("fsync")
+
+    def fsync_directory(self, path: Path) -> None:
+        self._enter("fsync_directory")

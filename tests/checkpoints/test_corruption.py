@@ -1,0 +1,267 @@
+"""Whatever happens to a checkpoint's files, what loads is what was written, or the one before."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+
+import pytest
+from checkpoint_faults import FailingOperations, snapshot
+
+import sweeper.checkpoints.format
+import sweeper.checkpoints.reading
+import sweeper.checkpoints.tensors
+from sweeper.checkpoints.format import Manifest
+from sweeper.checkpoints.operations import reading_lock
+from sweeper.checkpoints.reading import load_newest, read_kept
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.errors import CheckpointError, CorruptCheckpointError
+
+FILES = ["tensors.safetensors", "state.json", "manifest.json"]
+
+
+def flip(path, position: int, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def undetected_flips(store: CheckpointStore, path, files=FILES) -> list[tuple[str, int]]:
+    """Flip one bit of every byte of every file in turn; return where loading noticed nothing."""
+    missed = []
+    for name in files:
+        original = (path / name).read_bytes()
+        for position in range(len(original)):
+            flip(path / name, position, position % 8)
+            try:
+                store.load(path)
+                missed.append((name, position))
+            except CorruptCheckpointError:
+                pass
+            finally:
+                (path / name).write_bytes(original)
+    return missed
+
+
+def test_a_flipped_bit_anywhere_is_found(store):
+    path = store.commit(snapshot(1, size=20)).path
+    assert undetected_flips(store, path) == []
+    assert store.load(path).step == 1
+
+
+def test_control_a_reader_that_believes_every_digest_misses_flipped_bits(store, monkeypatch):
+    class Believer:
+        """Stands for xxh3_128 and compares equal to whatever was expected."""
+
+        def __init__(self, *_): ...
+        def update(self, _): ...
+        def hexdigest(self):
+            return Anything()
+
+    class Anything(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, _):
+            return True
+
+        def __ne__(self, _):
+            return False
+
+    path = store.commit(snapshot(1, size=20)).path
+    for module in ("reading", "tensors", "format"):
+        xxhash = getattr(sweeper.checkpoints, module).xxhash
+        monkeypatch.setattr(xxhash, "xxh3_128", Believer)
+        monkeypatch.setattr(xxhash, "xxh3_128_hexdigest", lambda _: Anything())
+    last = (path / FILES[0]).stat().st_size - 1
+    assert (FILES[0], last) in undetected_flips(store, path, FILES[:1])
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "emptied", "longer", "missing"])
+def test_a_damaged_file_is_named_set_aside_and_the_checkpoint_before_is_used(store, name, damage):
+    store.commit(snapshot(1))
+    path = store.commit(snapshot(2)).path
+    data = (path / name).read_bytes()
+    if damage == "flipped":
+        flip(path / name, len(data) // 2, 3)
+    elif damage == "missing":
+        (path / name).unlink()
+    else:
+        content = {"truncated": data[:-1], "emptied": b"", "longer": data + b"\0"}
+        (path / name).write_bytes(content[damage])
+    with pytest.raises(CorruptCheckpointError, match=name):
+        store.load(path)
+    notices: list[str] = []
+    loaded = load_newest([store.directory], notices.append)
+    assert loaded is not None
+    assert loaded.step == 1
+    assert len(notices) == 1
+    assert name in notices[0]
+    assert "step-000000002.corrupt-1" in notices[0]
+    assert (store.directory / "step-000000002.corrupt-1").is_dir()
+    assert load_newest([store.directory], pytest.fail).step == 1
+
+
+def test_the_error_names_the_tensor_and_both_digests(store):
+    path = store.commit(snapshot(1)).path / "tensors.safetensors"
+    flip(path, path.stat().st_size - 1, 0)
+    with pytest.raises(CorruptCheckpointError, match=r"'\w+' has the digest \w{32}, expected \w"):
+        store.load(path.parent)
+
+
+def test_files_of_two_checkpoints_mixed_are_found(store):
+    first, second = (store.commit(snapshot(step)).path for step in (1, 2))
+    for name in FILES[:2]:
+        shutil.copy(first / name, second / name)
+    with pytest.raises(CorruptCheckpointError):
+        store.load(second)
+    third = second.with_name("step-000000003")
+    first.rename(third)
+    with pytest.raises(CorruptCheckpointError, match="is of step 1, expected 3"):
+        store.load(third)
+
+
+def test_an_extra_file_does_no_harm_and_goes_with_the_checkpoint(store):
+    path = store.commit(snapshot(1)).path
+    (path / "notes.txt").write_text("mine")
+    (path / "more").mkdir()
+    assert store.load(path).step == 1
+    assert store.delete(path)
+    assert list(store.directory.iterdir()) == []
+
+
+def test_names_that_are_no_checkpoints_are_never_read_or_deleted(store):
+    path = store.commit(snapshot(5)).path
+    for other in (".writing-9", "step-000000009.tmp", "step-9", "step-0000000009", "latest"):
+        shutil.copytree(path, store.directory / other)
+    assert store.list() == (path,)
+    with pytest.raises(CheckpointError, match="not deleted"):
+        store.delete(store.directory / "latest")
+    with pytest.raises(CheckpointError, match="not called"):
+        store.load(store.directory / "latest")
+
+
+def test_a_directory_moved_half_way_is_passed_over(store):
+    store.commit(snapshot(1))
+    half = store.directory / "step-000000002"
+    half.mkdir()
+    whole = store.commit(snapshot(3)).path
+    (whole / "manifest.json").rename(half / "manifest.json")
+    notices: list[str] = []
+    assert load_newest([store.directory], notices.append).step == 1
+    assert len(notices) == 2
+
+
+def test_the_newest_over_all_attempts_is_found_and_the_later_attempt_wins_a_tie(tmp_path):
+    first, second = (CheckpointStore(tmp_path / name) for name in ("attempt-01", "attempt-02"))
+    directories = [first.directory, second.directory, tmp_path / "attempt-03"]
+    assert load_newest(directories, pytest.fail) is None
+    first.commit(snapshot(4))
+    assert load_newest(directories, pytest.fail).step == 4
+    second.commit(snapshot(4, fill=9.0))
+    assert load_newest(directories, pytest.fail).tensors["kernel"][0] == 9
+    newest = first.commit(snapshot(6)).path
+    assert load_newest(directories, pytest.fail).step == 6
+    flip(newest / "state.json", 0, 0)
+    assert load_newest(directories, lambda _: None).tensors["kernel"][0] == 9
+
+
+def test_the_fallback_works_where_nothing_can_be_renamed(store):
+    store.commit(snapshot(1))
+    path = store.commit(snapshot(2)).path
+    flip(path / "state.json", 3, 3)
+    notices: list[str] = []
+    read_only = FailingOperations(1, errno.EROFS)
+    loaded = load_newest([store.directory], notices.append, operations=read_only)
+    assert loaded.step == 1
+    assert "could not be set aside" in notices[0]
+    assert path.is_dir()
+
+
+def test_a_directory_that_is_none_is_said_and_passed_over(store, tmp_path):
+    store.commit(snapshot(1))
+    (tmp_path / "file").write_text("")
+    notices: list[str] = []
+    loaded = load_newest([store.directory, tmp_path / "file"], notices.append)
+    assert loaded.step == 1
+    assert "cannot be listed" in notices[0]
+
+
+def test_a_checkpoint_that_the_disk_does_not_give_is_passed_over_but_not_set_aside(
+    store, monkeypatch
+):
+    store.commit(snapshot(1))
+    path = store.commit(snapshot(2)).path
+    read = sweeper.checkpoints.reading._read_tensors
+
+    def broken(file, manifest):
+        if file.parent == path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(file, manifest)
+
+    monkeypatch.setattr(sweeper.checkpoints.reading, "_read_tensors", broken)
+    notices: list[str] = []
+    assert load_newest([store.directory], notices.append).step == 1
+    assert "cannot be read" in notices[0]
+    assert path.is_dir()
+
+
+def test_a_later_format_is_refused_and_not_taken_for_damage(store, monkeypatch):
+    with monkeypatch.context() as later:
+        later.setattr(sweeper.checkpoints.format, "FORMAT_VERSION", 2)
+        path = store.commit(snapshot(2)).path
+    store.commit(snapshot(1))
+    with pytest.raises(CheckpointError, match="format 2") as raised:
+        load_newest([store.directory], pytest.fail)
+    assert not isinstance(raised.value, CorruptCheckpointError)
+    assert path.is_dir()
+
+
+def test_a_checkpoint_being_read_is_not_deleted(store):
+    path = store.commit(snapshot(1)).path
+    with reading_lock(path):
+        assert not store.delete(path)
+        assert store.load(path).step == 1
+    assert store.delete(path)
+    assert store.delete(path), "deleting what is gone is done already"
+    assert store.list() == ()
+    with pytest.raises(CheckpointError, match="is gone") as raised:
+        store.load(path)
+    assert not isinstance(raised.value, CorruptCheckpointError)
+
+
+def test_a_checkpoint_is_held_for_as_long_as_it_takes_to_load_it(store, monkeypatch):
+    path = store.commit(snapshot(1)).path
+    read = sweeper.checkpoints.reading._read_state
+    deletions = []
+
+    def deleting_meanwhile(file, manifest):
+        deletions.append(store.delete(path))
+        return read(file, manifest)
+
+    monkeypatch.setattr(sweeper.checkpoints.reading, "_read_state", deleting_meanwhile)
+    assert store.load(path).step == 1
+    assert deletions == [False]
+
+
+def test_a_header_rewritten_to_mean_the_same_is_still_found(store):
+    path = store.commit(snapshot(1)).path / "tensors.safetensors"
+    data = path.read_bytes()
+    padding = data.index(b"}} ") + 2
+    path.write_bytes(data[:padding] + b"\t" + data[padding + 1 :])
+    with pytest.raises(CorruptCheckpointError, match="digest"):
+        store.load(path.parent)
+
+
+def test_what_retention_knows_is_read_from_the_manifests_alone(store):
+    store.commit(snapshot(1), trained_seconds=3.0)
+    path = store.commit(snapshot(2)).path
+    (store.directory / "step-000000001" / "tensors.safetensors").unlink()
+    flip(path / "manifest.json", 50, 1)
+    one, two = read_kept([store.directory])
+    assert (one.step, one.metrics, one.trained_seconds) == (1, {"val_loss": 0.5}, 3.0)
+    assert one.good
+    assert not two.good
+    assert Manifest.parse((one.path / "manifest.json").read_bytes(), one.path).step == 1

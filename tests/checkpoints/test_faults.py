@@ -1,0 +1,309 @@
+"""A commit or a deletion that is stopped anywhere, by anything, loses nothing that was whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from checkpoint_faults import (
+    CountingOperations,
+    FailingOperations,
+    InPlaceStore,
+    KillingOperations,
+    NoFsync,
+    PowerCut,
+    PowerCutOperations,
+    snapshot,
+)
+
+from sweeper.checkpoints.names import ProcessIdentity, unfinished_name
+from sweeper.checkpoints.operations import FileOperations
+from sweeper.checkpoints.reading import load_newest, read_kept
+from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
+from sweeper.errors import CheckpointError
+
+Work = Callable[[CheckpointStore], object]
+
+
+def commit_two(store: CheckpointStore) -> object:
+    return store.commit(snapshot(2))
+
+
+def delete_one(store: CheckpointStore) -> object:
+    return store.delete(store.directory / "step-000000001")
+
+
+def operations_of(
+    work: Work, directory: Path, make: type[CheckpointStore] = CheckpointStore
+) -> list[str]:
+    """Return the names of the operations that ``work`` takes where step 1 is there."""
+    CheckpointStore(directory).commit(snapshot(1))
+    counting = CountingOperations()
+    work(make(directory, operations=counting))
+    shutil.rmtree(directory)
+    return counting.names
+
+
+def killed_at(work: Work, store: CheckpointStore) -> int:
+    """Run ``work`` in a forked process and return its wait status."""
+    with warnings.catch_warnings():
+        # Later Pythons warn of threads that other tests left; this child only does file work.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            work(store)
+        finally:
+            os._exit(99)
+    return os.waitpid(pid, 0)[1]
+
+
+def kill_everywhere(work: Work, directory: Path, make: type[CheckpointStore]) -> list[tuple]:
+    """Kill ``work`` before, in and after each of its operations.
+
+    Returns:
+        For each point: the operation, its number, the moment, the step that loads then (None for
+        none), how many checkpoints bear a name, and how many notices there were.
+    """
+    names = operations_of(work, directory, make)
+    seen = []
+    for at, name in enumerate(names, 1):
+        moments = ["before", "half", "after"] if name == "write" else ["before", "after"]
+        for moment in moments:
+            CheckpointStore(directory).commit(snapshot(1))
+            status = killed_at(work, make(directory, operations=KillingOperations(at, moment)))
+            assert os.WIFSIGNALED(status), (name, at, moment)
+            assert os.WTERMSIG(status) == signal.SIGKILL
+            notices: list[str] = []
+            loaded = load_newest([directory], notices.append)
+            step = None if loaded is None else loaded.step
+            sweep_leftovers(directory)
+            left = [p.name for p in directory.iterdir() if p.name.startswith(".")]
+            assert left == [], "what a dead writer leaves is swept"
+            seen.append((name, at, moment, step, len(list(directory.iterdir())), len(notices)))
+            shutil.rmtree(directory)
+    return seen
+
+
+def test_a_commit_killed_at_any_operation_leaves_the_newest_complete_checkpoint(tmp_path, capsys):
+    seen = kill_everywhere(commit_two, tmp_path / "c", CheckpointStore)
+    renamed = next(
+        i for i, (name, _, moment, *_) in enumerate(seen) if (name, moment) == ("rename", "after")
+    )
+    for index, (name, at, moment, step, count, notices) in enumerate(seen):
+        expected = (2, 2, 0) if index >= renamed else (1, 1, 0)
+        assert (step, count, notices) == expected, (name, at, moment)
+    assert {name for name, *_ in seen} >= {"create", "write", "fsync", "close", "rename"}
+    with capsys.disabled():
+        print(f"\ncommit: killed at {len(seen)} points, newest complete checkpoint at each")
+
+
+def test_a_deletion_killed_at_any_operation_leaves_all_of_a_checkpoint_or_nothing(tmp_path, capsys):
+    seen = kill_everywhere(delete_one, tmp_path / "c", CheckpointStore)
+    for name, at, moment, step, count, notices in seen:
+        gone = (name, moment) != ("rename", "before")
+        assert (step, count, notices) == ((None, 0, 0) if gone else (1, 1, 0)), (name, at, moment)
+    with capsys.disabled():
+        print(f"\ndeletion: killed at {len(seen)} points, whole or gone at each")
+
+
+def test_control_a_store_that_writes_in_place_is_caught(tmp_path):
+    seen = kill_everywhere(commit_two, tmp_path / "c", InPlaceStore)
+    assert any(notices for *_, notices in seen), "half a checkpoint was found under a real name"
+
+
+def cut_power_everywhere(
+    directory: Path, make: type[PowerCutOperations], *, undo_renames: bool
+) -> list[tuple]:
+    """Cut the power before each operation of a commit, and after it was announced."""
+    seen = []
+    for at in range(1, len(operations_of(commit_two, directory)) + 2):
+        CheckpointStore(directory).commit(snapshot(1))
+        notices: list[str] = []
+        operations = make(at, undo_renames=undo_renames)
+        announced = False
+        try:
+            CheckpointStore(directory, operations=operations).commit(snapshot(2))
+            announced = True
+            operations.lose()
+        except PowerCut:
+            assert not announced
+        loaded = load_newest([directory], notices.append)
+        seen.append((None if loaded is None else loaded.step, announced, notices))
+        shutil.rmtree(directory)
+    return seen
+
+
+@pytest.mark.parametrize("undo_renames", [False, True])
+def test_a_power_cut_anywhere_loses_nothing_that_was_announced(tmp_path, undo_renames):
+    seen = cut_power_everywhere(tmp_path / "c", PowerCutOperations, undo_renames=undo_renames)
+    for step, announced, notices in seen:
+        assert step in ((2,) if announced else (1, 2))
+        assert notices == []
+    assert [announced for _, announced, _ in seen] == [False] * (len(seen) - 1) + [True]
+
+
+@pytest.mark.parametrize("undo_renames", [False, True])
+def test_control_a_commit_without_fsync_is_caught_by_the_power_cut(tmp_path, undo_renames):
+    seen = cut_power_everywhere(tmp_path / "c", NoFsync, undo_renames=undo_renames)
+    assert any(notices or (announced and step != 2) for step, announced, notices in seen)
+
+
+def test_everything_is_durable_before_the_rename_and_the_rename_before_the_announcement(store):
+    store.commit(snapshot(1))
+    counting = CountingOperations()
+    CheckpointStore(store.directory, operations=counting).commit(snapshot(2))
+    order = " ".join(counting.names)
+    file = r"create (?:write )+fsync close "
+    assert re.fullmatch(
+        rf"make_directory (?:{file}){{3}}fsync_directory rename fsync_directory", order
+    )
+
+
+def left_behind(directory: Path) -> list[str]:
+    return sorted(p.name for p in directory.iterdir()) if directory.exists() else []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_a_disk_that_fails_at_any_operation_leaves_nothing_half_written(tmp_path, code):
+    directory = tmp_path / "c"
+    names = operations_of(commit_two, directory)
+    for at, name in enumerate(names, 1):
+        CheckpointStore(directory).commit(snapshot(1))
+        failing = CheckpointStore(directory, operations=FailingOperations(at, code))
+        with pytest.raises(CheckpointError) as raised:
+            failing.commit(snapshot(2))
+        message = str(raised.value)
+        assert str(directory) in message
+        assert os.strerror(code) in message
+        assert re.search(r"needs about \d+ bytes, and 12345 bytes are free", message)
+        assert ("sweeper gc" in message) == (code in (errno.ENOSPC, errno.EDQUOT))
+        whole = ["step-000000001"]
+        if at == len(names):
+            assert name == "fsync_directory"
+            whole.append("step-000000002")
+        assert left_behind(directory) == whole, (name, at)
+        assert load_newest([directory], pytest.fail).step == len(whole)
+        assert failing.commit(snapshot(3)).step == 3, "the next one is written as ever"
+        shutil.rmtree(directory)
+
+
+def test_a_file_system_that_is_full_says_how_much_is_needed_and_free(tmp_path):
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"mounting a small tmpfs is not allowed here: {done.stderr.strip()}")
+    try:
+        store = CheckpointStore(mount / "checkpoints")
+        store.commit(snapshot(1))
+        with pytest.raises(
+            CheckpointError, match=r"No space left.*needs about \d{6} bytes"
+        ) as full:
+            store.commit(snapshot(2, size=30_000))
+        free = int(re.search(r"(\d+) bytes are free", str(full.value))[1])
+        assert 0 <= free < 64 * 1024
+        assert left_behind(store.directory) == ["step-000000001"]
+        subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
+        with pytest.raises(CheckpointError, match=r"Read-only file system.*--runs-dir"):
+            store.commit(snapshot(2))
+        with pytest.raises(CheckpointError, match="cannot be deleted"):
+            store.delete(store.directory / "step-000000001")
+        assert load_newest([store.directory], pytest.fail).step == 1
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_place_below_a_regular_file_is_one_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="Not a directory"):
+        CheckpointStore(tmp_path / "file" / "checkpoints").commit(snapshot(1))
+
+
+def test_what_cannot_even_be_removed_is_said_with_the_error(store):
+    class Stuck(FailingOperations):
+        def remove(self, path: Path) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with pytest.raises(CheckpointError) as raised:
+        CheckpointStore(store.directory, operations=Stuck(6)).commit(snapshot(1))
+    assert "could not be removed either" in raised.value.__notes__[0]
+
+
+def test_an_interruption_inside_a_commit_cleans_up_too(store):
+    class Interrupting(CountingOperations):
+        def before(self, name: str) -> None:
+            if name == "fsync":
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        CheckpointStore(store.directory, operations=Interrupting()).commit(snapshot(1))
+    assert left_behind(store.directory) == []
+
+
+def test_a_step_taken_again_stands_beside_the_first_until_that_is_deleted(store):
+    first = store.commit(snapshot(5, fill=1.0))
+    second = store.commit(snapshot(5, fill=2.0))
+    assert store.list() == (first.path, second.path)
+    assert second.path.name == "step-000000005.2"
+    assert load_newest([store.directory], pytest.fail).tensors["kernel"][0] == 2
+    assert store.delete(first.path)
+    assert store.commit(snapshot(5, fill=3.0)).path.name == "step-000000005.3"
+    assert [k.step for k in read_kept([store.directory])] == [5, 5]
+
+
+def test_a_name_that_is_taken_meanwhile_is_not_overwritten(store):
+    class Rival(FileOperations):
+        raced = False
+
+        def rename(self, source: Path, target: Path) -> None:
+            if not self.raced:
+                self.raced = True
+                store.commit(snapshot(5, fill=1.0))
+            super().rename(source, target)
+
+    mine = CheckpointStore(store.directory, operations=Rival()).commit(snapshot(5, fill=2.0))
+    assert mine.path.name == "step-000000005.2"
+    assert store.load(store.list()[0]).tensors["kernel"][0] == 1
+
+
+def test_leftovers_of_dead_processes_are_swept_and_those_of_living_ones_are_not(store):
+    store.commit(snapshot(1))
+    living = store.directory / unfinished_name("writing", "step-000000002")
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    who = ProcessIdentity.current()
+    mine = f"-p{who.pid}-s{who.started}-"
+    theirs = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    stranger = living.with_name(living.name.replace(mine, f"-p{other.pid}-s{theirs}-"))
+    reused = living.with_name(living.name.replace(mine, f"-p{who.pid}-s{who.started - 1}-"))
+    rebooted = living.with_name(living.name.replace(f"-b{who.boot}", "-b00000000"))
+    elsewhere = living.with_name(living.name.replace(f"-h{who.host}", "-h00000000"))
+    user = store.directory / ".writing-my-notes"
+    everything = [living, stranger, reused, rebooted, elsewhere, user]
+    assert len(set(everything)) == len(everything)
+    for path in everything:
+        path.mkdir()
+        (path / "tensors.safetensors").write_bytes(b"half")
+    assert set(sweep_leftovers(store.directory)) == {reused, rebooted}
+    other.communicate()
+    assert sweep_leftovers(store.directory) == (stranger,)
+    assert sweep_leftovers(store.directory, abandoned=True) == (elsewhere,)
+    assert set(store.directory.iterdir()) == {living, user, *store.list()}
+
+
+def test_sweeping_where_nothing_is_does_nothing(tmp_path):
+    assert sweep_leftovers(tmp_path / "none") == ()

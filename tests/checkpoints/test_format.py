@@ -1,0 +1,205 @@
+"""Tensors and snapshots come back as they were, and other readers can open the files."""
+
+from __future__ import annotations
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+from checkpoint_faults import snapshot
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from sweeper.checkpoints.format import MANIFEST_FILE, Snapshot, digest
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.errors import CheckpointError
+
+DTYPES = [
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "complex64",
+    "int64",
+    "int8",
+    "uint32",
+    "uint8",
+    "bool",
+]
+FLOAT8 = ["float8_e4m3fn", "float8_e5m2"]
+
+
+def dtype_of(name: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@st.composite
+def arrays(draw) -> np.ndarray:
+    dtype = dtype_of(draw(st.sampled_from(DTYPES + FLOAT8)))
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+    count = int(np.prod(shape))
+    raw = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
+    array = np.frombuffer(raw, dtype).reshape(shape)
+    if dtype == np.bool_:
+        array = np.frombuffer(raw, np.uint8).reshape(shape) > 127
+    return array.T if draw(st.booleans()) else array
+
+
+def made_of(tensors, names=(), **rest) -> Snapshot:
+    return Snapshot(
+        **{"step": 1, "epoch": 0, "state": {}, "metrics": {}, **rest},
+        tensors=tensors,
+        digest_names=tuple(names),
+    )
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.dictionaries(st.text(max_size=8).filter(lambda n: n != "__metadata__"), arrays()))
+def test_every_tensor_round_trips_to_the_bit(tmp_path_factory, tensors):
+    store = CheckpointStore(tmp_path_factory.mktemp("round-trip"))
+    taken = made_of(tensors, tensors)
+    committed = store.commit(taken)
+    loaded = store.load(committed.path)
+    assert loaded.tensors.keys() == tensors.keys()
+    assert all(same(loaded.tensors[name], tensors[name]) for name in tensors)
+    assert all(a.flags.writeable and a.flags.aligned for a in loaded.tensors.values())
+    assert loaded.digest == committed.digest == digest(taken)
+
+
+def test_what_is_written_opens_in_safetensors(store):
+    tensors = {
+        f'{name}/é "{shape}': np.ones(shape).astype(dtype_of(name))
+        for name in DTYPES
+        for shape in [(), (0, 3), (2, 3)]
+    }
+    path = store.commit(made_of(tensors)).path / "tensors.safetensors"
+    whole = safetensors.numpy.load_file(path)
+    assert whole.keys() == tensors.keys()
+    assert all(same(whole[name], tensors[name]) for name in tensors)
+    with safetensors.safe_open(path, "np") as file:
+        assert all(same(file.get_tensor(name), tensors[name]) for name in tensors)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(24, dtype=np.int32).reshape(4, 6)[::2, 1::2],
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.broadcast_to(np.float32(3), (2, 2)),
+        np.arange(3, dtype=">i4"),
+    ],
+    ids=["strided", "fortran", "broadcast", "big-endian"],
+)
+def test_an_array_of_another_layout_is_stored_by_its_values(store, array):
+    loaded = store.load(store.commit(made_of({"a": array}, ["a"])).path)
+    np.testing.assert_array_equal(loaded.tensors["a"], array)
+    plain = np.array(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    assert loaded.digest == digest(made_of({"a": plain}, ["a"]))
+
+
+def test_a_tensor_larger_than_a_chunk_round_trips(store):
+    array = np.random.default_rng(0).standard_normal(1_300_000)
+    assert same(store.load(store.commit(made_of({"a": array})).path).tensors["a"], array)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "reason"),
+    [
+        ({"a": np.zeros(2, np.complex128)}, "complex128"),
+        ({"a": np.array(["x"])}, "dtype str"),
+        ({"a": np.array([None])}, "object"),
+        ({"a": 3.0}, "'a' is a float"),
+        ({"a": [1, 2]}, "'a' is a list"),
+        ({"__metadata__": np.zeros(1)}, "__metadata__"),
+        ({"\ud800": np.zeros(1)}, "cannot be named"),
+    ],
+)
+def test_what_safetensors_cannot_hold_is_refused_by_name(store, tensors, reason):
+    with pytest.raises(CheckpointError, match=reason):
+        store.commit(made_of(tensors))
+    assert store.list() == ()
+
+
+def test_a_snapshot_that_cannot_be_right_is_refused_at_once():
+    for bad in ({"step": -1}, {"epoch": True}, {"state": {"a": (1,)}}):
+        with pytest.raises(CheckpointError):
+            made_of({}, **bad)
+    with pytest.raises(CheckpointError, match="lack"):
+        made_of({}, ["a"])
+    with pytest.raises(CheckpointError, match="twice"):
+        made_of({"a": np.zeros(1)}, ["a", "a"])
+
+
+def test_the_state_is_what_it_was_when_the_snapshot_was_taken(store):
+    history = [1.0]
+    taken = made_of({}, state={"history": history})
+    history.append(2.0)
+    assert store.load(store.commit(taken).path).state == {"history": [1.0]}
+
+
+def test_the_digest_is_of_values_dtypes_shapes_and_order_and_not_of_names():
+    a, b = np.arange(6, dtype=np.int32), np.ones(6, np.int32)
+    of = digest(made_of({"a": a, "b": b}, ["a", "b"]))
+    assert of == digest(made_of({"x": a.copy(), "y": b, "other": a}, ["x", "y"]))
+    for tensors, names in [
+        ({"a": a, "b": b}, ["b", "a"]),
+        ({"a": a, "b": b}, ["a"]),
+        ({"a": a.reshape(2, 3), "b": b}, ["a", "b"]),
+        ({"a": a.view(np.uint32), "b": b}, ["a", "b"]),
+        ({"a": a, "b": b * 2}, ["a", "b"]),
+    ]:
+        assert of != digest(made_of(tensors, names))
+
+
+def test_the_digest_of_known_values_never_changes():
+    assert digest(snapshot(3)) == "813e49b4c8e395fc13f58e065499bdad"
+
+
+def test_a_checkpoint_says_what_it_is(store):
+    committed = store.commit(snapshot(7), trained_seconds=12.5)
+    loaded = store.load(committed.path)
+    assert (loaded.step, loaded.epoch, loaded.trained_seconds) == (7, 0, 12.5)
+    assert loaded.metrics == committed.metrics == {"val_loss": 0.125}
+    assert committed.path.name == "step-000000007"
+    files = {f.name: f.stat().st_size for f in committed.path.iterdir()}
+    assert files.keys() == {"tensors.safetensors", "state.json", "manifest.json"}
+    assert sum(files.values()) == committed.bytes == loaded.bytes
+    manifest = json.loads((committed.path / MANIFEST_FILE).read_bytes())["manifest"]
+    assert manifest["format"] == 1
+    assert manifest["versions"].keys() >= {"sweeper", "keras", "tensorflow", "numpy", "python"}
+
+
+def test_tensorflow_tensors_that_are_held_stay_what_they_were(store):
+    tf = pytest.importorskip("tensorflow")
+    variables = [
+        tf.Variable(tf.fill(shape, tf.cast(3, dtype)))
+        for dtype in (tf.float32, tf.float16, tf.bfloat16, tf.int64)
+        for shape in [(), (0, 2), (4, 5)]
+    ]
+    held = {f"v{i}": v.read_value() for i, v in enumerate(variables)}
+    before = [v.numpy().tobytes() for v in variables]
+    taken = made_of(held, held)
+    digest_before = digest(taken)
+    for v in variables:
+        v.assign(tf.zeros_like(v))
+    loaded = store.load(store.commit(taken).path)
+    assert [loaded.tensors[name].tobytes() for name in held] == before
+    assert loaded.digest == digest_before
+    assert {a.dtype.name for a in loaded.tensors.values()} == {
+        "float32",
+        "float16",
+        "bfloat16",
+        "int64",
+    }
+    changed = made_of({f"v{i}": v.read_value() for i, v in enumerate(variables)}, held)
+    assert digest(changed) != digest_before

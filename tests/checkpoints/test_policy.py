@@ -1,0 +1,210 @@
+"""When checkpoints are taken, which are kept, and how both are described."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeper.checkpoints.policy import (
+    Every,
+    Keep,
+    KeptCheckpoint,
+    describe_every,
+    parse_every,
+    parse_keep,
+)
+from sweeper.errors import DefinitionError
+
+
+def kept(
+    step: int,
+    loss: float | None = None,
+    *,
+    hours: float = 0.0,
+    epoch: int | None = None,
+    good: bool = True,
+):
+    return KeptCheckpoint(
+        step=step,
+        epoch=step if epoch is None else epoch,
+        path=Path(f"step-{step:09d}"),
+        metrics={} if loss is None else {"val_loss": loss},
+        trained_seconds=hours * 3600,
+        good=good,
+    )
+
+
+def remaining(keep: Keep, checkpoints: list[KeptCheckpoint]) -> list[int]:
+    doomed = keep.select(checkpoints)
+    return [c.step for c in checkpoints if c not in doomed]
+
+
+def low_loss(metrics) -> bool:
+    return metrics["val_loss"] < 0.3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Every,
+        lambda: Every(steps=0),
+        lambda: Every(steps=True),
+        lambda: Every(steps=1.5),
+        lambda: Every(seconds=-1),
+        lambda: Every(seconds=math.inf),
+        lambda: Every(seconds=math.nan),
+        lambda: Every(epochs="1"),
+        lambda: parse_every("hourly"),
+        lambda: parse_every({"minutes": 3}),
+        lambda: Keep(last=0),
+        lambda: Keep(last=None),
+        lambda: Keep(best=1),
+        lambda: Keep(best=1, monitor="loss"),
+        lambda: Keep(best=1, monitor="loss", mode="auto"),
+        lambda: Keep(monitor="loss", mode="min"),
+        lambda: Keep(every_hours=0),
+        lambda: Keep(every_epochs=-1),
+        lambda: Keep(at_most=0),
+        lambda: Keep(when="val_loss < 1"),
+        lambda: parse_keep("last"),
+        lambda: parse_keep({"newest": 2}),
+    ],
+)
+def test_an_impossible_policy_is_refused_when_it_is_written(make):
+    with pytest.raises(DefinitionError):
+        make()
+
+
+@pytest.mark.parametrize(
+    "every", [Every(steps=7), Every(seconds=0.5), Every(epochs=1), Every(steps=3, epochs=2), "auto"]
+)
+def test_an_interval_survives_the_database(every):
+    assert parse_every(json.loads(json.dumps(describe_every(every)))) == every
+
+
+def test_a_policy_survives_the_database_and_its_predicate_must_be_given_again():
+    keep = Keep(last=3, best=2, monitor="val_loss", mode="min", every_hours=1.5, at_most=9)
+    assert parse_keep(json.loads(json.dumps(keep.describe()))) == keep
+    chosen = Keep(when=low_loss)
+    described = json.loads(json.dumps(chosen.describe()))
+    assert described["when"] == f"{__name__}.low_loss"
+    assert parse_keep(described, low_loss) == chosen
+    with pytest.raises(DefinitionError, match="low_loss"):
+        parse_keep(described)
+
+
+def test_whichever_interval_is_due_first_decides():
+    every = Every(steps=10, seconds=60)
+    position = {"epoch": 0, "last_epoch": 0, "last_step": 8}
+    assert every.due(step=10, since=1, **position)
+    assert every.due(step=9, since=60, **position)
+    assert not every.due(step=9, since=59, **position)
+    assert Every(epochs=2).due(step=9, last_step=0, epoch=2, last_epoch=1, since=0)
+    assert not Every(epochs=2).due(step=9, last_step=0, epoch=3, last_epoch=2, since=0)
+    assert [every.next_step(s) for s in (0, 9, 10)] == [10, 10, 20]
+    assert Every(seconds=1).next_step(3) is None
+
+
+def test_each_rule_keeps_what_it_promises():
+    losses = [0.5, 0.1, 0.4, 0.1, math.nan, 0.9]
+    checkpoints = [kept(i, loss, hours=i * 0.5) for i, loss in enumerate(losses)]
+    assert remaining(Keep(last=2), checkpoints) == [4, 5]
+    assert remaining(Keep(last=1, best=1, monitor="val_loss", mode="min"), checkpoints) == [1, 5]
+    assert remaining(Keep(last=1, best=2, monitor="val_loss", mode="max"), checkpoints) == [0, 5]
+    assert remaining(Keep(last=1, every_hours=1), checkpoints) == [2, 4, 5]
+    assert remaining(Keep(last=1, every_epochs=2), checkpoints) == [2, 4, 5]
+    assert remaining(Keep(last=1, when=low_loss), checkpoints) == [1, 3, 5]
+
+
+def test_at_most_gives_up_the_oldest_first_and_the_best_and_newest_last():
+    checkpoints = [kept(i, loss) for i, loss in enumerate([0.1, 0.5, 0.4, 0.3, 0.9])]
+    rules = {"last": 3, "best": 1, "monitor": "val_loss", "mode": "min"}
+    assert remaining(Keep(**rules), checkpoints) == [0, 2, 3, 4]
+    assert remaining(Keep(**rules, at_most=3), checkpoints) == [0, 3, 4]
+    assert remaining(Keep(**rules, at_most=2), checkpoints) == [0, 4]
+    assert remaining(Keep(**rules, at_most=1), checkpoints) == [4]
+
+
+def test_a_checkpoint_in_the_middle_of_an_epoch_does_not_stand_for_it():
+    checkpoints = [kept(10, epoch=2), kept(13, epoch=2), kept(16, epoch=3)]
+    assert remaining(Keep(last=1, every_epochs=2), checkpoints) == [10, 16]
+
+
+def test_a_predicate_that_fails_is_named_and_one_without_metrics_is_not_asked():
+    assert remaining(Keep(last=1, when=low_loss), [kept(1), kept(2, 0.1), kept(3)]) == [2, 3]
+    with pytest.raises(DefinitionError, match=r"low_loss.*KeyError.*accuracy"):
+        Keep(when=low_loss).select(
+            [KeptCheckpoint(1, 1, Path("step-000000001"), metrics={"accuracy": 1.0})]
+        )
+
+
+def test_a_step_taken_again_counts_once_and_the_later_stands_for_it():
+    earlier, later = kept(2, 0.9), kept(2, 0.1)
+    doomed = Keep(last=2).select([kept(0), kept(1), earlier, later])
+    assert doomed == {kept(0), earlier}
+
+
+checkpoints_strategy = st.lists(
+    st.builds(
+        kept,
+        st.integers(0, 50),
+        st.none() | st.floats(allow_nan=True),
+        hours=st.floats(0, 100),
+        good=st.booleans(),
+    ),
+    max_size=12,
+)
+keeps = st.builds(
+    Keep,
+    last=st.integers(1, 3),
+    every_hours=st.none() | st.floats(0.1, 10),
+    every_epochs=st.none() | st.integers(1, 4),
+    at_most=st.none() | st.integers(1, 4),
+) | st.builds(
+    Keep,
+    last=st.integers(1, 3),
+    best=st.integers(1, 3),
+    monitor=st.just("val_loss"),
+    mode=st.sampled_from(["min", "max"]),
+    at_most=st.none() | st.integers(1, 4),
+)
+
+
+def spares_newest_and_good(select, checkpoints) -> bool:
+    doomed = select(checkpoints)
+    good = [c for c in checkpoints if c.good]
+    newest = sorted(checkpoints, key=lambda c: c.step)[-1:]
+    newest_good = sorted(good, key=lambda c: c.step)[-1:]
+    return doomed.isdisjoint(newest + newest_good) and doomed <= set(good)
+
+
+@given(keeps, checkpoints_strategy)
+def test_neither_the_newest_nor_the_only_good_one_is_ever_selected(keep, checkpoints):
+    assert spares_newest_and_good(keep.select, checkpoints)
+
+
+def test_control_a_policy_that_keeps_only_the_best_is_caught():
+    checkpoints = [kept(1, 0.1), kept(2, 0.9)]
+
+    def best_alone(found):
+        return frozenset(found) - {min(found, key=lambda c: c.metrics["val_loss"])}
+
+    assert not spares_newest_and_good(best_alone, checkpoints)
+
+
+@given(keeps, checkpoints_strategy)
+def test_selecting_again_from_what_is_left_selects_nothing(keep, checkpoints):
+    left = [c for c in checkpoints if c not in keep.select(checkpoints)]
+    assert keep.select(left) == frozenset()
+
+
+def test_policies_import_no_numpy():
+    code = "import sys, sweeper.checkpoints.policy; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

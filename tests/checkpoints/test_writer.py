@@ -1,0 +1,256 @@
+"""The background writer: one write in flight, nothing announced too early, no error lost."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import threading
+import weakref
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checkpoint_faults import FailingOperations, snapshot
+
+from sweeper.checkpoints.format import Committed, Snapshot
+from sweeper.checkpoints.policy import Keep
+from sweeper.checkpoints.reading import read_kept
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoints.writer import BackgroundWriter
+from sweeper.errors import CheckpointError
+
+WAIT = 10.0
+
+
+class GatedStore:
+    """A store whose commits begin when they are let, and that says how many are under way."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = CheckpointStore(directory)
+        self.gate = threading.Semaphore(0)
+        self.begun = threading.Semaphore(0)
+        self.under_way = 0
+        self.most = 0
+
+    def commit(self, snapshot: Snapshot, *, trained_seconds: float = 0.0) -> Committed:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        self.begun.release()
+        assert self.gate.acquire(timeout=WAIT)
+        done = self.store.commit(snapshot, trained_seconds=trained_seconds)
+        self.under_way -= 1
+        return done
+
+    def delete(self, path: Path) -> bool:
+        return self.store.delete(path)
+
+
+class Ledger:
+    """What the writer announced, with what was on disk at that moment."""
+
+    def __init__(self) -> None:
+        self.news: list[str] = []
+        self.threads: set[int] = set()
+
+    def committed(self, done: Committed) -> None:
+        assert (done.path / "manifest.json").exists()
+        self.news.append(f"+{done.step}")
+        self.threads.add(threading.get_ident())
+
+    def deleted(self, path: Path) -> None:
+        assert not path.exists()
+        self.news.append(f"-{int(path.name[5:14])}")
+        self.threads.add(threading.get_ident())
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
+
+
+def writer_of(store, ledger: Ledger, keep: Keep | None = None, **rest) -> BackgroundWriter:
+    return BackgroundWriter(store, keep or Keep(), ledger.committed, ledger.deleted, **rest)
+
+
+def test_commits_and_the_deletions_they_cause_are_announced_in_order_on_this_thread(store, ledger):
+    with writer_of(store, ledger, Keep(last=2)) as writer:
+        for step in range(1, 5):
+            writer.submit(snapshot(step))
+    assert ledger.news == ["+1", "+2", "+3", "-1", "+4", "-2"]
+    assert ledger.threads == {threading.get_ident()}
+    assert [p.name for p in store.list()] == ["step-000000003", "step-000000004"]
+
+
+def test_nothing_is_announced_before_it_is_durable(tmp_path, ledger):
+    gated = GatedStore(tmp_path)
+    with writer_of(gated, ledger) as writer:
+        writer.submit(snapshot(1))
+        assert gated.begun.acquire(timeout=WAIT)
+        writer.poll()
+        assert ledger.news == []
+        gated.gate.release()
+        writer.flush()
+        assert ledger.news == ["+1"]
+
+
+def test_submitting_does_not_wait_for_its_own_write_but_for_the_one_before(tmp_path, ledger):
+    gated = GatedStore(tmp_path)
+    ticks = iter(range(100))
+    writer = writer_of(gated, ledger, clock=lambda: float(next(ticks)))
+    writer.submit(snapshot(1))
+    assert gated.begun.acquire(timeout=WAIT)
+    assert writer.stalled_seconds == 0
+
+    opener = threading.Timer(0.05, gated.gate.release, [2])
+    opener.start()
+    writer.submit(snapshot(2))
+    assert ledger.news == ["+1"], "the first was over before the second was taken"
+    assert writer.stalled_seconds > 0
+    writer.close()
+    opener.join()
+    assert gated.most == 1
+    assert ledger.news == ["+1", "+2"]
+
+
+@pytest.mark.parametrize("call", ["submit", "poll", "flush", "close"])
+def test_an_error_of_the_thread_is_raised_at_the_next_call_and_once(tmp_path, ledger, call):
+    failing = CheckpointStore(tmp_path / "c", operations=FailingOperations(5, errno.ENOSPC))
+    writer = writer_of(failing, ledger)
+    writer.submit(snapshot(1))
+    writer._wait()
+    next_call = partial(getattr(writer, call), *([snapshot(2)] if call == "submit" else []))
+    with pytest.raises(CheckpointError, match="No space left"):
+        next_call()
+    if call != "close":
+        writer.submit(snapshot(3))
+    writer.close()
+    assert ledger.news == ([] if call == "close" else ["+3"])
+
+
+def test_control_a_writer_that_swallows_errors_is_noticed(tmp_path, ledger):
+    class Silent(BackgroundWriter):
+        def poll(self) -> None:
+            self._errors.clear()
+            super().poll()
+
+    failing = CheckpointStore(tmp_path / "c", operations=FailingOperations(5))
+    writer = Silent(failing, Keep(), ledger.committed, ledger.deleted)
+    writer.submit(snapshot(1))
+    writer.close()
+    assert ledger.news == []
+    assert failing.list() == ()
+
+
+def test_an_error_of_the_body_is_not_hidden_by_one_of_the_writer(tmp_path, ledger):
+    failing = CheckpointStore(tmp_path / "c", operations=FailingOperations(5))
+
+    def train() -> None:
+        with writer_of(failing, ledger) as writer:
+            writer.submit(snapshot(1))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        train()
+    assert "No space left" in raised.value.__notes__[0]
+
+
+def test_a_closed_writer_takes_nothing_and_closes_again(store, ledger):
+    writer = writer_of(store, ledger)
+    writer.close()
+    writer.close()
+    with pytest.raises(CheckpointError, match="closed"):
+        writer.submit(snapshot(1))
+
+
+class Held(np.ndarray):
+    """An array that can be referred to weakly."""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_snapshot_is_let_go_as_soon_as_it_is_written_or_has_failed(tmp_path, ledger, fails):
+    operations = FailingOperations(5) if fails else None
+    writer = writer_of(CheckpointStore(tmp_path / "c", operations=operations), ledger)
+    array = np.ones(10).view(Held)
+    reference = weakref.ref(array)
+    taken = Snapshot(1, 0, {"a": array}, {}, {}, ("a",))
+    writer.submit(taken)
+    del taken, array
+    writer._wait()
+    gc.collect()
+    assert reference() is None
+    if fails:
+        with pytest.raises(CheckpointError):
+            writer.poll()
+    writer.close()
+
+
+def test_neither_the_newest_nor_the_only_one_is_ever_deleted(store, ledger):
+    worst = Keep(last=1, best=1, monitor="val_loss", mode="max", at_most=1)
+    with writer_of(store, ledger, worst) as writer:
+        for step in (1, 2, 3):
+            writer.submit(snapshot(step))
+            writer.flush()
+            assert [p.name for p in store.list()] == [f"step-{step:09d}"]
+    assert ledger.news == ["+1", "+2", "-1", "+3", "-2"]
+
+
+def test_earlier_attempts_count_for_retention_and_are_deleted_by_it(tmp_path, ledger):
+    first = CheckpointStore(tmp_path / "attempt-01")
+    for step in (1, 2):
+        first.commit(snapshot(step))
+    second = CheckpointStore(tmp_path / "attempt-02")
+    with writer_of(second, ledger, Keep(last=2), kept=read_kept([first.directory])) as writer:
+        writer.submit(snapshot(3))
+    assert ledger.news == ["+3", "-1"]
+    assert len(first.list()) == len(second.list()) == 1
+
+
+def test_one_that_is_being_read_is_deleted_the_next_time(tmp_path, ledger):
+    class Reading(CheckpointStore):
+        asked = 0
+
+        def delete(self, path: Path) -> bool:
+            self.asked += 1
+            return self.asked > 1 and super().delete(path)
+
+    store = Reading(tmp_path)
+    with writer_of(store, ledger, Keep(last=1)) as writer:
+        for step in (1, 2, 3):
+            writer.submit(snapshot(step))
+    assert ledger.news == ["+1", "+2", "+3", "-1", "-2"]
+
+
+def test_retention_by_hours_goes_by_training_time_over_all_attempts_and_by_no_wall_clock(
+    tmp_path, ledger, monkeypatch
+):
+    wall = iter(range(10**9, 0, -(10**6)))
+    monkeypatch.setattr("time.time", lambda: float(next(wall)))
+    now = 5_000.0
+    store = CheckpointStore(tmp_path)
+    keep = Keep(last=1, every_hours=1)
+    with writer_of(store, ledger, keep, clock=lambda: now) as writer:
+        for step, seconds in [(1, 600), (2, 3_700), (3, 3_800)]:
+            now = 5_000.0 + seconds
+            writer.submit(snapshot(step))
+            writer.flush()
+    kept = read_kept([store.directory])
+    assert [(k.step, k.trained_seconds) for k in kept] == [(2, 3_700.0), (3, 3_800.0)]
+    now = 3.0
+    rest = {"kept": kept, "trained_seconds": 3_800.0, "clock": lambda: now}
+    with writer_of(store, ledger, keep, **rest) as writer:
+        for step, seconds in [(4, 3_300), (5, 3_500), (6, 3_600)]:
+            now = 3.0 + seconds
+            writer.submit(snapshot(step))
+            writer.flush()
+    assert [k.step for k in read_kept([store.directory])] == [2, 5, 6]
+
+
+def test_a_process_that_ends_is_not_held_by_a_write(tmp_path, ledger):
+    gated = GatedStore(tmp_path)
+    writer = writer_of(gated, ledger)
+    assert writer._thread.daemon
+    gated.gate.release()
+    writer.submit(snapshot(1))
+    writer.close()
+    assert not writer._thread.is_alive()

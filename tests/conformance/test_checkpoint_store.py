@@ -1,0 +1,114 @@
+"""What every checkpoint store promises to the background writer and to who resumes.
+
+A store is a fixture parameter: a new one (a remote one, say) is added to ``STORES``. The broken
+ones below are the suite's negative controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot, digest
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.errors import CheckpointError
+
+STORES: list[Callable[[Path], CheckpointStore]] = [CheckpointStore]
+
+
+def snapshot(step: int, value: float = 1.0) -> Snapshot:
+    return Snapshot(
+        step=step,
+        epoch=0,
+        tensors={"w": np.full((3, 2), value, np.float32), "n": np.array(step)},
+        state={"history": [value], "wait": None},
+        metrics={"loss": value},
+        digest_names=("w",),
+    )
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
+    return request.param(tmp_path / "checkpoints")
+
+
+def check_it_returns_what_it_was_given(store: CheckpointStore) -> None:
+    taken = snapshot(3, 0.1)
+    done = store.commit(taken, trained_seconds=1.5)
+    loaded = store.load(done.path)
+    assert loaded.digest == done.digest == digest(taken)
+    assert (loaded.step, loaded.epoch, loaded.trained_seconds) == (3, 0, 1.5)
+    assert (loaded.state, loaded.metrics) == (taken.state, taken.metrics)
+    for name, tensor in taken.tensors.items():
+        np.testing.assert_array_equal(loaded.tensors[name], tensor)
+
+
+def check_it_lists_the_oldest_first(store: CheckpointStore) -> None:
+    assert store.list() == ()
+    paths = {step: store.commit(snapshot(step)).path for step in (20, 3, 100)}
+    assert store.list() == (paths[3], paths[20], paths[100])
+
+
+def check_it_keeps_both_of_a_step_taken_again(store: CheckpointStore) -> None:
+    first, second = store.commit(snapshot(1, 1.0)), store.commit(snapshot(1, 2.0))
+    assert store.list() == (first.path, second.path)
+    assert store.load(first.path).tensors["w"][0, 0] == 1
+    assert store.load(second.path).tensors["w"][0, 0] == 2
+
+
+def check_it_deletes_what_it_is_told_and_nothing_else(store: CheckpointStore) -> None:
+    first, second = store.commit(snapshot(1)), store.commit(snapshot(2))
+    assert store.delete(first.path)
+    assert store.list() == (second.path,)
+    with pytest.raises(CheckpointError):
+        store.load(first.path)
+    with pytest.raises(CheckpointError):
+        store.delete(store.directory)
+
+
+CHECKS = [
+    check_it_returns_what_it_was_given,
+    check_it_lists_the_oldest_first,
+    check_it_keeps_both_of_a_step_taken_again,
+    check_it_deletes_what_it_is_told_and_nothing_else,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_checkpoint_store_keeps_its_promise(store: CheckpointStore, check) -> None:
+    check(store)
+
+
+class Forgetful(CheckpointStore):
+    def load(self, path: Path) -> LoadedCheckpoint:
+        return replace(super().load(path), state={})
+
+
+class Unsorted(CheckpointStore):
+    def list(self):
+        return tuple(sorted(super().list(), key=lambda p: p.stat().st_ctime_ns))
+
+
+class Overwriting(CheckpointStore):
+    def commit(self, snapshot: Snapshot, *, trained_seconds: float = 0.0):
+        for path in self.list():
+            if path.name.startswith(f"step-{snapshot.step:09d}"):
+                self.delete(path)
+        return super().commit(snapshot, trained_seconds=trained_seconds)
+
+
+class Undying(CheckpointStore):
+    def delete(self, path: Path) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"), list(zip([Forgetful, Unsorted, Overwriting, Undying], CHECKS, strict=True))
+)
+def test_control_a_store_that_breaks_a_promise_fails_its_check(tmp_path, broken, check) -> None:
+    with pytest.raises((AssertionError, CheckpointError)):
+        check(broken(tmp_path / "checkpoints"))
