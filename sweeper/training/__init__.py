@@ -1,0 +1,1 @@
+"""Trainings that can be stopped after any step: the loop, its data, and the state it carries."""

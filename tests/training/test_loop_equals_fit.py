@@ -1,0 +1,200 @@
+"""The loop does what ``model.fit`` does: the same calls, values and weights, bit for bit.
+
+Single steps and steps in a loop of the graph are optimized differently by TensorFlow's constant
+folding, in the last bits; so both run without it here, as `docs/explanation` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainings import Watcher, digits, equal, mlp, plan, small_data, train, weights
+
+from sweeper import Data
+from sweeper.training.randomness import seed_everything
+
+HOOKS = [
+    f"on_{where}_{when}"
+    for where in ("epoch", "train", "test", "train_batch", "test_batch")
+    for when in ("begin", "end")
+]
+
+
+class Recorder(keras.callbacks.Callback):
+    """Records every call with all its arguments; only the hooks it is told to listen to."""
+
+    def __init__(self, hooks: list[str]) -> None:
+        super().__init__()
+        self.calls: list[Any] = []
+        for hook in hooks:
+            setattr(self, hook, self._recording(hook))
+
+    def _recording(self, hook: str) -> Any:
+        def record(*arguments: Any, logs: Any = None) -> None:
+            told = [dict(a) if isinstance(a, dict) else a for a in arguments]
+            self.calls.append((hook, *told, None if logs is None else dict(logs)))
+
+        return record
+
+    def get_state(self) -> list[Any]:
+        return [repr(call) for call in self.calls]
+
+    def set_state(self, state: list[Any]) -> None:
+        raise AssertionError(state)
+
+
+@pytest.fixture(autouse=True)
+def _without_constant_folding() -> Iterator[None]:
+    tf.config.optimizer.set_experimental_options({"constant_folding": False})
+    yield
+    tf.config.optimizer.set_experimental_options({"constant_folding": True})
+
+
+def fitted(
+    callbacks: list[keras.callbacks.Callback], data: Data, **compile_options: Any
+) -> keras.Model:
+    """``model.fit`` on the same model, from the same seeds."""
+    planned = plan(model=lambda: compiled(**compile_options), data=lambda: data)
+    model = planned.model
+    model.fit(
+        *data.train[:2],
+        sample_weight=data.train[2] if len(data.train) > 2 else None,
+        batch_size=data.batch_size,
+        epochs=3,
+        shuffle=False,
+        validation_data=data.validation,
+        validation_freq=data.validation_freq,
+        class_weight=data.class_weight,
+        callbacks=callbacks,
+        verbose=0,
+    )
+    return model
+
+
+def compiled(**options: Any) -> keras.Model:
+    model = mlp()
+    if options:
+        model.compile(
+            optimizer=keras.optimizers.Adam(0.01),
+            loss="sparse_categorical_crossentropy",
+            weighted_metrics=["accuracy"],
+            **options,
+        )
+    return model
+
+
+def test_every_call_and_every_value_is_fits_own() -> None:
+    data = small_data(shuffle=False)
+    theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
+    model = fitted([theirs], data)
+    loop = train(plan(data=lambda: data, callbacks=lambda: [ours]), Watcher())
+    assert len(theirs.calls) > 60
+    assert ours.calls == theirs.calls
+    assert equal(weights(loop._plan.model), weights(model))
+    assert loop.history.history == model.history.history
+
+
+def test_weights_and_logs_are_fits_own_when_no_callback_listens_to_batches() -> None:
+    data = small_data(shuffle=False)
+    hooks = ["on_epoch_begin", "on_epoch_end", "on_train_begin", "on_train_end", "on_test_end"]
+    theirs, ours = Recorder(hooks), Recorder(hooks)
+    model = fitted([theirs], data)
+    loop = train(plan(data=lambda: data, callbacks=lambda: [ours]), Watcher())
+    assert ours.calls == theirs.calls
+    assert equal(weights(loop._plan.model), weights(model))
+
+
+def test_another_order_of_the_data_is_noticed() -> None:
+    """Negative control: equality above is not for free."""
+    model = fitted([], small_data(shuffle=False))
+    loop = train(plan(data=lambda: small_data(shuffle=True)), Watcher())
+    assert not equal(weights(loop._plan.model), weights(model))
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_steps_per_execution_calls_back_as_fit_does(steps: int) -> None:
+    data = small_data(shuffle=False)
+    theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
+    model = fitted([theirs], data, steps_per_execution=steps)
+    planned = plan(
+        model=lambda: compiled(steps_per_execution=steps),
+        data=lambda: data,
+        callbacks=lambda: [ours],
+    )
+    loop = train(planned, Watcher())
+    assert ours.calls == theirs.calls
+    assert equal(weights(loop._plan.model), weights(model))
+
+
+def test_sample_weights_and_class_weights_are_fits_own() -> None:
+    x, y = digits()
+    weighted = Data(train=(x, y, np.linspace(0, 1, len(x))), batch_size=16, shuffle=False)
+    by_class = Data(train=(x, y), batch_size=16, shuffle=False, class_weight={0: 2.0, 2: 0.5})
+    for data in (weighted, by_class):
+        model = fitted([], data, steps_per_execution=1)
+        planned = plan(model=lambda: compiled(steps_per_execution=1), data=lambda d=data: d)
+        loop = train(planned, Watcher())
+        assert equal(weights(loop._plan.model), weights(model))
+
+
+def test_keras_own_callbacks_steer_as_in_fit() -> None:
+    data = small_data(shuffle=False, validation_freq=1)
+
+    def callbacks() -> list[keras.callbacks.Callback]:
+        return [
+            keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, min_delta=10.0, factor=0.5),
+            keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=10.0),
+        ]
+
+    def plain() -> keras.Model:
+        return mlp(keras.optimizers.SGD(0.1))
+
+    planned = plan(model=plain, data=lambda: data)
+    planned.model.fit(
+        *data.train, batch_size=16, epochs=6, shuffle=False, verbose=0,
+        validation_data=data.validation, callbacks=callbacks(),
+    )  # fmt: skip
+    loop = train(plan(model=plain, data=lambda: data, callbacks=callbacks, epochs=6), Watcher())
+    assert len(loop.history.epoch) == 2, "early stopping ended it"
+    assert loop.history.history == planned.model.history.history
+    assert equal(weights(loop._plan.model), weights(planned.model))
+
+
+def test_exponential_averages_end_in_the_model_as_in_fit() -> None:
+    data = small_data(shuffle=False)
+
+    def averaged() -> keras.Model:
+        return mlp(keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9))
+
+    planned = plan(model=averaged, data=lambda: data)
+    planned.model.fit(*data.train, batch_size=16, epochs=3, shuffle=False, verbose=0)
+    unvalidated = Data(train=data.train, batch_size=16, shuffle=False)
+    loop = train(plan(model=averaged, data=lambda: unvalidated), Watcher())
+    assert equal(weights(loop._plan.model), weights(planned.model))
+
+
+def test_a_model_built_by_its_first_batch_trains_as_in_fit() -> None:
+    def unbuilt() -> keras.Model:
+        model = keras.Sequential([keras.layers.Dense(8), keras.layers.Dense(4)])
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    data = Data(train=digits(), batch_size=16, shuffle=False)
+    planned = plan(model=unbuilt, data=lambda: data)
+    planned.model.fit(*data.train, batch_size=16, epochs=3, shuffle=False, verbose=0)
+    loop = train(plan(model=unbuilt, data=lambda: data), Watcher())
+    assert equal(weights(loop._plan.model), weights(planned.model))
+
+
+def test_a_model_that_runs_eagerly_trains_as_in_fit() -> None:
+    data = Data(train=digits(40), batch_size=16, shuffle=False)
+    model = fitted([], data, run_eagerly=True)
+    planned = plan(model=lambda: compiled(run_eagerly=True), data=lambda: data)
+    loop = train(planned, Watcher())
+    assert equal(weights(loop._plan.model), weights(model))
+    seed_everything(0)

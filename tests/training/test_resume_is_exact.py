@@ -1,0 +1,324 @@
+"""A training stopped after any step and resumed ends bit-identical to one that never stopped.
+
+Every component of the state has its negative control: leave it out, and the comparison fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from trainings import Watcher, digits, equal, mlp, plan, small_data, train, weights
+
+from sweeper import Data
+from sweeper.checkpoints.reading import load_newest
+from sweeper.errors import RestoreError, UncapturableError
+from sweeper.training import loop as loop_module
+from sweeper.training import state as state_module
+from sweeper.training.loop import TrainingLoop, TrainingPlan
+
+Planner = Callable[[], TrainingPlan]
+
+
+class Noise(keras.layers.Layer):
+    """Draws from every random source that is global: Keras's, and NumPy's and Python's by way of
+    the callback below."""
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return x + keras.random.normal(keras.ops.shape(x), stddev=0.01) if training else x
+
+
+class Jitter(keras.callbacks.Callback):
+    """Changes weights at random at an epoch's end, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.drawn: list[float] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.count += 1
+        if self.count % 3 == 0:
+            import random
+
+            import tensorflow as tf
+
+            eager = float(tf.random.uniform(()))
+            self.drawn.append(random.random() + float(np.random.rand()) + eager)
+            kernel = self.model.layers[0].kernel
+            kernel.assign_add(0.001 * self.drawn[-1] * keras.ops.ones_like(kernel))
+
+
+def noisy() -> keras.Model:
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(16, activation="relu"),
+            Noise(),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(4, activation="softmax"),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(0.01),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def watchful() -> list[keras.callbacks.Callback]:
+    return [
+        keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.2, factor=0.5),
+        keras.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True),
+        Jitter(),
+    ]
+
+
+def planner() -> TrainingPlan:
+    return plan(model=noisy, callbacks=watchful, epochs=4)
+
+
+def outcome(loop: TrainingLoop, planned: TrainingPlan) -> tuple[list[Any], dict[str, Any]]:
+    told = {"history": loop.history.history, "epochs": loop.history.epoch}
+    for callback in planned.callbacks:
+        for name in ("wait", "best", "count", "drawn", "best_epoch", "stopped_epoch"):
+            if hasattr(callback, name):
+                told[f"{type(callback).__name__}.{name}"] = getattr(callback, name)
+    return weights(planned.model), told
+
+
+def uninterrupted(make: Planner = planner) -> tuple[list[Any], dict[str, Any]]:
+    planned = make()
+    return outcome(train(planned, Watcher()), planned)
+
+
+def interrupted(
+    directory: Path, stops: Sequence[int], make: Planner = planner
+) -> tuple[list[Any], dict[str, Any]]:
+    """Stop after each of ``stops`` steps, each time going on in fresh objects."""
+    for stop in [*stops, None]:
+        planned = make()
+        watcher = Watcher(directory, stop_at=stop)
+        loop = train(planned, watcher, load_newest([directory], pytest.fail))
+        if stop is None:
+            return outcome(loop, planned)
+    raise AssertionError
+
+
+def same(a: tuple[list[Any], dict[str, Any]], b: tuple[list[Any], dict[str, Any]]) -> bool:
+    return equal(a[0], b[0]) and a[1] == b[1]
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[list[Any], dict[str, Any]]:
+    return uninterrupted()
+
+
+@pytest.mark.parametrize("stop", [1, 6, 7, 10, 14, 27])
+def test_a_training_stopped_after_any_step_ends_as_if_it_never_was(
+    stop: int, whole: tuple[list[Any], dict[str, Any]], tmp_path: Path
+) -> None:
+    assert same(interrupted(tmp_path, [stop]), whole)
+
+
+def test_a_training_stopped_many_times_ends_as_if_it_never_was(
+    whole: tuple[list[Any], dict[str, Any]], tmp_path: Path
+) -> None:
+    assert same(interrupted(tmp_path, [2, 3, 7, 12, 19, 21, 26]), whole)
+
+
+def test_a_training_with_other_seeds_differs(whole: tuple[list[Any], dict[str, Any]]) -> None:
+    planned = planner()
+    planned.model.layers[0].kernel.assign_add(keras.ops.ones((8, 16)) * 1e-6)
+    assert not same(outcome(train(planned, Watcher()), planned), whole)
+
+
+COMPONENTS = [
+    "model",
+    "optimizer",
+    "metrics",
+    "global_seed_generator",
+    "python_random",
+    "numpy_random",
+    "tensorflow_random",
+    "history",
+    "callbacks",
+]
+
+
+@pytest.mark.parametrize("left_out", COMPONENTS)
+def test_leaving_out_a_component_is_noticed(
+    left_out: str,
+    whole: tuple[list[Any], dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Negative control of each component: without it, the resumed training ends elsewhere."""
+    original = state_module.default_components
+
+    def without(*arguments: Any) -> list[Any]:
+        return [c for c in original(*arguments) if c.name != left_out]
+
+    monkeypatch.setattr(loop_module, "default_components", without)
+    assert not same(interrupted(tmp_path, [10]), whole)
+
+
+def test_every_component_has_its_negative_control() -> None:
+    planned = planner()
+    loop = TrainingLoop(planned, Watcher())
+    assert [c.name for c in loop._state.components] == COMPONENTS
+
+
+def test_leaving_out_the_layers_seed_generators_is_noticed(
+    whole: tuple[list[Any], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = state_module.default_components
+
+    def without(model: keras.Model, *rest: Any) -> list[Any]:
+        components = original(model, *rest)
+        components[0] = state_module.Variables(
+            "model", lambda: [v for v in model.variables if "seed" not in v.path]
+        )
+        return components
+
+    monkeypatch.setattr(loop_module, "default_components", without)
+    assert not same(interrupted(tmp_path, [10]), whole)
+
+
+def test_snapshots_at_every_step_perturb_nothing(
+    whole: tuple[list[Any], dict[str, Any]], tmp_path: Path
+) -> None:
+    planned = planner()
+    watcher = Watcher(tmp_path, snapshot_at=lambda _position: True)
+    assert same(outcome(train(planned, watcher), planned), whole)
+    assert len(watcher.kept) == 28, "one at each of 28 steps, an epoch's last after its validation"
+
+
+def test_blocks_of_any_size_give_the_same_bits() -> None:
+    def make() -> TrainingPlan:
+        return plan(epochs=3)
+
+    outcomes = []
+    for block in (1, 7, 1 << 30):
+        planned = make()
+        loop = TrainingLoop(planned, Watcher(block=block))
+        loop._block_steps = 1 << 20
+        loop._adapt_block = lambda *_: None  # type: ignore[method-assign]
+        loop.run()
+        outcomes.append(outcome(loop, planned))
+    assert same(outcomes[0], outcomes[1])
+    assert same(outcomes[0], outcomes[2])
+
+
+def test_a_stop_inside_validation_resumes_before_it(tmp_path: Path) -> None:
+    inside = False
+
+    class Tells(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            nonlocal inside
+            inside = batch == 3
+
+    class StopsInValidation(Watcher):
+        def stop_requested(self) -> bool:
+            return inside
+
+    def make() -> TrainingPlan:
+        x, y = digits()
+        data = Data(train=(x, y), validation=(x, y), batch_size=16, validation_batch_size=5)
+        return plan(data=lambda: data, callbacks=lambda: [Tells()])
+
+    expected = uninterrupted(make)
+    watcher = StopsInValidation(tmp_path, stop_at=0)
+    train(make(), watcher)
+    assert watcher.last is not None
+    position = watcher.last.state["position"]
+    assert (position["step_in_epoch"], position["step"]) == (7, 7), "before the first validation"
+    assert same(interrupted(tmp_path, [], make), expected)
+
+
+def test_a_stop_after_the_decision_to_stop_early_does_not_train_on(tmp_path: Path) -> None:
+    def make() -> TrainingPlan:
+        stopping = keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=100.0)
+        return plan(callbacks=lambda: [stopping], epochs=9)
+
+    expected = uninterrupted(make)
+    watcher = Watcher(tmp_path)
+    train(make(), watcher)
+    assert len(watcher.kept) == 1, "the last state is kept before on_train_end changes it"
+    assert same(interrupted(tmp_path, [], make), expected)
+    assert expected[1]["epochs"] == [0, 1]
+
+
+def test_a_callback_that_stops_inside_an_epoch_ends_it_there_also_when_resumed(
+    tmp_path: Path,
+) -> None:
+    class StopsAtTen(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = 0
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.count += 1
+            if self.count == 10:
+                self.model.stop_training = True
+
+    def make() -> TrainingPlan:
+        return plan(callbacks=lambda: [StopsAtTen()], epochs=5)
+
+    expected = uninterrupted(make)
+    assert same(interrupted(tmp_path, [10], make), expected)
+    assert expected[1]["StopsAtTen.count"] == 10
+
+
+def test_a_model_of_another_shape_is_refused_with_every_mismatch_named(tmp_path: Path) -> None:
+    train(plan(), Watcher(tmp_path, stop_at=5))
+    loaded = load_newest([tmp_path], pytest.fail)
+
+    def wider() -> keras.Model:
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(17), keras.layers.Dense(4)])
+        model.compile("sgd", "mse")
+        return model
+
+    with pytest.raises(RestoreError) as raised:
+        train(plan(model=wider, objective=None), Watcher(), loaded)
+    message = str(raised.value)
+    assert "model variable 0" in message
+    assert "float32[8, 17], and float32[8, 16] in it" in message
+    assert "is in the checkpoint only" in message
+    assert "undo the change" in message
+
+
+def test_a_restore_that_fails_changes_nothing(tmp_path: Path) -> None:
+    train(plan(), Watcher(tmp_path, stop_at=5))
+    loaded = load_newest([tmp_path], pytest.fail)
+    planned = plan(callbacks=lambda: [keras.callbacks.EarlyStopping()])
+    before = weights(planned.model)
+    with pytest.raises(RestoreError, match="EarlyStopping"):
+        train(planned, Watcher(), loaded)
+    assert equal(weights(planned.model)[: len(before)], before)
+
+
+def test_a_stateful_random_op_in_the_step_is_refused_by_name() -> None:
+    import tensorflow as tf
+
+    class Stateful(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            return x + tf.random.uniform(tf.shape(x), 0, 1e-3)
+
+    def model() -> keras.Model:
+        built = keras.Sequential([keras.Input((8,)), Stateful(), keras.layers.Dense(4)])
+        built.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return built
+
+    with pytest.raises(UncapturableError, match=r"RandomUniform .*SeedGenerator"):
+        TrainingLoop(plan(model=model, data=small_data), Watcher())
+
+
+def test_mlp_is_what_the_other_tests_use() -> None:
+    assert any("seed" in v.path for v in mlp().variables)

@@ -1,0 +1,142 @@
+"""Small trainings, and an observer that keeps their snapshots in memory or on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from sweeper import Data
+from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.training.loop import Stopped, TrainingLoop, TrainingPlan
+from sweeper.training.randomness import TrialSeeds, seed_everything
+from sweeper.training.state import Position
+
+SEEDS = TrialSeeds(7, 3)
+
+
+def digits(samples: int = 100, features: int = 8) -> tuple[Any, Any]:
+    """Random floats and labels of 4 classes, the same in every call."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(samples, features)).astype("float32")
+    return x, generator.integers(0, 4, samples)
+
+
+def mlp(optimizer: Any = None) -> keras.Model:
+    """Dense, BatchNorm and Dropout: weights, moving statistics and a seed generator."""
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(16, activation="relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(4, activation="softmax"),
+        ]
+    )
+    schedule = keras.optimizers.schedules.CosineDecay(0.01, 40)
+    model.compile(
+        optimizer=optimizer or keras.optimizers.RMSprop(schedule, momentum=0.5),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def small_data(**options: Any) -> Data:
+    x, y = digits()
+    settings: dict[str, Any] = {"batch_size": 16, "validation": (x[:30], y[:30])}
+    return Data(train=(x, y), **{**settings, **options})
+
+
+@dataclass
+class Watcher:
+    """An observer that takes a snapshot wherever asked, and stops where asked."""
+
+    directory: Path | None = None
+    snapshot_at: Callable[[Position], bool] = lambda _position: False
+    stop_at: int | None = None
+    block: int = 1 << 30
+    epochs: list[tuple[int, Mapping[str, float]]] = field(default_factory=list)
+    kept: list[Path] = field(default_factory=list)
+    last: Snapshot | None = None
+    digest: str = ""
+    _step: int = 0
+
+    def started(self, position: Position, steps_per_epoch: int) -> None:
+        del steps_per_epoch
+        self._step = position.step
+
+    def steps_done(self, position: Position) -> None:
+        self._step = position.step
+
+    def epoch_ended(self, epoch: int, step: int, logs: Mapping[str, float], seconds: float) -> None:
+        del step, seconds
+        self.epochs.append((epoch, dict(logs)))
+
+    def steps_until_due(self, position: Position) -> int:
+        block = self.block
+        if self.stop_at is not None and position.step < self.stop_at:
+            block = min(block, self.stop_at - position.step)
+        return max(1, block)
+
+    def is_due(self, position: Position) -> bool:
+        return self.snapshot_at(position)
+
+    def keep(self, snapshot: Snapshot) -> None:
+        self.last = snapshot
+        if self.directory is not None:
+            committed = CheckpointStore(self.directory).commit(snapshot)
+            self.kept.append(committed.path)
+            self.digest = committed.digest
+
+    def stop_requested(self) -> bool:
+        return self.stop_at is not None and self._step >= self.stop_at
+
+
+def plan(
+    *,
+    model: Callable[[], keras.Model] = mlp,
+    data: Callable[[], Data] = small_data,
+    callbacks: Callable[[], Sequence[keras.callbacks.Callback]] = tuple,
+    epochs: int = 3,
+    objective: str | None = None,
+) -> TrainingPlan:
+    """A plan built as a trial builds it: each factory from its own seed."""
+    seed_everything(SEEDS.child("model"))
+    built = model()
+    seed_everything(SEEDS.child("data"))
+    given = data()
+    seed_everything(SEEDS.child("callbacks"))
+    called = callbacks()
+    seed_everything(SEEDS.child("training"))
+    return TrainingPlan(built, given, called, epochs, objective, SEEDS.sequence("order"))
+
+
+def train(
+    planned: TrainingPlan, watcher: Watcher, loaded: LoadedCheckpoint | None = None
+) -> TrainingLoop:
+    """Train to the end, or to where the watcher stops it."""
+    loop = TrainingLoop(planned, watcher)
+    try:
+        loop.run(loaded)
+    except Stopped:
+        assert watcher.stop_at is not None
+    return loop
+
+
+def weights(model: keras.Model) -> list[np.ndarray[Any, Any]]:
+    """Copies of every model and optimizer variable, in order."""
+    return [v.value.numpy().copy() for v in [*model.variables, *model.optimizer.variables]]
+
+
+def equal(a: Sequence[np.ndarray[Any, Any]], b: Sequence[np.ndarray[Any, Any]]) -> bool:
+    """Whether two lists of arrays are the same bit for bit."""
+    return len(a) == len(b) and all(
+        x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+        for x, y in zip(a, b, strict=True)
+    )
