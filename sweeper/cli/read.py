@@ -1,0 +1,125 @@
+"""``ls``, ``status``, ``show`` and ``best``: what the database says, as tables or as JSON."""
+
+from typing import TYPE_CHECKING
+
+from sweeper.cli.options import AsJson, Debug, RunsDir, Storage, StudyName, TrialNumber
+from sweeper.cli.output import print_json, print_table
+from sweeper.cli.reading import open_reader, read_settings
+from sweeper.cli.verbs import VerbGroup
+from sweeper.errors import SweeperError
+
+if TYPE_CHECKING:
+    from sweeper.results import StudyStatus
+    from sweeper.settings import Settings
+
+__all__ = ["GROUP", "next_commands"]
+
+
+def ls(
+    *,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """List the studies."""
+    settings = read_settings(storage, runs_dir)
+    with open_reader(settings) as reader:
+        statuses = reader.statuses()
+    if as_json:
+        print_json([status.to_json() for status in statuses])
+        return
+    from sweeper.report.tables import studies_table
+
+    print_table(studies_table(statuses))
+
+
+def status(
+    study: StudyName,
+    *,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Show how far a study is, its trials by rank, and the best so far."""
+    settings = read_settings(storage, runs_dir)
+    with open_reader(settings) as reader:
+        found = reader.status(study)
+        if as_json:
+            print_json(found.to_json())
+            return
+        trials = reader.trials(study)
+    from sweeper.report.tables import study_summary
+
+    print_table(study_summary(found, trials, next_commands(found, settings)))
+
+
+def show(
+    study: StudyName,
+    number: TrialNumber,
+    *,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Show one trial whole: parameters, attempts, epochs, checkpoints."""
+    settings = read_settings(storage, runs_dir)
+    with open_reader(settings) as reader:
+        trial = reader.trial(study, number)
+    if as_json:
+        print_json(trial.to_json())
+        return
+    from sweeper.report.tables import trial_page
+
+    print_table(trial_page(trial, [_command("logs", study, str(number), settings=settings)]))
+
+
+def best(
+    study: StudyName,
+    *,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Show a study's best trial; with --json, the object that `show` prints."""
+    settings = read_settings(storage, runs_dir)
+    with open_reader(settings) as reader:
+        found = reader.status(study)
+        if found.best is None:
+            advice = " or ".join(f"`{c}`" for c in next_commands(found, settings))
+            msg = (
+                f"study {study!r} has no complete trial yet ({found.finished} of {found.target} "
+                f"done, {found.failed} failed), so no best one; see {advice}"
+            )
+            raise SweeperError(msg)
+        trial = reader.trial(study, found.best.number)
+    if as_json:
+        print_json(trial.to_json())
+        return
+    from sweeper.report.tables import trial_page
+
+    print_table(trial_page(trial))
+
+
+def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
+    """Return what is worth typing after seeing ``status``, exactly as it must be typed."""
+    commands = []
+    if status.finished < status.target and not status.running:
+        commands.append(_command("resume", status.study, settings=settings))
+    if status.best is not None:
+        number = str(status.best.number)
+        commands.append(_command("show", status.study, number, settings=settings))
+        commands.append(_command("dashboard", settings=settings))
+    return commands or [_command("status", status.study, settings=settings)]
+
+
+def _command(*words: str, settings: "Settings") -> str:
+    from sweeper.settings import command_line
+
+    return command_line(*words, storage=settings.storage, runs_dir=settings.runs_dir)
+
+
+GROUP = VerbGroup(title="Read", order=20, verbs=(ls, status, show, best))

@@ -1,0 +1,238 @@
+"""Where a run keeps its things and how wide it runs: flag > environment > sweeper.toml > default.
+
+The four places are read in that order for each setting on its own, so ``SWEEPER_WORKERS`` may come
+from the environment while the database's URL comes from ``sweeper.toml`` in the current directory.
+
+pydantic-settings takes a fifth of a second to import, which is why the command line imports this
+module only in the bodies of its verbs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from sweeper.errors import UsageError
+
+__all__ = [
+    "CONFIGURATION_FILE",
+    "Engine",
+    "Isolation",
+    "Settings",
+    "available_cores",
+    "command_line",
+    "hide_password",
+    "load_settings",
+    "place_flags",
+]
+
+CONFIGURATION_FILE = "sweeper.toml"
+DEFAULT_RUNS_DIR = Path("runs")
+
+Engine = Literal["local", "dask", "ray"]
+Isolation = Literal["auto", "fork", "spawn", "inline"]
+
+_PREFIX = "SWEEPER_"
+_EXPECTED = {
+    "storage": "a database URL such as sqlite:///runs/sweeper.db or postgresql://host/name",
+    "runs_dir": "a directory's path",
+    "workers": "a whole number, at least 1",
+    "engine": "local, dask or ray",
+    "isolation": "auto, fork, spawn or inline",
+}
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use: its CPU affinity where there is one."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+class Settings(BaseSettings):
+    """Settings of one command, resolved and frozen.
+
+    Attributes:
+        storage: SQLAlchemy URL of the database. Default: ``sweeper.db`` in SQLite below
+            ``runs_dir``, so that moving the runs alone moves everything.
+        runs_dir: Directory that holds one directory a study. Default ``runs``.
+        workers: Trials run side by side, at least 1. Default: one for each core that this process
+            may use. A trial of the size that sweeps are made of keeps about one core busy; more
+            workers than cores make each trial slower and finish no sooner, and fewer leave cores
+            idle. The number changes no result.
+        engine: Where workers run: ``local`` (default), ``dask`` or ``ray``.
+        isolation: How trial processes are made; ``auto`` (default) forks from a warm server where
+            that is safe, and spawns otherwise.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        toml_file=CONFIGURATION_FILE,
+    )
+
+    storage: str = ""
+    runs_dir: Path = DEFAULT_RUNS_DIR
+    workers: int = Field(default_factory=available_cores, ge=1)
+    engine: Engine = "local"
+    isolation: Isolation = "auto"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read flags, then the environment, then the file; neither .env nor secrets files."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @field_validator("storage")
+    @classmethod
+    def _storage_is_a_url(cls, value: str) -> str:
+        if value and "://" not in value:
+            msg = f"no '://' in it; for a file of SQLite write sqlite:///{value}"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("runs_dir")
+    @classmethod
+    def _runs_dir_fits_into_a_url(cls, value: Path) -> Path:
+        if "?" in str(value):
+            msg = "a '?' would cut the default database's URL short"
+            raise ValueError(msg)
+        return value.expanduser()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _storage_follows_runs_dir(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("storage"):
+            return values
+        runs_dir = str(values.get("runs_dir", DEFAULT_RUNS_DIR))
+        return {**values, "storage": _default_storage(Path(runs_dir).expanduser())}
+
+
+def load_settings(
+    *,
+    storage: str | None = None,
+    runs_dir: Path | None = None,
+    workers: int | None = None,
+    engine: str | None = None,
+    isolation: str | None = None,
+) -> Settings:
+    """Resolve every setting; an argument is a flag that the user typed, None one they did not.
+
+    Raises:
+        UsageError: A value cannot be used, or ``sweeper.toml`` in the current directory cannot be
+            read or holds an unknown key. The message names the flag, the variable or the file and
+            key, what was found, and what was expected.
+    """
+    given: dict[str, Any] = {
+        "storage": storage,
+        "runs_dir": runs_dir,
+        "workers": workers,
+        "engine": engine,
+        "isolation": isolation,
+    }
+    flags = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        raise UsageError(_explain(error, flags)) from None
+    except tomllib.TOMLDecodeError as error:
+        msg = f"{CONFIGURATION_FILE}: not valid TOML: {error}; correct it or move it away"
+        raise UsageError(msg) from None
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{CONFIGURATION_FILE}: cannot be read: {error}; make it a readable UTF-8 file"
+        raise UsageError(msg) from None
+
+
+def command_line(
+    *words: str,
+    storage: str,
+    runs_dir: Path,
+    workers: int | None = None,
+    trials: int | None = None,
+    engine: str = "local",
+    isolation: str = "auto",
+) -> str:
+    """Return ``sweeper WORDS`` with these settings, as it must be typed in the same directory.
+
+    A part that has its default value is left out, so the common case is ``sweeper resume STUDY``.
+    """
+    typed = ["sweeper", *words, *place_flags(storage, runs_dir)]
+    if workers is not None:
+        typed += ["--workers", str(workers)]
+    if trials is not None:
+        typed += ["--trials", str(trials)]
+    if engine != "local":
+        typed += ["--engine", engine]
+    if isolation != "auto":
+        typed += ["--isolation", isolation]
+    return shlex.join(typed)
+
+
+def place_flags(storage: str, runs_dir: Path) -> list[str]:
+    """Return the words that lead a command to these places; none where they are the defaults.
+
+    A database's password is written as ``***``: what is printed may end in a log.
+    """
+    words = []
+    if storage != _default_storage(runs_dir):
+        words += ["--storage", hide_password(storage)]
+    if runs_dir != DEFAULT_RUNS_DIR:
+        words += ["--runs-dir", str(runs_dir)]
+    return words
+
+
+def _default_storage(runs_dir: Path) -> str:
+    return f"sqlite:///{(runs_dir / 'sweeper.db').as_posix()}"
+
+
+def hide_password(url: str) -> str:
+    """Return ``url`` with its password, before the host or in the query, as ``***``."""
+    scheme, separator, rest = url.partition("://")
+    credentials, at, host = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    shown = f"{scheme}{separator}{user}:***@{host}" if at and colon else url
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", shown)
+
+
+def _explain(error: ValidationError, flags: dict[str, Any]) -> str:
+    return "; ".join(
+        _explain_one(str(detail["loc"][0]) if detail["loc"] else "", detail["type"], detail, flags)
+        for detail in error.errors()
+    )
+
+
+def _explain_one(key: str, kind: str, detail: Any, flags: dict[str, Any]) -> str:
+    if kind == "extra_forbidden":
+        known = ", ".join(sorted(_EXPECTED))
+        return f"{CONFIGURATION_FILE}: {key}: no setting has that name; there are {known}"
+    variable = f"{_PREFIX}{key.upper()}"
+    if key in flags:
+        place = f"--{key.replace('_', '-')}"
+    elif os.environ.get(variable):
+        place = variable
+    else:
+        place = f"{CONFIGURATION_FILE}: {key}"
+    expected = _EXPECTED.get(key, "another value")
+    reason = f" ({detail['ctx']['error']})" if kind == "value_error" else ""
+    return f"{place}: found {detail['input']!r}{reason}; expected {expected}"

@@ -1,0 +1,127 @@
+"""A sweep that runs nothing and a database that is a list, so that only the command is tested."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.errors import UnknownStudyError
+from sweeper.events import Listener, StudyOpened
+from sweeper.results import (
+    AttemptRecord,
+    CheckpointRecord,
+    EpochRecord,
+    StudyResults,
+    StudyStatus,
+    TrialRecord,
+)
+
+BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command line ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        def refuse(constant: str) -> None:
+            pytest.fail(f"{constant} is no JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+@dataclass(frozen=True)
+class FakeRequest:
+    """Has the fields of the sweep's request, and refuses any other."""
+
+    source: str | None
+    study: str | None
+    workers: int
+    trials: int | None
+    engine: str
+    isolation: str
+    storage: str
+    runs_dir: Path
+    listener: Listener
+
+
+@dataclass
+class FakeSweep:
+    """Stands where the execution of a sweep does."""
+
+    results: StudyResults
+    error: BaseException | None = None
+    opens: str | None = "digits"
+    requests: list[FakeRequest] = field(default_factory=list)
+
+    def __call__(self, request: FakeRequest) -> StudyResults:
+        self.requests.append(request)
+        if self.opens is not None:
+            request.listener(
+                StudyOpened(
+                    self.opens, 2, 0, 3, "val_accuracy", "maximize", 1, request.storage, "resume!"
+                )
+            )
+        if self.error is not None:
+            raise self.error
+        return self.results
+
+
+@dataclass
+class FakeReader:
+    """Reads from a list of trials."""
+
+    status_record: StudyStatus
+    trial_records: Sequence[TrialRecord]
+
+    def status(self, study: str) -> StudyStatus:
+        if study != self.status_record.study:
+            msg = f"no study {study!r} in the database; it has {self.status_record.study!r}"
+            raise UnknownStudyError(msg)
+        return self.status_record
+
+    def statuses(self) -> Sequence[StudyStatus]:
+        return [self.status_record]
+
+    def trials(self, study: str) -> Sequence[TrialRecord]:
+        self.status(study)
+        return self.trial_records
+
+    def trial(self, study: str, number: int) -> TrialRecord:
+        self.status(study)
+        return self.trial_records[number]
+
+
+def trial_record(number: int, **changes: Any) -> TrialRecord:
+    """Return a complete trial with every part filled."""
+    values: dict[str, Any] = {
+        "study": "digits",
+        "number": number,
+        "state": "complete",
+        "params": {"learning_rate": 0.01 * (number + 1), "optimizer": "rmsprop"},
+        "value": 0.9 + number / 100,
+        "seed": 7 + number,
+        "digest": "d" * 32,
+        "epochs": (EpochRecord(0, {"loss": 0.5, "val_accuracy": 0.9 + number / 100}),),
+        "attempts": (
+            AttemptRecord(
+                1, "complete", 0, 45, "host-a", 4711, BEGAN, BEGAN + timedelta(seconds=9)
+            ),
+        ),
+        "checkpoints": (CheckpointRecord(45, 1, "c" * 32, 2048, "runs/digits/step-000000045"),),
+    }
+    return TrialRecord(**{**values, **changes})
+
+
+Call = Callable[..., Answer]

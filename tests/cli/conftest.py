@@ -1,0 +1,96 @@
+"""Fixtures of the command line's tests: an empty place, a fake sweep, a fake database."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from cli_fakes import BEGAN, Answer, Call, FakeReader, FakeRequest, FakeSweep, trial_record
+
+from sweeper.cli.main import main
+from sweeper.results import AttemptRecord, BestTrial, StudyResults, StudyStatus
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "s.py"\n'
+
+
+@pytest.fixture
+def results() -> StudyResults:
+    """Return two complete trials, the second the better."""
+    trials = (trial_record(0), trial_record(1))
+    best = BestTrial(1, 0.91, trials[1].params)
+    return StudyResults(StudyStatus("digits", 2, complete=2, best=best), trials)
+
+
+@pytest.fixture
+def failed_results() -> StudyResults:
+    """Return one complete and one failed trial, whose error is a traceback."""
+    attempt = AttemptRecord(
+        1,
+        "failed",
+        0,
+        3,
+        "host-a",
+        1,
+        BEGAN,
+        BEGAN,
+        error=f"{TRACEBACK}ValueError: no such [bold] layer\n",
+    )
+    failed = trial_record(
+        1, state="failed", value=None, digest=None, attempts=(attempt,), checkpoints=()
+    )
+    status = StudyStatus(
+        "digits", 2, complete=1, failed=1, best=BestTrial(0, 0.9, {"learning_rate": 0.01})
+    )
+    return StudyResults(status, (trial_record(0), failed))
+
+
+@pytest.fixture(autouse=True)
+def bare_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test an empty current directory and an environment without our variables."""
+    for name in [name for name in os.environ if name.startswith("SWEEPER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def sweep(results: StudyResults, monkeypatch: pytest.MonkeyPatch) -> FakeSweep:
+    """Put a fake sweep where the command line imports the real one."""
+    fake = FakeSweep(results)
+    module = ModuleType("sweeper.execution.sweep")
+    module.SweepRequest = FakeRequest  # type: ignore[attr-defined]
+    module.run_sweep = fake  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sweeper.execution.sweep", module)
+    return fake
+
+
+@pytest.fixture
+def reader(results: StudyResults, monkeypatch: pytest.MonkeyPatch) -> FakeReader:
+    """Put a fake database where the reading verbs open one."""
+    fake = FakeReader(results.status, results.trials)
+
+    @contextmanager
+    def open_fake(settings: object) -> Iterator[FakeReader]:
+        del settings
+        yield fake
+
+    monkeypatch.setattr("sweeper.cli.read.open_reader", open_fake)
+    monkeypatch.setattr("sweeper.cli.logs.open_reader", open_fake)
+    return fake
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Return a function that runs one command line in this process."""
+
+    def run_words(*words: str) -> Answer:
+        code = main(words)
+        captured = capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
+
+    return run_words

@@ -1,0 +1,165 @@
+"""The reading verbs: JSON exactly as the contract has it, tables for people, names made safe."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from cli_fakes import Call, FakeReader, trial_record
+
+from sweeper.cli.output import strict
+from sweeper.paths import RunPaths
+from sweeper.results import EpochRecord, StudyResults, StudyStatus
+
+STATUS_KEYS = [
+    "study", "target", "complete", "running", "interrupted", "pruned", "failed", "waiting", "best",
+]  # fmt: skip
+SHOW_KEYS = [
+    "study", "number", "state", "params", "value", "seed", "digest", "epochs", "attempts",
+    "checkpoints",
+]  # fmt: skip
+ATTEMPT_KEYS = [
+    "number", "outcome", "start_step", "end_step", "host", "pid", "started_at", "ended_at", "error",
+]  # fmt: skip
+
+
+def test_status_json_is_the_contracts(call: Call, reader: FakeReader) -> None:
+    del reader
+    answer = call("status", "digits", "--json")
+    assert answer.code == 0
+    assert list(answer.json) == STATUS_KEYS
+    assert answer.json["best"] == {
+        "number": 1,
+        "value": 0.91,
+        "params": {"learning_rate": 0.02, "optimizer": "rmsprop"},
+    }
+
+
+def test_ls_json_is_a_list_of_statuses(call: Call, reader: FakeReader) -> None:
+    del reader
+    assert call("ls", "--json").json == [call("status", "digits", "--json").json]
+
+
+def test_show_json_is_the_contracts(call: Call, reader: FakeReader) -> None:
+    del reader
+    shown = call("show", "digits", "0", "--json").json
+    assert list(shown) == SHOW_KEYS
+    assert shown["epochs"] == [{"epoch": 0, "loss": 0.5, "val_accuracy": 0.9}]
+    assert list(shown["attempts"][0]) == ATTEMPT_KEYS
+    assert shown["attempts"][0]["started_at"] == "2026-01-02T03:04:05+00:00"
+    assert list(shown["checkpoints"][0]) == ["step", "epoch", "digest", "bytes", "path"]
+
+
+def test_best_json_is_what_show_prints_of_that_trial(call: Call, reader: FakeReader) -> None:
+    del reader
+    assert call("best", "digits", "--json").json == call("show", "digits", "1", "--json").json
+
+
+def test_numbers_that_json_lacks_are_null(call: Call, reader: FakeReader) -> None:
+    metrics = {"loss": math.nan, "val_loss": math.inf, "accuracy": 0.5}
+    reader.trial_records = (trial_record(0, epochs=(EpochRecord(0, metrics),), value=-math.inf),)
+    shown = call("show", "digits", "0", "--json").json
+    assert shown["epochs"] == [{"epoch": 0, "loss": None, "val_loss": None, "accuracy": 0.5}]
+    assert shown["value"] is None
+
+
+def test_strict_leaves_what_json_has() -> None:
+    value = {"a": [1, True, None, "nan", 0.5], "b": {"c": (1.0,)}}
+    assert strict(value) == {"a": [1, True, None, "nan", 0.5], "b": {"c": [1.0]}}
+
+
+def test_tables_hold_what_people_look_for(call: Call, reader: FakeReader) -> None:
+    del reader
+    assert "digits" in call("ls").out
+    assert "2/2" in call("ls").out
+    status = call("status", "digits").out
+    assert "best: trial 1  0.91" in status
+    assert "learning_rate" in status
+    shown = call("show", "digits", "0").out
+    for part in ("host-a:4711", "d" * 32, "2.0 KiB", "runs/digits/step-000000045", "val_accuracy"):
+        assert part in shown
+    assert "sweeper logs digits 0" in shown
+    assert "digits 1" in call("best", "digits").out
+
+
+def test_a_users_text_is_never_read_as_markup(
+    call: Call, reader: FakeReader, failed_results: StudyResults
+) -> None:
+    reader.status_record, reader.trial_records = failed_results.status, failed_results.trials
+    assert "no such [bold] layer" in call("show", "digits", "1").out
+
+
+def test_a_study_without_a_complete_trial_has_no_best_and_says_what_to_do(
+    call: Call, reader: FakeReader
+) -> None:
+    reader.status_record = StudyStatus("digits", 2, interrupted=1, waiting=1)
+    answer = call("best", "digits", "--json")
+    assert (answer.code, answer.out) == (1, "")
+    assert "no complete trial" in answer.err
+    assert "sweeper resume digits" in answer.err
+
+
+def test_a_study_that_is_not_there_is_a_usage_error(call: Call, reader: FakeReader) -> None:
+    del reader
+    answer = call("status", "digit")
+    assert (answer.code, answer.out) == (2, "")
+    assert "'digits'" in answer.err
+
+
+@pytest.mark.parametrize("verb", ["status", "best", "resume"])
+@pytest.mark.parametrize("name", ["../secrets", "a/b", "..", "", "-x/..", "a\x00b"])
+def test_a_name_that_leads_out_of_the_runs_is_refused(
+    call: Call, reader: FakeReader, verb: str, name: str
+) -> None:
+    del reader
+    answer = call(verb, "--", name)
+    assert (answer.code, answer.out) == (2, "")
+
+
+@pytest.mark.parametrize("verb", ["show", "logs"])
+def test_a_trial_is_reached_by_a_safe_name_and_a_number_only(
+    call: Call, reader: FakeReader, verb: str
+) -> None:
+    del reader
+    assert call(verb, "../digits", "0").code == 2
+    assert call(verb, "digits", "../0").code == 2
+    assert call(verb, "--", "digits", "-1").code == 2
+
+
+def write_log(runs: Path, attempt: int, text: str) -> Path:
+    path = RunPaths(runs, "digits").log(0, attempt)
+    path.parent.mkdir(parents=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_logs_prints_the_newest_attempts_log(call: Call, reader: FakeReader) -> None:
+    attempt = reader.trial_records[0].attempts[0]
+    newer = type(attempt)(2, None, 45, None, "host-a", 1, attempt.started_at, None)
+    reader.trial_records = (trial_record(0, attempts=(newer, attempt)),)
+    write_log(Path("runs"), 1, "first\n")
+    path = write_log(Path("runs"), 2, "second é\n")
+    assert call("logs", "digits", "0").out == "second é\n"
+    assert call("logs", "digits", "0", "--json").json == {
+        "study": "digits",
+        "number": 0,
+        "attempt": 2,
+        "path": str(path),
+        "text": "second é\n",
+    }
+
+
+def test_a_log_that_is_elsewhere_is_named_with_its_host(call: Call, reader: FakeReader) -> None:
+    del reader
+    answer = call("logs", "digits", "0")
+    assert (answer.code, answer.out) == (1, "")
+    assert "attempt-01/log.txt" in answer.err
+    assert "host-a" in answer.err
+
+
+def test_a_trial_that_has_not_begun_has_no_log(call: Call, reader: FakeReader) -> None:
+    reader.trial_records = (trial_record(0, state="waiting", attempts=()),)
+    answer = call("logs", "digits", "0")
+    assert answer.code == 1
+    assert "has not begun" in answer.err

@@ -1,0 +1,192 @@
+"""``run`` and ``resume``: what reaches the sweep, what is printed where, and every exit code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cli_fakes import Call, FakeSweep
+
+from sweeper import errors
+from sweeper.errors import Interrupted, StudyImportError, SweeperError
+from sweeper.events import Event, Listener, StudyOpened
+from sweeper.results import StudyResults
+
+
+def test_what_is_typed_reaches_the_sweep(call: Call, sweep: FakeSweep) -> None:
+    answer = call(
+        "run", "s.py:study", "--workers", "3", "--trials", "5", "--engine", "dask",
+        "--isolation", "inline", "--storage", "sqlite:///x.db", "--runs-dir", "r",
+    )  # fmt: skip
+    assert answer.code == 0
+    (request,) = sweep.requests
+    assert (request.source, request.study) == ("s.py:study", None)
+    assert (request.workers, request.trials) == (3, 5)
+    assert (request.engine, request.isolation) == ("dask", "inline")
+    assert (request.storage, request.runs_dir) == ("sqlite:///x.db", Path("r"))
+
+
+def test_resume_names_the_study_and_no_source(call: Call, sweep: FakeSweep) -> None:
+    assert call("resume", "digits").code == 0
+    (request,) = sweep.requests
+    assert (request.source, request.study, request.trials) == (None, "digits", None)
+    assert request.storage == "sqlite:///runs/sweeper.db"
+
+
+def test_the_summary_is_on_stdout_and_the_progress_on_stderr(call: Call, sweep: FakeSweep) -> None:
+    del sweep
+    answer = call("run", "s.py")
+    assert "study digits: 0/2 done, 1 worker" in answer.err
+    assert "study digits" not in answer.out
+    lines = answer.out.splitlines()
+    first, second = (next(i for i, x in enumerate(lines) if x.split()[:1] == [n]) for n in "10")
+    assert first < second, "the best trial must stand first"
+    assert "best: trial 1  0.91  learning_rate=0.02" in answer.out
+    assert "sweeper show digits 1" in answer.out
+
+
+def test_with_json_stdout_is_the_status_alone(call: Call, sweep: FakeSweep) -> None:
+    answer = call("run", "s.py", "--json")
+    assert answer.json == sweep.results.status.to_json()
+
+
+def test_failed_trials_exit_3_with_their_error_and_how_to_see_it(
+    call: Call, sweep: FakeSweep, failed_results: StudyResults
+) -> None:
+    sweep.results = failed_results
+    answer = call("run", "s.py", "--runs-dir", "r")
+    assert answer.code == 3
+    assert "trial 1 failed: ValueError: no such [bold] layer" in answer.err
+    assert "sweeper show digits 1 --runs-dir r" in answer.err
+    assert "trial 0 failed" not in answer.err
+    as_json = call("run", "s.py", "--json")
+    assert (as_json.code, as_json.json["failed"]) == (3, 1)
+
+
+def test_an_interruption_exits_130_with_the_command_that_goes_on(
+    call: Call, sweep: FakeSweep
+) -> None:
+    sweep.error = Interrupted("stopped by SIGINT")
+    answer = call("run", "s.py", "--workers", "2", "--storage", "sqlite:///my runs.db")
+    assert (answer.code, answer.out) == (130, "")
+    assert "stopped by SIGINT" in answer.err
+    resume = "  sweeper resume digits --storage 'sqlite:///my runs.db' --workers 2"
+    assert answer.err.splitlines()[-1] == resume
+    default = call("resume", "digits")
+    assert default.err.splitlines()[-1] == "  sweeper resume digits"
+
+
+def test_the_progress_shows_the_same_command_to_go_on(
+    call: Call, sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Event] = []
+
+    @contextmanager
+    def listening(stream: object) -> Iterator[Listener]:
+        del stream
+        yield heard.append
+
+    monkeypatch.setattr("sweeper.report.live.progress_listener", listening)
+    sweep.error = Interrupted("stopped by SIGINT")
+    answer = call("run", "s.py", "--trials", "9", "--runs-dir", "r")
+    (opened,) = heard
+    assert isinstance(opened, StudyOpened)
+    assert opened.resume_command == "sweeper resume digits --runs-dir r --trials 9"
+    assert answer.err.splitlines()[-1].strip() == opened.resume_command
+
+
+def test_an_interruption_before_the_study_is_known_says_to_run_again(
+    call: Call, sweep: FakeSweep
+) -> None:
+    sweep.error, sweep.opens = Interrupted("stopped by SIGTERM"), None
+    assert call("run", "s.py").err.splitlines()[-1] == "  sweeper run s.py"
+
+
+def test_ctrl_c_before_the_sweep_listens_for_it_is_an_interruption_too(
+    call: Call, sweep: FakeSweep
+) -> None:
+    sweep.error, sweep.opens = KeyboardInterrupt(), None
+    answer = call("run", "s.py")
+    assert (answer.code, answer.out) == (130, "")
+    assert answer.err.splitlines() == ["interrupted", "resume with:", "  sweeper run s.py"]
+
+
+def every_error() -> list[type[SweeperError]]:
+    """Return each error of the tree."""
+    kinds = inspect.getmembers(errors, inspect.isclass)
+    return [kind for _, kind in kinds if issubclass(kind, SweeperError)]
+
+
+@pytest.mark.parametrize("kind", every_error())
+def test_each_error_ends_in_its_own_exit_code_and_one_message(
+    call: Call, sweep: FakeSweep, kind: type[SweeperError]
+) -> None:
+    sweep.error = kind("seen this, expected that")
+    answer = call("run", "s.py")
+    expected = {errors.UsageError: 2, errors.StudyFileError: 2, errors.UnknownStudyError: 2}
+    assert answer.code == {**expected, Interrupted: 130}.get(kind, 1)
+    assert answer.err.count("seen this, expected that") == 1
+    assert "Traceback" not in answer.err
+    assert answer.out == ""
+
+
+def test_a_module_that_fails_shows_the_users_traceback_once_before_the_message(
+    call: Call, sweep: FakeSweep
+) -> None:
+    traceback = 'Traceback (most recent call last):\n  File "s.py", line 3\nZeroDivisionError: x\n'
+    sweep.error, sweep.opens = StudyImportError("s.py cannot be imported", traceback), None
+    answer = call("run", "s.py")
+    assert answer.code == 1
+    assert answer.err == f"{traceback}error: s.py cannot be imported\n"
+
+
+def test_an_unexpected_error_is_one_line_that_calls_it_a_bug(call: Call, sweep: FakeSweep) -> None:
+    sweep.error, sweep.opens = RuntimeError("odd\nthing"), None
+    answer = call("run", "s.py")
+    assert answer.code == 1
+    (line,) = answer.err.splitlines()
+    assert line.startswith("error: RuntimeError: odd thing; this is a bug in sweeper")
+
+
+@pytest.mark.parametrize("words", [("--debug", "run", "s.py"), ("run", "s.py", "--debug")])
+def test_debug_shows_the_traceback(call: Call, sweep: FakeSweep, words: tuple[str, ...]) -> None:
+    sweep.error, sweep.opens = RuntimeError("odd"), None
+    assert "Traceback" in call(*words).err
+    assert "Traceback" not in call("run", "s.py").err
+
+
+def test_the_debug_variable_shows_the_traceback(
+    call: Call, sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep.error, sweep.opens = RuntimeError("odd"), None
+    monkeypatch.setenv("SWEEPER_DEBUG", "1")
+    assert "Traceback" in call("run", "s.py").err
+    monkeypatch.setenv("SWEEPER_DEBUG", "0")
+    assert "Traceback" not in call("run", "s.py").err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run",), "FILE"),
+        (("run", "s.py", "--workers", "0"), "--workers"),
+        (("run", "s.py", "--workers", "two"), "--workers"),
+        (("run", "s.py", "--engine", "slurm"), "local, dask or ray"),
+        (("run", "s.py", "--isolation", "none"), "auto, fork, spawn or inline"),
+        (("run", "s.py", "--storage", "x.db"), "sqlite:///x.db"),
+        (("resume", "../digits"), "../digits"),
+        (("resume", "a/b"), "a/b"),
+        (("fly",), "fly"),
+        (("status", "digits", "--colour"), "--colour"),
+    ],
+)
+def test_what_cannot_be_understood_exits_2_and_starts_nothing(
+    call: Call, sweep: FakeSweep, words: tuple[str, ...], said: str
+) -> None:
+    answer = call(*words)
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
+    assert sweep.requests == []

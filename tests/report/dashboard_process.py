@@ -1,0 +1,101 @@
+"""A real Optuna study in SQLite, and `sweeper dashboard` as the process that a user starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+WRITER = """
+import sys, time, optuna
+optuna.logging.disable_default_handler()
+study = optuna.load_study(study_name="digits", storage=sys.argv[1])
+print("writing", flush=True)
+while True:
+    trial = study.ask({"learning_rate": optuna.distributions.FloatDistribution(1e-4, 1e-2)})
+    for step in range(3):
+        trial.report(step / 10, step)
+    study.tell(trial, 0.5)
+    time.sleep(0.05)
+"""
+
+
+def make_study(path: Path, *, wal: bool = True) -> str:
+    """Make the study "digits" with one trial of value 0.876543, and return the database's URL."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA journal_mode={'WAL' if wal else 'DELETE'}")
+    import optuna
+
+    url = f"sqlite:///{path}"
+    storage = optuna.storages.RDBStorage(url)
+    study = optuna.create_study(study_name="digits", storage=storage, direction="maximize")
+    trial = study.ask({"learning_rate": optuna.distributions.FloatDistribution(1e-4, 1e-2)})
+    trial.report(0.5, 0)
+    study.tell(trial, 0.876543)
+    storage.engine.dispose()
+    return url
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment, in which the package under test is found."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+class Dashboard:
+    """`sweeper dashboard` on a free port; ``url`` is what it printed."""
+
+    def __init__(self, storage: str, *more: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sweeper", "dashboard", "--storage", storage, *more],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop(signal.SIGKILL)
+
+    def stop(self, how: signal.Signals) -> tuple[int, str, str]:
+        """Send a signal and return the exit code and what was still printed."""
+        if self.process.returncode is None:
+            self.process.send_signal(how)
+        out, err = self.process.communicate(timeout=20)
+        return self.process.returncode, out, err
+
+
+@contextmanager
+def writer(storage: str) -> Iterator[subprocess.Popen[str]]:
+    """Keep adding trials from another process, as a worker does."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, storage], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def count_trials(path: Path) -> int:
+    """Count the trials in the database."""
+    with closing(sqlite3.connect(path)) as database:
+        return int(database.execute("SELECT count(*) FROM trials").fetchone()[0])

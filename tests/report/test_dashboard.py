@@ -1,0 +1,164 @@
+"""The dashboard: fenced to reads and notes, harmless to workers, clear about what is missing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sqlite3
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+
+import pytest
+from dashboard_process import Dashboard, make_study
+
+from sweeper.errors import DatabaseUnavailableError, ExecutionError, StorageError, UsageError
+from sweeper.report.dashboard import FencedApplication, is_loopback, open_dashboard
+
+
+def inner(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    del environ
+    start_response("200 OK", [])
+    return [b"inside"]
+
+
+def ask(method: str, path: str, *, host: str = "127.0.0.1:8080", local: bool = True) -> str:
+    """Return the status that a fenced application answers with."""
+    environ: dict[str, Any] = {}
+    setup_testing_defaults(environ)
+    environ |= {"REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_HOST": host}
+    answered: list[str] = []
+
+    def start_response(status: str, headers: object) -> None:
+        del headers
+        answered.append(status)
+
+    application = FencedApplication(inner, local_only=local)  # type: ignore[arg-type]
+    body = b"".join(application(environ, start_response))  # type: ignore[arg-type]
+    assert (body == b"inside") is answered[0].startswith("200")
+    return answered[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/dashboard"),
+        ("GET", "/api/studies/1"),
+        ("HEAD", "/"),
+        ("PUT", "/api/studies/1/note"),
+        ("PUT", "/api/studies/1/25/note"),
+    ],
+)
+def test_reads_and_notes_pass(method: str, path: str) -> None:
+    assert ask(method, path) == "200 OK"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("DELETE", "/api/studies/1"),
+        ("POST", "/api/studies"),
+        ("POST", "/api/studies/1/rename"),
+        ("POST", "/api/trials/1/tell"),
+        ("POST", "/api/trials/1/user-attrs"),
+        ("POST", "/api/studies/1/2/skip"),
+        ("PUT", "/api/studies/1/preference_feedback_component"),
+        ("PUT", "/api/studies/1/note/../../2"),
+        ("POST", "/incompatible-rdb-schema"),
+    ],
+)
+def test_what_workers_rely_on_cannot_be_written(method: str, path: str) -> None:
+    assert ask(method, path) == "403 Forbidden"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "", "10.0.0.1", "[::2]:80"])
+def test_a_local_dashboard_answers_to_local_names_only(host: str) -> None:
+    assert ask("GET", "/dashboard", host=host) == "403 Forbidden"
+    assert ask("GET", "/dashboard", host=host, local=False) == "200 OK"
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1:99", "[::1]:80"])
+def test_every_name_of_this_machine_is_local(host: str) -> None:
+    assert ask("GET", "/dashboard", host=host) == "200 OK"
+
+
+def test_loopback_is_told_from_the_rest() -> None:
+    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.org", ""]))
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnavailableError, match="there is no database"):
+        open_dashboard(f"sqlite:///{tmp_path}/no.db", port=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.db").write_text("hello " * 100)
+    with pytest.raises(DatabaseUnavailableError, match=r"x\.db cannot be read"):
+        open_dashboard(f"sqlite:///{tmp_path}/x.db", port=0)
+
+
+def test_a_database_without_studies_of_optuna_is_named(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("CREATE TABLE t (x)")
+    with pytest.raises(DatabaseUnavailableError, match=r"x\.db cannot be shown"):
+        open_dashboard(f"sqlite:///{tmp_path}/x.db", port=0)
+
+
+def test_a_rollback_journal_is_refused_and_wal_is_not(tmp_path: Path) -> None:
+    storage = make_study(tmp_path / "old.db", wal=False)
+    with pytest.raises(StorageError, match=r"journal mode 'delete'.*expected 'wal'"):
+        open_dashboard(storage, port=0)
+    with closing(sqlite3.connect(tmp_path / "old.db")) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+    server = open_dashboard(storage, port=0)
+    server.close()
+
+
+def test_a_taken_port_says_what_to_do(tmp_path: Path) -> None:
+    storage = make_study(tmp_path / "s.db")
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ExecutionError, match=f"port {port}.*--port 0"):
+            open_dashboard(storage, port=port)
+
+
+def test_without_the_extra_the_command_that_installs_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
+    with pytest.raises(UsageError, match=r"pip install 'sweeper\[dashboard\]'"):
+        open_dashboard(f"sqlite:///{tmp_path}/s.db", port=0)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_url_is_all_of_stdout_it_answers_and_a_signal_ends_it_with_0(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    storage = make_study(tmp_path / "s.db")
+    with Dashboard(storage, "--port", "0") as dashboard:
+        assert dashboard.url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(f"{dashboard.url}api/studies", timeout=10) as answer:
+            names = [s["study_name"] for s in json.load(answer)["study_summaries"]]
+        assert names == ["digits"]
+        request = urllib.request.Request(f"{dashboard.url}api/studies/1", method="DELETE")
+        with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+            urllib.request.urlopen(request, timeout=10)
+        refused.value.close()
+        assert dashboard.stop(how) == (0, "", "Ctrl-C stops it.\n")
+
+
+def test_beyond_this_machine_it_warns_that_there_is_no_login(tmp_path: Path) -> None:
+    storage = make_study(tmp_path / "s.db")
+    with Dashboard(storage, "--port", "0", "--host", "0.0.0.0") as dashboard:
+        code, _, err = dashboard.stop(signal.SIGINT)
+    assert code == 0
+    assert "no login" in err

@@ -1,0 +1,133 @@
+"""Settings: the order of the four places, the database that follows the runs, and the messages."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from sweeper.errors import UsageError
+from sweeper.settings import Settings, available_cores, command_line, load_settings, place_flags
+
+
+@pytest.fixture(autouse=True)
+def bare_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test an empty current directory and an environment without our variables."""
+    for name in list(os.environ):
+        if name.startswith("SWEEPER_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_with_nothing_said_the_defaults_hold() -> None:
+    settings = load_settings()
+    assert settings.storage == "sqlite:///runs/sweeper.db"
+    assert settings.runs_dir == Path("runs")
+    assert settings.workers == available_cores() >= 1
+    assert (settings.engine, settings.isolation) == ("local", "auto")
+
+
+def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
+    bare_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_settings().engine == "local"
+    (bare_place / "sweeper.toml").write_text('workers = 11\nengine = "ray"\n')
+    assert (load_settings().workers, load_settings().engine) == (11, "ray")
+    monkeypatch.setenv("SWEEPER_WORKERS", "12")
+    assert (load_settings().workers, load_settings().engine) == (12, "ray")
+    assert (load_settings(workers=13).workers, load_settings(workers=13).engine) == (13, "ray")
+
+
+def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEPER_STORAGE", "")
+    assert load_settings().storage == "sqlite:///runs/sweeper.db"
+
+
+def test_the_database_follows_the_runs_when_only_they_are_moved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert load_settings(runs_dir=Path("elsewhere")).storage == "sqlite:///elsewhere/sweeper.db"
+    monkeypatch.setenv("SWEEPER_RUNS_DIR", str(tmp_path / "r"))
+    assert load_settings().storage == f"sqlite:///{tmp_path}/r/sweeper.db"
+    assert load_settings(storage="sqlite:///x.db").storage == "sqlite:///x.db"
+    assert load_settings(storage="sqlite:///x.db").runs_dir == tmp_path / "r"
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        load_settings().workers = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("workers = 0\n", ["sweeper.toml: workers", "found 0", "a whole number, at least 1"]),
+        ('workers = "many"\n', ["sweeper.toml: workers", "'many'", "a whole number"]),
+        ('engine = "slurm"\n', ["sweeper.toml: engine", "'slurm'", "local, dask or ray"]),
+        ("storrage = 1\n", ["sweeper.toml: storrage", "no setting has that name", "storage"]),
+        ('storage = "x.db"\n', ["sweeper.toml: storage", "'x.db'", "sqlite:///x.db"]),
+        ('runs_dir = "a?b"\n', ["sweeper.toml: runs_dir", "'a?b'", "a directory's path"]),
+        ("workers =\n", ["sweeper.toml", "not valid TOML", "line 1"]),
+    ],
+)
+def test_a_bad_file_is_a_usage_error_that_names_file_key_and_expectation(
+    bare_place: Path, text: str, parts: list[str]
+) -> None:
+    (bare_place / "sweeper.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_settings()
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_an_unreadable_file_is_a_usage_error(bare_place: Path) -> None:
+    (bare_place / "sweeper.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"sweeper\.toml"):
+        load_settings()
+
+
+def test_a_bad_variable_and_a_bad_flag_are_named_as_what_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SWEEPER_WORKERS", "two")
+    with pytest.raises(UsageError, match=r"SWEEPER_WORKERS: found 'two'"):
+        load_settings()
+    with pytest.raises(UsageError, match=r"--storage: found 'x\.db'"):
+        load_settings(workers=1, storage="x.db")
+
+
+def test_variables_that_are_no_settings_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEPER_DEBUG", "1")
+    assert isinstance(load_settings(), Settings)
+
+
+def test_a_printed_command_says_only_what_differs_from_the_defaults() -> None:
+    runs, storage = Path("runs"), "sqlite:///runs/sweeper.db"
+    assert command_line("resume", "s", storage=storage, runs_dir=runs) == "sweeper resume s"
+    assert (
+        command_line(
+            "resume",
+            "s",
+            storage="sqlite:///my db.sqlite",
+            runs_dir=Path("/data/r"),
+            workers=3,
+            trials=5,
+            engine="dask",
+            isolation="spawn",
+        )
+        == "sweeper resume s --storage 'sqlite:///my db.sqlite' --runs-dir /data/r "
+        "--workers 3 --trials 5 --engine dask --isolation spawn"
+    )
+    moved = command_line("resume", "s", storage="sqlite:///r/sweeper.db", runs_dir=Path("r"))
+    assert moved == "sweeper resume s --runs-dir r"
+
+
+def test_no_password_is_printed() -> None:
+    flags = place_flags("postgresql+psycopg://me:secret@host:5432/db", Path("runs"))
+    assert flags == ["--storage", "postgresql+psycopg://me:***@host:5432/db"]
+    for url in ("postgresql://me:sec/ret@host/db", "postgresql://host/db?user=me&password=secret"):
+        assert "ret" not in place_flags(url, Path("runs"))[1]
+    assert place_flags("postgresql://me@host/db", Path("runs"))[1] == "postgresql://me@host/db"
