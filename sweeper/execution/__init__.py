@@ -1,0 +1,1 @@
+"""Where trials run: engines, workers, trial processes, and what they say to each other."""

@@ -1,0 +1,66 @@
+"""Trials in this very process, for a debugger: the same trial code, with no process around it.
+
+What a process of its own gives is missing here: a crash takes the whole run along, and what one
+trial leaves in this process the next one finds. Each trial starts from a cleared Keras session and
+its own seeds.
+"""
+
+from __future__ import annotations
+
+import gc
+
+from sweeper.definition import StudyDefinition
+from sweeper.errors import ExecutionError
+from sweeper.execution.channel import Assignment, Message, Suggest, Suggested
+from sweeper.execution.devices import configure_tensorflow
+from sweeper.execution.process import failure_of
+from sweeper.execution.worker import AttemptSupervisor
+
+__all__ = ["InlineTrials"]
+
+
+class InlineTrials:
+    """An `InlineRunner` for one study."""
+
+    def __init__(self, definition: StudyDefinition) -> None:
+        self._definition = definition
+
+    def __call__(self, assignment: Assignment, supervisor: AttemptSupervisor) -> None:
+        import keras
+
+        from sweeper.execution.trial_run import run_trial
+
+        keras.backend.clear_session()
+        gc.collect()
+        link = _InlineLink(supervisor)
+        try:
+            configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+        except RuntimeError as error:
+            msg = (
+                f"inline trials need {assignment.threads} TensorFlow threads, and this process has "
+                f"already run TensorFlow with others ({error}); start a fresh interpreter, or use "
+                "isolation='fork' or 'spawn'"
+            )
+            raise ExecutionError(msg) from error
+        try:
+            run_trial(self._definition, assignment, link)
+        except Exception as error:
+            link.send(failure_of(error))
+
+
+class _InlineLink:
+    def __init__(self, supervisor: AttemptSupervisor) -> None:
+        self._supervisor = supervisor
+
+    def send(self, message: Message) -> None:
+        self._supervisor.hear(message)
+
+    def ask(self, question: Suggest) -> Suggested:
+        answer = self._supervisor.hear(question)
+        if answer is None:
+            msg = f"the worker gave no answer to {question!r}"
+            raise ExecutionError(msg)
+        return answer
+
+    def stop_requested(self) -> bool:
+        return self._supervisor.stop_requested()

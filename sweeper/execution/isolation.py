@@ -1,0 +1,369 @@
+"""How a trial gets a process of its own: forked from a warm server, or spawned.
+
+Both launchers give a `TrialProcess`, and the worker sees no difference but speed. Forking is chosen
+wherever it is safe; where it is not, trials are spawned, and the run says why. (The third way,
+inline, has no process: see `sweeper.execution.inline`.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import psutil
+
+from sweeper import errors
+from sweeper.definition import StudySettings
+from sweeper.errors import ExecutionError, StudyImportError, SweeperError
+from sweeper.execution.channel import Assignment, Channel, StudySource
+
+__all__ = [
+    "ExitStatus",
+    "ForkLauncher",
+    "Isolation",
+    "Launcher",
+    "Loaded",
+    "SpawnLauncher",
+    "TrialProcess",
+    "WarmServer",
+]
+
+Isolation = Literal["auto", "fork", "spawn", "inline"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
+    """How a process ended: its exit code, or minus the signal that killed it; None if unknown."""
+
+    code: int | None
+
+    def describe(self) -> str:
+        """For a person, such as ``was killed by SIGSEGV`` or ``exited with code 3``."""
+        if self.code is None:
+            return "vanished (its exit status is not known)"
+        if self.code >= 0:
+            return f"exited with code {self.code}"
+        try:
+            name = signal.Signals(-self.code).name
+        except ValueError:
+            name = f"signal {-self.code}"
+        return f"was killed by {name}"
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was SIGKILL, which the kernel uses when memory runs out."""
+        return self.code == -signal.SIGKILL
+
+
+class TrialProcess(Protocol):
+    """A running trial process, seen from its worker."""
+
+    @property
+    def channel(self) -> Channel: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    def wait(self, timeout: float) -> ExitStatus | None:
+        """How it ended, or None if it still runs after ``timeout`` seconds."""
+        ...
+
+    def kill(self) -> None:
+        """Kill it and everything that it started."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts trial processes."""
+
+    @property
+    def isolation(self) -> Isolation: ...
+
+    def launch(self, assignment: Assignment) -> TrialProcess:
+        """Start a process for ``assignment``.
+
+        Raises:
+            ExecutionError: It could not be started.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the warm server found in the study's module.
+
+    Attributes:
+        threads_given: Whether the definition itself says how many threads.
+        cannot_fork: Why trials must be spawned; empty where they can be forked.
+    """
+
+    settings: StudySettings
+    threads_given: bool
+    cannot_fork: str
+
+
+class WarmServer:
+    """The worker's side of `sweeper.execution.warm_server`."""
+
+    def __init__(self, source: StudySource) -> None:
+        self.source = source
+        self._sending = threading.Lock()
+        self._ready: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._forked: dict[int, queue.SimpleQueue[int | None]] = {}
+        self._exits: dict[int, ExitStatus] = {}
+        self._changed = threading.Condition()
+        self._requests = 0
+        self._alive = True
+        self._start()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "sweeper.execution.warm_server", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.__stderr__ if _has_descriptor(sys.__stderr__) else subprocess.DEVNULL,
+            )
+        except OSError as error:
+            msg = f"the warm server could not be started: {error}"
+            raise ExecutionError(msg) from error
+        theirs.close()
+        self._control = ours
+        self._say({"source": dataclasses.asdict(self.source)}, ())
+        threading.Thread(target=self._listen, name="sweeper-warm-server", daemon=True).start()
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    def loaded(self) -> Loaded:
+        """Wait until the study is imported.
+
+        Raises:
+            StudyFileError, StudyImportError, DefinitionError: As importing it raised.
+            ExecutionError: The server died.
+        """
+        said = self._ready.get()
+        self._ready.put(said)
+        if said["event"] == "ready":
+            return Loaded(
+                StudySettings.from_json(said["settings"]),
+                bool(said["threads_given"]),
+                said["cannot_fork"],
+            )
+        if said["event"] == "failed":
+            kind = getattr(errors, said["type"], SweeperError)
+            if issubclass(kind, StudyImportError):
+                raise kind(said["message"], said["trace"])
+            raise kind(said["message"])
+        status = ExitStatus(self._process.wait())
+        msg = f"the process that imports the study {status.describe()}; see its output above"
+        raise ExecutionError(msg)
+
+    def fork(self, assignment: Assignment) -> _ForkedTrial:
+        """A new trial process.
+
+        Raises:
+            ExecutionError: The server died.
+        """
+        channel, theirs = Channel.pair()
+        answer: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        with self._changed:
+            self._requests += 1
+            request = self._requests
+            self._forked[request] = answer
+        said = {"request": request, "assignment": dataclasses.asdict(assignment)}
+        pid = None
+        if self._alive:
+            self._say(said, (theirs.fileno(),))
+            pid = answer.get()
+        theirs.close()
+        if pid is None:
+            channel.close()
+            msg = "the warm server died; its log says why"
+            raise ExecutionError(msg)
+        return _ForkedTrial(self, channel, pid)
+
+    def exit_of(self, pid: int, timeout: float) -> ExitStatus | None:
+        """How the process ``pid`` ended, waiting up to ``timeout`` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: pid in self._exits or not self._alive, timeout)
+            if pid in self._exits:
+                return self._exits.pop(pid)
+            return None if self._alive else ExitStatus(None)
+
+    def close(self) -> None:
+        """End the server and wait for it; its trials end with it."""
+        self._alive = False
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _say(self, said: dict[str, Any], descriptors: tuple[int, ...]) -> None:
+        data = json.dumps(said).encode() + b"\n"
+        with self._sending:
+            try:
+                if descriptors:
+                    sent = socket.send_fds(self._control, [data], list(descriptors))
+                    data = data[sent:]
+                self._control.sendall(data)
+            except OSError:
+                self._died()
+
+    def _listen(self) -> None:
+        try:
+            with self._control.makefile("rb") as lines:
+                for line in lines:
+                    self._heard(json.loads(line))
+        except (OSError, ValueError):
+            self._died()
+        self._died()
+
+    def _heard(self, said: dict[str, Any]) -> None:
+        if said["event"] in ("ready", "failed"):
+            self._ready.put(said)
+        elif said["event"] == "forked":
+            self._forked.pop(said["request"]).put(said["pid"])
+        else:
+            with self._changed:
+                self._exits[said["pid"]] = ExitStatus(said["code"])
+                self._changed.notify_all()
+
+    def _died(self) -> None:
+        with self._changed:
+            self._alive = False
+            waiting, self._forked = self._forked, {}
+            self._changed.notify_all()
+        for answer in waiting.values():
+            answer.put(None)
+        self._ready.put({"event": "died"})
+
+
+class _ForkedTrial:
+    def __init__(self, server: WarmServer, channel: Channel, pid: int) -> None:
+        self._server = server
+        self.channel = channel
+        self.pid = pid
+        self._status: ExitStatus | None = None
+
+    def wait(self, timeout: float) -> ExitStatus | None:
+        if self._status is None:
+            self._status = self._server.exit_of(self.pid, timeout)
+        return self._status
+
+    def kill(self) -> None:
+        if self.wait(0) is None:
+            _kill_tree(self.pid)
+
+
+class ForkLauncher:
+    """Forks trials from a `WarmServer`, and starts the server again should it die."""
+
+    isolation: Isolation = "fork"
+
+    def __init__(self, server: WarmServer) -> None:
+        self._server = server
+        self._replacing = threading.Lock()
+
+    def launch(self, assignment: Assignment) -> TrialProcess:
+        with self._replacing:
+            if not self._server.alive:
+                self._server = WarmServer(self._server.source)
+                self._server.loaded()
+            server = self._server
+        return server.fork(assignment)
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class SpawnLauncher:
+    """Starts every trial from nothing; each imports TensorFlow and the study by itself."""
+
+    isolation: Isolation = "spawn"
+
+    def __init__(self, source: StudySource) -> None:
+        self._source = source
+
+    def launch(self, assignment: Assignment) -> TrialProcess:
+        channel, theirs = Channel.pair()
+        log_file = Path(assignment.log)
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with log_file.open("ab") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "sweeper.execution.process", str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+        except OSError as error:
+            msg = f"a process for trial {assignment.number} could not be started: {error}"
+            raise ExecutionError(msg) from error
+        finally:
+            theirs.close()
+        trial = _SpawnedTrial(channel, process)
+        try:
+            channel.send(dataclasses.replace(assignment, source=self._source))
+        except OSError:
+            return trial
+        return trial
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _SpawnedTrial:
+    def __init__(self, channel: Channel, process: subprocess.Popen[bytes]) -> None:
+        self.channel = channel
+        self.pid = process.pid
+        self._process = process
+
+    def wait(self, timeout: float) -> ExitStatus | None:
+        try:
+            return ExitStatus(self._process.wait(timeout))
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            _kill_tree(self.pid)
+
+
+def _kill_tree(pid: int) -> None:
+    try:
+        process = psutil.Process(pid)
+        family = [*process.children(recursive=True), process]
+    except psutil.NoSuchProcess:
+        return
+    for member in family:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            continue
+
+
+def _has_descriptor(stream: Any) -> bool:
+    try:
+        stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        return False
+    return True

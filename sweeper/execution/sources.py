@@ -1,0 +1,105 @@
+"""How a study's definition reaches the processes that run it.
+
+A study in a file or package is imported there. One that was defined in a script's ``__main__`` or a
+notebook travels by cloudpickle through the pipe to processes that this one started; nothing is
+unpickled that came from a disk or a database.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sweeper.definition import StudyDefinition
+from sweeper.errors import DefinitionError, StudyFileError
+from sweeper.execution.channel import StudySource
+from sweeper.loading import load_definition, split_target
+
+__all__ = ["describe_source", "load_source", "recall_source", "source_of", "target_source"]
+
+
+def target_source(target: str, study: str | None = None) -> StudySource:
+    """The source for ``FILE[:NAME]`` or ``package.module[:NAME]``."""
+    return StudySource(how="target", target=target, study=study)
+
+
+def source_of(definition: StudyDefinition) -> StudySource:
+    """The source for a study object of this process, by value.
+
+    Raises:
+        DefinitionError: Something that its functions use cannot be sent to another process.
+    """
+    import cloudpickle
+
+    try:
+        pickled = cloudpickle.dumps(definition)
+    except Exception as error:
+        msg = (
+            f"study {definition.name!r} cannot be sent to the processes that run its trials: "
+            f"{error}; open files, locks and the like inside the functions, or run the study from "
+            "a file with `sweeper run FILE`"
+        )
+        raise DefinitionError(msg) from error
+    return StudySource(
+        how="pickled",
+        target=getattr(sys.modules.get("__main__"), "__file__", None) or "",
+        study=definition.name,
+        pickled=base64.b64encode(pickled).decode(),
+        path=tuple(sys.path),
+    )
+
+
+def load_source(source: StudySource) -> StudyDefinition:
+    """The definition that ``source`` leads to.
+
+    Raises:
+        StudyFileError, StudyImportError: See `load_definition`.
+    """
+    if source.how == "target":
+        return load_definition(source.target, study_name=source.study)
+    for entry in source.path:
+        if entry not in sys.path:
+            sys.path.append(entry)
+    definition = pickle.loads(base64.b64decode(source.pickled or ""))  # noqa: S301 - our own pipe
+    if not isinstance(definition, StudyDefinition):
+        msg = f"expected a study through the pipe, got a {type(definition).__name__}"
+        raise StudyFileError(msg)
+    return definition
+
+
+def describe_source(source: StudySource) -> dict[str, Any]:
+    """What the database keeps of a source, so that a later ``resume`` finds the code."""
+    location, name = split_target(source.target)
+    if location and Path(location).exists():
+        location = str(Path(location).resolve())
+    return {"how": source.how, "location": location, "name": name, "directory": str(Path.cwd())}
+
+
+def recall_source(study: str, described: Mapping[str, Any] | None) -> StudySource:
+    """The source of a stored study.
+
+    Raises:
+        StudyFileError: The study was defined in a notebook, or its file is gone.
+    """
+    described = described or {}
+    location = str(described.get("location") or "")
+    if not location:
+        msg = (
+            f"study {study!r} was defined in a notebook or an interactive session, so its code is "
+            "only there; run the cell that defines it, and call study.resume()"
+        )
+        raise StudyFileError(msg)
+    if location.endswith(".py") and not Path(location).exists():
+        msg = (
+            f"study {study!r} was defined in {location}, which is gone; give its new place: "
+            "sweeper run FILE[:NAME]"
+        )
+        raise StudyFileError(msg)
+    name = described.get("name")
+    if name:
+        return StudySource(how="target", target=f"{location}:{name}")
+    return StudySource(how="target", target=location, study=study)

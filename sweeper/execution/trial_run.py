@@ -1,0 +1,228 @@
+"""One trial from its factories to its end, over a `Link`: the same in a process and inline.
+
+The factories run in a fixed order, each from a seed of its own, so that one which draws another
+random number changes nothing for the next. Then the newest whole checkpoint of any earlier attempt
+is found, and training goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import keras
+
+from sweeper.checkpoints.format import Committed, LoadedCheckpoint, Snapshot
+from sweeper.checkpoints.policy import CheckpointEvery, parse_every
+from sweeper.checkpoints.reading import load_newest, read_kept
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoints.writer import BackgroundWriter
+from sweeper.definition import StudyDefinition
+from sweeper.errors import DataError, FactoryError, ObjectiveError, ParameterError
+from sweeper.execution.channel import (
+    Assignment,
+    CheckpointCommitted,
+    CheckpointDeleted,
+    EpochsEnded,
+    Finished,
+    Link,
+    Started,
+    StepsReached,
+    StoppedHere,
+    Suggest,
+    Warned,
+)
+from sweeper.results import EpochRecord
+from sweeper.space import CategoricalChoice, Distribution
+from sweeper.training.data import Data
+from sweeper.training.loop import Stopped, TrainingLoop, TrainingPlan
+from sweeper.training.randomness import TrialSeeds, seed_everything
+from sweeper.training.schedule import CheckpointSchedule
+from sweeper.training.state import Position, epochs_in
+from sweeper.trial import Trial
+
+__all__ = ["run_trial"]
+
+_TELL_EVERY = 0.25
+"""Seconds between two `StepsReached`."""
+
+
+def run_trial(definition: StudyDefinition, assignment: Assignment, link: Link) -> None:
+    """Build, resume, train; the last message is `Finished` or `StoppedHere`.
+
+    Raises:
+        SweeperError: The trial cannot be built or trained, or its checkpoints not written.
+        Exception: Whatever the user's code raises.
+    """
+    seeds = TrialSeeds(assignment.seed, assignment.number)
+    trial = _trial(assignment, seeds, link)
+    plan = _plan(definition, assignment, trial, seeds)
+    seed_everything(seeds.child("training"))
+    directories = [Path(directory) for directory in assignment.checkpoints]
+    loaded = load_newest(directories, lambda message: link.send(Warned(message)))
+    observer = _TrialObserver(link, parse_every(assignment.checkpoint_every))
+    with BackgroundWriter(
+        CheckpointStore(directories[-1]),
+        definition.keep,
+        observer.checkpoint_committed,
+        observer.checkpoint_deleted,
+        kept=read_kept(directories),
+        trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
+    ) as writer:
+        observer.writer = writer
+        loop = TrainingLoop(plan, observer)
+        if loaded is not None:
+            observer.resumed(loaded)
+        try:
+            end = loop.run(loaded)
+        except Stopped:
+            writer.close()
+            link.send(StoppedHere(step=observer.committed_step))
+            return
+    value = _objective(loop, assignment.objective)
+    link.send(Finished(step=end.step, value=value, digest=observer.committed_digest))
+
+
+def _trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
+    directory = Path(assignment.files)
+    directory.mkdir(parents=True, exist_ok=True)
+
+    def ask(name: str, distribution: Distribution) -> CategoricalChoice:
+        answer = link.ask(Suggest(name, distribution))
+        if answer.error is not None:
+            raise ParameterError(answer.error)
+        return answer.value
+
+    return Trial(number=assignment.number, seed=seeds.root, directory=directory, ask=ask)
+
+
+def _plan(
+    definition: StudyDefinition, assignment: Assignment, trial: Trial, seeds: TrialSeeds
+) -> TrainingPlan:
+    seed_everything(seeds.child("model"))
+    model = definition.model(trial)
+    if not isinstance(model, keras.Model):
+        msg = (
+            f"the model factory {_name(definition.model)} returned {_what(model)}; expected a "
+            "compiled keras.Model (does it end with `return model`?)"
+        )
+        raise FactoryError(msg)
+    seed_everything(seeds.child("data"))
+    data = definition.data(trial)
+    if not isinstance(data, Data):
+        msg = (
+            f"the data factory {_name(definition.data)} returned {_what(data)}; expected "
+            "sweeper.Data(train=(x, y), validation=(x_val, y_val), batch_size=…)"
+        )
+        raise DataError(msg)
+    seed_everything(seeds.child("callbacks"))
+    callbacks = [] if definition.callbacks is None else definition.callbacks(trial)
+    if not isinstance(callbacks, list | tuple) or not all(
+        isinstance(callback, keras.callbacks.Callback) for callback in callbacks
+    ):
+        name = _name(definition.callbacks)
+        msg = f"the callbacks factory {name} returned {callbacks!r}; expected a list of callbacks"
+        raise FactoryError(msg)
+    return TrainingPlan(
+        model=model,
+        data=data,
+        callbacks=tuple(callbacks),
+        epochs=assignment.epochs,
+        objective=assignment.objective,
+        order_seed=seeds.sequence("order"),
+    )
+
+
+class _TrialObserver:
+    """Tells the worker what the training loop tells, and keeps the snapshots it hands over."""
+
+    writer: BackgroundWriter
+
+    def __init__(self, link: Link, every: CheckpointEvery) -> None:
+        self._link = link
+        self._schedule = CheckpointSchedule(every)
+        self._told = 0.0
+        self._committed: Committed | None = None
+
+    @property
+    def committed_step(self) -> int:
+        return 0 if self._committed is None else self._committed.step
+
+    @property
+    def committed_digest(self) -> str:
+        return "" if self._committed is None else self._committed.digest
+
+    def started(self, position: Position, steps_per_epoch: int) -> None:
+        self._schedule.begin(position.step, position.epoch)
+        self._link.send(Started(start_step=position.step, steps_per_epoch=steps_per_epoch))
+
+    def resumed(self, loaded: LoadedCheckpoint) -> None:
+        """Tell again what the checkpoint knows: the worker may have died before writing it down."""
+        self.checkpoint_committed(
+            Committed(loaded.step, loaded.epoch, loaded.digest, loaded.bytes, loaded.path)
+        )
+        epochs = epochs_in(loaded)
+        if epochs:
+            self._link.send(EpochsEnded(epochs=epochs, step=loaded.step))
+
+    def steps_done(self, position: Position) -> None:
+        self.writer.poll()
+        now = time.monotonic()
+        if now - self._told >= _TELL_EVERY:
+            self._told = now
+            self._link.send(StepsReached(epoch=position.epoch, step=position.step))
+
+    def epoch_ended(self, epoch: int, step: int, logs: Mapping[str, float], seconds: float) -> None:
+        record = EpochRecord(epoch, dict(logs))
+        self._link.send(EpochsEnded(epochs=(record,), step=step, seconds=seconds))
+
+    def steps_until_due(self, position: Position) -> int:
+        return self._schedule.steps_left(position.step)
+
+    def is_due(self, position: Position) -> bool:
+        return self._schedule.is_due(position.step, position.epoch)
+
+    def keep(self, snapshot: Snapshot) -> None:
+        stalled = self.writer.stalled_seconds
+        self.writer.submit(snapshot)
+        self._schedule.taken(
+            snapshot.step,
+            snapshot.epoch,
+            stalled_seconds=self.writer.stalled_seconds - stalled,
+        )
+
+    def stop_requested(self) -> bool:
+        return self._link.stop_requested()
+
+    def checkpoint_committed(self, committed: Committed) -> None:
+        self._committed = committed
+        self._link.send(
+            CheckpointCommitted(
+                step=committed.step,
+                epoch=committed.epoch,
+                digest=committed.digest,
+                bytes=committed.bytes,
+                path=str(committed.path),
+            )
+        )
+
+    def checkpoint_deleted(self, path: Path) -> None:
+        self._link.send(CheckpointDeleted(path=str(path)))
+
+
+def _objective(loop: TrainingLoop, objective: str) -> float:
+    values = loop.history.history.get(objective)
+    if not values:
+        reported = ", ".join(map(repr, sorted(loop.history.history)))
+        msg = f"the objective {objective!r} was never reported; the epochs reported {reported}"
+        raise ObjectiveError(msg)
+    return float(values[-1])
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__qualname__", repr(function))
+
+
+def _what(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__module__}.{type(value).__qualname__}"

@@ -1,0 +1,194 @@
+"""The warm server: a process that has imported TensorFlow, Keras and the study, and run nothing.
+
+Each trial is forked from it, fresh and isolated, in a hundredth of the time that importing
+TensorFlow takes. That is safe only while TensorFlow has run no op: a process that has cannot be
+forked without hanging sooner or later. So the server imports, checks that the eager context is
+still untouched, freezes what it has imported (a forked child then copies fewer pages), and forks.
+It has one thread, runs no factory, and ends when its worker does.
+
+It speaks lines of JSON over one socket. A ``fork`` line carries the trial's end of the channel as a
+file descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from sweeper.definition import StudyDefinition
+from sweeper.errors import StudyImportError, SweeperError
+from sweeper.execution.channel import Assignment, Channel, StudySource
+from sweeper.execution.devices import quiet_tensorflow
+from sweeper.execution.process import die_with_parent, serve_trial
+from sweeper.execution.sources import load_source
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> None:
+    """Entry: ``python -m sweeper.execution.warm_server DESCRIPTOR``."""
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    control = socket.socket(fileno=int(arguments[0]))
+    server = _Server(control)
+    request = server.read_line()
+    if request is None:
+        return
+    definition = server.load(StudySource(**request["source"]))
+    if definition is not None:
+        server.serve(definition)
+    os._exit(0)
+
+
+class _Server:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._buffer = b""
+        self._descriptors: list[int] = []
+
+    def load(self, source: StudySource) -> StudyDefinition | None:
+        """Import everything, and tell the worker how that went."""
+        quiet_tensorflow()
+        try:
+            definition = load_source(source)
+        except SweeperError as error:
+            trace = error.traceback if isinstance(error, StudyImportError) else ""
+            self._tell(event="failed", type=type(error).__name__, message=str(error), trace=trace)
+            return None
+        import keras
+        import tensorflow as tf
+
+        import sweeper.execution.trial_run  # noqa: F401 - so that no trial has to import it
+
+        del keras, tf
+        gc.collect()
+        gc.freeze()
+        self._tell(
+            event="ready",
+            settings=definition.settings().to_json(),
+            threads_given=definition.threads is not None,
+            cannot_fork=_why_not_fork(),
+        )
+        return definition
+
+    def serve(self, definition: StudyDefinition) -> None:
+        """Fork a trial at each request, and tell of each that ends, until the worker is gone."""
+        wake_read, wake_write = socket.socketpair()
+        for end in (wake_read, wake_write):
+            end.settimeout(0)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        selector = selectors.DefaultSelector()
+        selector.register(self._control, selectors.EVENT_READ)
+        selector.register(wake_read, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is wake_read:
+                    with contextlib.suppress(BlockingIOError):
+                        wake_read.recv(4096)
+                    self._reap()
+                    continue
+                request = self.read_line()
+                if request is None:
+                    return
+                self._fork(definition, request, (wake_read, wake_write, selector))
+                while b"\n" in self._buffer:
+                    request = self.read_line()
+                    if request is not None:
+                        self._fork(definition, request, (wake_read, wake_write, selector))
+
+    def _fork(
+        self, definition: StudyDefinition, request: dict[str, Any], own: tuple[Any, ...]
+    ) -> None:
+        descriptor = self._descriptors.pop(0)
+        pid = os.fork()
+        if pid:
+            os.close(descriptor)
+            self._tell(event="forked", request=request["request"], pid=pid)
+            return
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for held in own:
+                held.close()
+            self._control.close()
+            die_with_parent()
+            assignment = _assignment(request["assignment"])
+            _log_to(assignment.log)
+            serve_trial(Channel.on(descriptor), assignment, lambda: definition)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._tell(event="exited", pid=pid, code=os.waitstatus_to_exitcode(status))
+
+    def read_line(self) -> dict[str, Any] | None:
+        """The next request; None when the worker is gone. Descriptors are queued as they come."""
+        while b"\n" not in self._buffer:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._control, 1 << 16, 16)
+            except ConnectionError:
+                return None
+            self._descriptors += descriptors
+            if not data:
+                return None
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        request: dict[str, Any] = json.loads(line)
+        return request
+
+    def _tell(self, **said: Any) -> None:
+        try:
+            self._control.sendall(json.dumps(said).encode() + b"\n")
+        except OSError:
+            os._exit(0)
+
+
+def _assignment(values: dict[str, Any]) -> Assignment:
+    return Assignment(**{**values, "checkpoints": tuple(values["checkpoints"])})
+
+
+def _why_not_fork() -> str:
+    """Why children of this process could hang, or an empty string."""
+    from tensorflow.python.eager import context
+
+    if context.context()._context_handle is not None:
+        return "importing the study ran TensorFlow (built a model, or made a tensor)"
+    if threading.active_count() > 1:
+        names = ", ".join(t.name for t in threading.enumerate() if t is not threading.main_thread())
+        return f"importing the study started threads ({names})"
+    return ""
+
+
+def _log_to(path: str) -> None:
+    """Send this process's output to the attempt's log."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

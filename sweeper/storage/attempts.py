@@ -1,0 +1,252 @@
+"""Everything a worker writes about its attempt, each write refused once the attempt is superseded.
+
+Every function first locks the attempt's row and checks that it is open and its trial's current
+one. A worker that was cut off and comes back late can therefore change nothing, whatever it
+believes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.errors import NonFiniteError, StorageError, SupersededError
+from sweeper.results import CheckpointRecord, EpochRecord, Outcome
+from sweeper.space import CategoricalChoice, Distribution
+from sweeper.storage import optuna_rows
+from sweeper.storage.tables import Attempt, Checkpoint, Epoch, Study, Trial, UtcNow
+
+__all__ = [
+    "Ending",
+    "finish",
+    "forget_checkpoint",
+    "record_checkpoint",
+    "record_epochs",
+    "record_fingerprint",
+    "record_parameter",
+    "record_process",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended.
+
+    Attributes:
+        final: Whether a crashed or lost attempt was the trial's last, so that the trial has
+            failed. A complete, pruned or failed attempt always is; an interrupted one never.
+    """
+
+    outcome: Outcome
+    end_step: int | None = None
+    value: float | None = None
+    digest: str | None = None
+    error: str | None = None
+    final: bool = False
+
+    @property
+    def result(self) -> optuna_rows.TrialResult | None:
+        """What becomes of the trial; None where it will be resumed."""
+        if self.outcome in ("complete", "pruned", "failed"):
+            return self.outcome
+        return "failed" if self.final and self.outcome != "interrupted" else None
+
+
+def record_process(
+    connection: Connection, token: int, pid: int, isolation: str, start_step: int | None
+) -> None:
+    """Store the trial's process, how it is isolated, and the step from which it goes on."""
+    _current(connection, token)
+    connection.execute(
+        sa.update(Attempt)
+        .where(Attempt.id == token)
+        .values(pid=pid, isolation=isolation, start_step=start_step)
+    )
+
+
+def record_fingerprint(connection: Connection, token: int, fingerprint: Mapping[str, Any]) -> None:
+    """Store what the attempt runs under (versions, devices, threads), as plain JSON."""
+    _current(connection, token)
+    connection.execute(
+        sa.update(Attempt)
+        .where(Attempt.id == token)
+        .values(fingerprint=json.dumps(dict(fingerprint), sort_keys=True))
+    )
+
+
+def record_parameter(
+    connection: Connection,
+    token: int,
+    name: str,
+    distribution: Distribution,
+    value: CategoricalChoice,
+) -> CategoricalChoice:
+    """Store a parameter unless an earlier attempt did; return the value that holds.
+
+    Raises:
+        ParameterError: The stored distribution is another one, or does not contain ``value``.
+    """
+    trial = _current(connection, token)
+    return optuna_rows.set_parameter(
+        connection,
+        trial.optuna_study_id,
+        trial.optuna_trial_id,
+        name,
+        optuna_rows.Parameter(distribution, value),
+    )
+
+
+def record_epochs(
+    connection: Connection,
+    token: int,
+    epochs: Sequence[EpochRecord],
+    values: Mapping[int, float],
+) -> None:
+    """Store finished epochs, replacing those of the same numbers.
+
+    Args:
+        connection: In a writing transaction.
+        token: The attempt's.
+        epochs: With their metrics, kept exactly, NaN and infinity too.
+        values: The objective by epoch, which Optuna shows as intermediate values.
+    """
+    trial = _current(connection, token)
+    if epochs:
+        connection.execute(
+            sa.delete(Epoch).where(
+                Epoch.trial_id == trial.id, Epoch.epoch.in_([e.epoch for e in epochs])
+            )
+        )
+        connection.execute(
+            sa.insert(Epoch),
+            [
+                {
+                    "trial_id": trial.id,
+                    "epoch": record.epoch,
+                    "metrics": json.dumps({n: float(v) for n, v in record.metrics.items()}),
+                }
+                for record in epochs
+            ],
+        )
+    optuna_rows.set_intermediate_values(connection, trial.optuna_trial_id, values)
+
+
+def record_checkpoint(connection: Connection, token: int, checkpoint: CheckpointRecord) -> None:
+    """Store a committed checkpoint, replacing one at the same path."""
+    trial = _current(connection, token)
+    _forget(connection, trial.id, checkpoint.path)
+    connection.execute(
+        sa.insert(Checkpoint).values(
+            trial_id=trial.id,
+            attempt=trial.attempt,
+            step=checkpoint.step,
+            epoch=checkpoint.epoch,
+            digest=checkpoint.digest,
+            bytes=checkpoint.bytes,
+            path=checkpoint.path,
+        )
+    )
+
+
+def forget_checkpoint(connection: Connection, token: int, path: str) -> None:
+    """Delete the record of a checkpoint of this trial, of whichever attempt; none is no error."""
+    _forget(connection, _current(connection, token).id, path)
+
+
+def finish(connection: Connection, token: int, ending: Ending, *, again: bool = False) -> None:
+    """Close the attempt, and with it the trial unless it will be resumed.
+
+    Args:
+        connection: In a writing transaction.
+        token: The attempt's.
+        ending: How it ended.
+        again: Whether this call ran before and the commit's answer was lost: then an attempt
+            that is closed in the same way is the one that the first run closed.
+
+    Raises:
+        NonFiniteError: The outcome is "complete" and the value is NaN: a complete trial needs a
+            value that can be ranked, so finish it as "failed".
+        StorageError: The outcome is "complete" and there is no value.
+    """
+    if ending.outcome == "complete" and ending.value is None:
+        msg = "a complete trial needs a value; finish it as failed, or give the objective"
+        raise StorageError(msg)
+    if ending.outcome == "complete" and ending.value is not None and math.isnan(ending.value):
+        msg = (
+            "the objective is NaN, which no trial can be ranked by; lower the learning rate, or "
+            "choose another objective"
+        )
+        raise NonFiniteError(msg)
+    if again and _closed_as(connection, token) == ending.outcome:
+        return
+    trial = _current(connection, token)
+    connection.execute(
+        sa.update(Attempt)
+        .where(Attempt.id == token)
+        .values(
+            outcome=ending.outcome,
+            ended_at=UtcNow(),
+            end_step=ending.end_step,
+            error=ending.error,
+        )
+    )
+    crashed = 1 if ending.outcome == "crashed" else 0
+    connection.execute(
+        sa.update(Trial)
+        .where(Trial.id == trial.id)
+        .values(
+            crashes=Trial.crashes + crashed,
+            result=ending.result,
+            digest=ending.digest if ending.result == "complete" else None,
+        )
+    )
+    if ending.result is not None:
+        optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, ending.value)
+
+
+def _current(connection: Connection, token: int) -> Any:
+    """Lock the attempt's row; return its trial's ids if it is open and current."""
+    row = connection.execute(
+        sa.select(
+            Trial.id,
+            Trial.number,
+            Trial.current_attempt,
+            Trial.optuna_trial_id,
+            Study.name.label("study"),
+            Study.optuna_study_id,
+            Attempt.number.label("attempt"),
+            Attempt.outcome,
+        )
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .join(Study, Study.id == Trial.study_id)
+        .where(Attempt.id == token)
+        .with_for_update(of=Attempt)
+    ).first()
+    if row is None:
+        msg = f"the database has no attempt {token}; this worker's claim was never stored there"
+        raise SupersededError(msg)
+    if row.outcome is None and row.attempt == row.current_attempt:
+        return row
+    state = f"ended as {row.outcome}" if row.outcome else "open"
+    msg = (
+        f"attempt {row.attempt} of trial {row.number} of study {row.study!r} is {state}, and "
+        f"attempt {row.current_attempt} is the trial's current one; this write is refused, and "
+        "this attempt must stop"
+    )
+    raise SupersededError(msg)
+
+
+def _closed_as(connection: Connection, token: int) -> str | None:
+    return connection.scalar(sa.select(Attempt.outcome).where(Attempt.id == token))
+
+
+def _forget(connection: Connection, trial_id: int, path: str) -> None:
+    connection.execute(
+        sa.delete(Checkpoint).where(Checkpoint.trial_id == trial_id, Checkpoint.path == path)
+    )

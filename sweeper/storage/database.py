@@ -1,0 +1,237 @@
+"""Open the database and run transactions in it: each state change is one, whole or not at all.
+
+SQLite runs in WAL mode, where readers and one writer go on side by side. A transaction that will
+write says so from its first statement (BEGIN IMMEDIATE): one that reads first and writes later can
+find that another has written in between, and SQLite then fails it at once, without waiting. On
+PostgreSQL the first statement of a writing transaction locks a row instead, and reading ones see
+one snapshot (REPEATABLE READ). Writers of one process queue at a lock of their own, because
+SQLite's waiting is sleeping and trying again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from sweeper.errors import DatabaseUnavailableError
+from sweeper.storage import schema
+from sweeper.storage.faults import is_passing, is_unavailable, parse_url, unavailable
+
+if TYPE_CHECKING:
+    from optuna.storages import RDBStorage
+
+__all__ = ["Database"]
+
+T = TypeVar("T")
+
+_BUSY_SECONDS = 30
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 1.0
+_JITTER = random.Random()  # noqa: S311 - spreads retries; an own generator leaves the user's alone
+
+
+class Database:
+    """An open database. Threads may share it; a forked child must open its own.
+
+    Args:
+        url: Of a SQLite file or a PostgreSQL database.
+        patience: Seconds for which passing faults are retried before the database counts as
+            unavailable.
+    """
+
+    def __init__(self, url: URL, patience: float) -> None:
+        self.url = url
+        self._patience = patience
+        engine = _engine(url)
+        self._engine = engine
+        self._reading: Engine
+        self._writing: Engine
+        if engine.dialect.name == "sqlite":
+            self._reading = engine
+            self._writing = engine.execution_options(sweeper_writes=True)
+            self._turn: contextlib.AbstractContextManager[object] = threading.Lock()
+        else:
+            self._reading = engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+            self._writing = engine
+            self._turn = contextlib.nullcontext()
+
+    @classmethod
+    def open(cls, url: str, *, create: bool, patience: float = 60.0) -> Self:
+        """Open the database at ``url``.
+
+        Args:
+            url: ``sqlite:///PATH`` or ``postgresql://USER@HOST/DATABASE``.
+            create: Whether to create the file, its directory and the tables where they are
+                missing. Without it nothing is ever created.
+            patience: Seconds for which passing faults are retried; 60 by default.
+
+        Raises:
+            DatabaseUnavailableError: There is none, it cannot be reached, or it is no database.
+            DatabaseVersionError: Another version of sweeper or Optuna wrote it.
+        """
+        parsed = parse_url(url)
+        _prepare_directory(parsed, create=create)
+        database = cls(parsed, patience)
+        try:
+            with _as_unavailable(parsed):
+                schema.ensure(database._engine, database._writing, parsed, create=create)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @classmethod
+    def upgrade(cls, url: str) -> tuple[str, str]:
+        """Bring an older database's tables up to this version (``sweeper db upgrade``).
+
+        Returns:
+            The revision found and the revision that it has now.
+
+        Raises:
+            DatabaseUnavailableError: There is none, or it cannot be reached.
+            DatabaseVersionError: It is newer than this version of sweeper.
+        """
+        parsed = parse_url(url)
+        _prepare_directory(parsed, create=False)
+        database = cls(parsed, patience=60.0)
+        try:
+            with _as_unavailable(parsed):
+                return schema.upgrade(database._writing, parsed)
+        finally:
+            database.close()
+
+    @property
+    def url_text(self) -> str:
+        """The URL with its password, as other tools need it. Never show it."""
+        return self.url.render_as_string(hide_password=False)
+
+    def __repr__(self) -> str:
+        return f"Database({self.url.render_as_string()!r})"
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` in one transaction that sees one moment and writes nothing.
+
+        Raises:
+            DatabaseUnavailableError: Passing faults went on for longer than the patience.
+        """
+        return self._transact(self._reading, work)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` in one transaction, committed when it returns, undone when it raises.
+
+        ``work`` is run again after a passing fault, so it must keep its effects inside the
+        connection. A connection lost during the commit leaves open whether it was made: ``work``
+        has to recognize what it wrote before.
+
+        Raises:
+            DatabaseUnavailableError: Passing faults went on for longer than the patience.
+        """
+        with self._turn:
+            return self._transact(self._writing, work)
+
+    def optuna_storage(self) -> RDBStorage:
+        """Return Optuna's own view of this database, for its tools that read studies."""
+        return schema.optuna_storage(self.url, create=False)
+
+    def close(self) -> None:
+        """Close every connection that no thread is using."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _transact(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        deadline = time.monotonic() + self._patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                with engine.begin() as connection:
+                    return work(connection)
+            except DBAPIError as error:
+                if not is_unavailable(error):
+                    raise
+                if not is_passing(error) or time.monotonic() + pause > deadline:
+                    raise unavailable(self.url, error) from error
+            time.sleep(pause * _JITTER.uniform(0.5, 1.5))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class _as_unavailable:  # noqa: N801 - reads as a statement
+    """Turn the database's own faults into one sentence, without retrying."""
+
+    def __init__(self, url: URL) -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, DBAPIError) and is_unavailable(error):
+            raise unavailable(self._url, error, "be opened") from error
+
+
+def _engine(url: URL) -> Engine:
+    try:
+        if url.get_backend_name() == "sqlite":
+            engine = sa.create_engine(url, max_overflow=-1, connect_args={"timeout": _BUSY_SECONDS})
+            event.listen(engine, "connect", _configure_sqlite)
+            event.listen(engine, "begin", _begin_sqlite)
+            return engine
+        return sa.create_engine(
+            url, max_overflow=-1, pool_pre_ping=True, connect_args={"connect_timeout": 10}
+        )
+    except ModuleNotFoundError as error:
+        msg = (
+            f"{url.render_as_string()} needs the module {error.name!r}; "
+            "install it with: pip install 'sweeper[postgresql]'"
+        )
+        raise DatabaseUnavailableError(msg) from error
+
+
+def _configure_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("sweeper_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _prepare_directory(url: URL, *, create: bool) -> None:
+    """See to the directory of a SQLite file, before SQLite would create an empty file."""
+    if url.get_backend_name() != "sqlite":
+        return
+    path = Path(str(url.database))
+    if path.is_dir():
+        msg = f"{url.render_as_string()} is a directory; expected a file's path (--storage)"
+        raise DatabaseUnavailableError(msg)
+    if create:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unavailable(url, error, "be created") from error
+    elif not path.exists():
+        msg = (
+            f"there is no database at {url.render_as_string()}; run a study first "
+            "(sweeper run FILE), or name its database (--storage, SWEEPER_STORAGE)"
+        )
+        raise DatabaseUnavailableError(msg)

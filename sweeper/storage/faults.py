@@ -1,0 +1,113 @@
+"""Tell a database's passing faults from lasting ones, and say either in one sentence.
+
+Only a passing fault may be retried: the database was busy, chose our transaction as a deadlock's
+victim, or dropped the connection. Everything else would fail again, and later.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
+
+from sweeper.errors import DatabaseUnavailableError
+
+__all__ = ["is_missing_table", "is_passing", "is_unavailable", "parse_url", "unavailable"]
+
+_SQLITE_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_SQLITE_LASTING = {
+    sqlite3.SQLITE_AUTH,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+}
+_POSTGRESQL_PASSING = ("08", "40001", "40P01", "55P03", "57P01", "57P02", "57P03")
+_POSTGRESQL_NO_TABLE = "42P01"
+
+
+def parse_url(text: str) -> URL:
+    """Return the URL of a SQLite file or a PostgreSQL database.
+
+    Raises:
+        DatabaseUnavailableError: It is neither.
+    """
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        msg = (
+            f"{text!r} is no database URL; expected sqlite:///PATH or "
+            "postgresql://USER@HOST/DATABASE (--storage, SWEEPER_STORAGE)"
+        )
+        raise DatabaseUnavailableError(msg) from error
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        msg = (
+            f"{url.render_as_string()} is a {url.get_backend_name()} database; "
+            "sweeper keeps studies in sqlite:/// or postgresql://"
+        )
+        raise DatabaseUnavailableError(msg)
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        msg = (
+            f"{url.render_as_string()} names no file, and a database in memory is lost with its "
+            "process; use sqlite:///PATH"
+        )
+        raise DatabaseUnavailableError(msg)
+    if url.drivername == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    return url
+
+
+def is_passing(error: DBAPIError) -> bool:
+    """Whether the same transaction may well succeed when it is run again."""
+    if error.connection_invalidated:
+        return True
+    if isinstance(error.orig, sqlite3.Error):
+        return _sqlite_code(error.orig) in _SQLITE_PASSING
+    state = _sqlstate(error)
+    if state is None:
+        return isinstance(error, OperationalError)
+    return state.startswith(_POSTGRESQL_PASSING)
+
+
+def is_unavailable(error: DBAPIError) -> bool:
+    """Whether the database itself is at fault, rather than what was asked of it."""
+    if is_passing(error):
+        return True
+    if isinstance(error.orig, sqlite3.Error):
+        return _sqlite_code(error.orig) in _SQLITE_LASTING
+    return isinstance(error, OperationalError)
+
+
+def is_missing_table(error: DatabaseError) -> bool:
+    """Whether the statement named a table that the database lacks."""
+    if isinstance(error.orig, sqlite3.OperationalError):
+        return str(error.orig).startswith("no such table")
+    return _sqlstate(error) == _POSTGRESQL_NO_TABLE
+
+
+def unavailable(url: URL, error: BaseException, doing: str = "be used") -> DatabaseUnavailableError:
+    """Return the error to raise: one sentence that names the URL without its password."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    password = url.password
+    reason = " ".join(str(original).split()) or type(original).__name__
+    if password:
+        reason = reason.replace(str(password), "***")
+    return DatabaseUnavailableError(
+        f"the database {url.render_as_string()} cannot {doing}: {reason}; "
+        "check --storage (SWEEPER_STORAGE), the file's permissions or the server"
+    )
+
+
+def _sqlite_code(error: sqlite3.Error) -> int | None:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    return state

@@ -1,0 +1,232 @@
+"""Read what a study has produced: statuses, whole trials, and what its sampler may see.
+
+Whatever the number of trials, a fixed number of queries in one transaction, so that a record never
+mixes two moments. An open attempt whose worker is gone from this host is shown as lost even before
+a worker has closed it: nothing stays "running" when its process is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from sweeper.errors import UnknownStudyError
+from sweeper.results import (
+    AttemptRecord,
+    BestTrial,
+    CheckpointRecord,
+    EpochRecord,
+    Outcome,
+    StudyStatus,
+    TrialRecord,
+    TrialState,
+)
+from sweeper.search.spaces import Observation
+from sweeper.storage import optuna_rows
+from sweeper.storage.studies import find_study, study_names
+from sweeper.storage.tables import Attempt, Checkpoint, Epoch, Trial
+from sweeper.storage.workers import WorkerIdentity, worker_is_gone
+
+__all__ = ["finished_before", "read_status", "read_statuses", "read_trial", "read_trials"]
+
+
+def read_status(connection: Connection, name: str) -> StudyStatus:
+    """Count the study's trials by state, and find its best one.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    study = find_study(connection, name)
+    trials = connection.execute(
+        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result).where(
+            Trial.study_id == study.id
+        )
+    ).all()
+    live = {
+        row.trial_id
+        for row in connection.execute(
+            sa.select(Attempt)
+            .join(Trial, Trial.id == Attempt.trial_id)
+            .where(Trial.study_id == study.id, Attempt.outcome.is_(None))
+        )
+        if not _is_gone(row)
+    }
+    counts = Counter(_state(trial.result, running=trial.id in live) for trial in trials)
+    return StudyStatus(
+        study=study.name,
+        target=study.target,
+        complete=counts["complete"],
+        running=counts["running"],
+        interrupted=counts["interrupted"],
+        pruned=counts["pruned"],
+        failed=counts["failed"],
+        waiting=max(study.target - len(trials), 0),
+        best=_best(connection, study, trials),
+    )
+
+
+def read_statuses(connection: Connection) -> tuple[StudyStatus, ...]:
+    """Return the status of every study, the oldest first."""
+    return tuple(read_status(connection, name) for name in study_names(connection))
+
+
+def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
+    """Return one trial, whole.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial has begun in it.
+    """
+    study = find_study(connection, name)
+    records = _records(connection, study, Trial.number == number)
+    if not records:
+        begun = connection.scalar(
+            sa.select(sa.func.count()).select_from(Trial).where(Trial.study_id == study.id)
+        )
+        hint = f"it has trials 0 to {begun - 1}" if begun else "none has begun"
+        msg = f"study {name!r} has no trial {number}; {hint} (of {study.target})"
+        raise UnknownStudyError(msg)
+    return records[0]
+
+
+def read_trials(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
+    """Return every trial that has begun, whole, in the order of their numbers.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    return _records(connection, find_study(connection, name), sa.true())
+
+
+def finished_before(connection: Connection, name: str, number: int) -> tuple[Observation, ...]:
+    """Return the finished trials numbered below ``number``, in order, as a sampler sees them.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    study = find_study(connection, name)
+    chosen = sa.and_(Trial.study_id == study.id, Trial.number < number, Trial.result.is_not(None))
+    rows = connection.execute(
+        sa.select(Trial.number, Trial.optuna_trial_id, Trial.result)
+        .where(chosen)
+        .order_by(Trial.number)
+    ).all()
+    ids = sa.select(Trial.optuna_trial_id).where(chosen)
+    parameters = optuna_rows.parameters(connection, ids)
+    values = optuna_rows.values(connection, ids)
+    intermediate = optuna_rows.intermediate_values(connection, ids)
+    return tuple(
+        Observation(
+            number=row.number,
+            state=cast("optuna_rows.TrialResult", row.result),
+            params={n: p.value for n, p in parameters.get(row.optuna_trial_id, {}).items()},
+            distributions={
+                n: p.distribution for n, p in parameters.get(row.optuna_trial_id, {}).items()
+            },
+            value=values.get(row.optuna_trial_id),
+            intermediate=intermediate.get(row.optuna_trial_id, {}),
+        )
+        for row in rows
+    )
+
+
+def _records(
+    connection: Connection, study: Row[Any], condition: sa.ColumnElement[bool]
+) -> tuple[TrialRecord, ...]:
+    chosen = sa.and_(Trial.study_id == study.id, condition)
+    trials = connection.execute(sa.select(Trial).where(chosen).order_by(Trial.number)).all()
+    ids = sa.select(Trial.id).where(chosen)
+    optuna_ids = sa.select(Trial.optuna_trial_id).where(chosen)
+
+    attempts: defaultdict[int, list[AttemptRecord]] = defaultdict(list)
+    for row in connection.execute(
+        sa.select(Attempt).where(Attempt.trial_id.in_(ids)).order_by(Attempt.id)
+    ):
+        attempts[row.trial_id].append(_attempt(row))
+    epochs: defaultdict[int, list[EpochRecord]] = defaultdict(list)
+    for epoch in connection.execute(
+        sa.select(Epoch).where(Epoch.trial_id.in_(ids)).order_by(Epoch.epoch)
+    ):
+        epochs[epoch.trial_id].append(EpochRecord(epoch.epoch, json.loads(epoch.metrics)))
+    checkpoints: defaultdict[int, list[CheckpointRecord]] = defaultdict(list)
+    for kept in connection.execute(
+        sa.select(Checkpoint).where(Checkpoint.trial_id.in_(ids)).order_by(Checkpoint.id)
+    ):
+        checkpoints[kept.trial_id].append(
+            CheckpointRecord(kept.step, kept.epoch, kept.digest, kept.bytes, kept.path)
+        )
+    parameters = optuna_rows.parameters(connection, optuna_ids)
+    values = optuna_rows.values(connection, optuna_ids)
+    return tuple(
+        TrialRecord(
+            study=study.name,
+            number=trial.number,
+            state=_state(trial.result, running=any(a.outcome is None for a in attempts[trial.id])),
+            params={n: p.value for n, p in parameters.get(trial.optuna_trial_id, {}).items()},
+            value=values.get(trial.optuna_trial_id) if trial.result == "complete" else None,
+            seed=trial.seed,
+            digest=trial.digest,
+            epochs=tuple(epochs[trial.id]),
+            attempts=tuple(attempts[trial.id]),
+            checkpoints=tuple(checkpoints[trial.id]),
+        )
+        for trial in trials
+    )
+
+
+def _attempt(row: Row[Any]) -> AttemptRecord:
+    outcome = row.outcome
+    if outcome is None and _is_gone(row):
+        outcome = "lost"
+    return AttemptRecord(
+        number=row.number,
+        outcome=cast("Outcome | None", outcome),
+        start_step=row.start_step,
+        end_step=row.end_step,
+        host=row.host,
+        pid=row.pid,
+        started_at=_aware(row.started_at),
+        ended_at=None if row.ended_at is None else _aware(row.ended_at),
+        error=row.error,
+    )
+
+
+def _state(result: str | None, *, running: bool) -> TrialState:
+    if result is not None:
+        return cast("TrialState", result)
+    return "running" if running else "interrupted"
+
+
+def _is_gone(attempt: Row[Any]) -> bool:
+    worker = WorkerIdentity(
+        attempt.host, attempt.boot_id, attempt.worker_pid, attempt.worker_started
+    )
+    return worker_is_gone(worker) is True
+
+
+def _best(connection: Connection, study: Row[Any], trials: Any) -> BestTrial | None:
+    values = optuna_rows.values(
+        connection,
+        sa.select(Trial.optuna_trial_id).where(
+            Trial.study_id == study.id, Trial.result == "complete"
+        ),
+    )
+    sign = -1 if study.direction == "maximize" else 1
+    ranked = [
+        (sign * values[trial.optuna_trial_id], trial.number, trial.optuna_trial_id)
+        for trial in trials
+        if trial.optuna_trial_id in values
+    ]
+    if not ranked:
+        return None
+    _, number, optuna_id = min(ranked)
+    stored = optuna_rows.parameters(connection, (optuna_id,)).get(optuna_id, {})
+    return BestTrial(number, values[optuna_id], {n: p.value for n, p in stored.items()})
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC)

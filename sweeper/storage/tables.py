@@ -1,0 +1,156 @@
+"""Our tables, beside Optuna's in the same database.
+
+Optuna's tables hold each trial's parameters, value and intermediate values; these hold everything
+that Optuna has no place for. No foreign key leads into Optuna's tables, so that Optuna's own tools
+can still delete a study of theirs. The schema is created by the migrations alone; a test compares
+the two.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+__all__ = ["Attempt", "Base", "Checkpoint", "Epoch", "Study", "Trial", "UtcNow"]
+
+
+class Base(DeclarativeBase):
+    """Holds the metadata of our tables only; Optuna's have their own."""
+
+
+class UtcNow(FunctionElement[datetime]):
+    """The database's clock, in UTC, without a time zone; workers' clocks may differ."""
+
+    type = DateTime()
+    inherit_cache = True
+
+
+@compiles(UtcNow, "sqlite")
+def _sqlite_now(_element: UtcNow, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+
+
+@compiles(UtcNow, "postgresql")
+def _postgresql_now(_element: UtcNow, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "(clock_timestamp() AT TIME ZONE 'utc')"
+
+
+class Study(Base):
+    """One study: its definition, and what claiming a trial needs of it."""
+
+    __tablename__ = "sweeper_studies"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), unique=True)
+    optuna_study_id: Mapped[int] = mapped_column(unique=True)
+    definition: Mapped[str] = mapped_column(Text, comment="JSON")
+    objective: Mapped[str] = mapped_column(Text)
+    direction: Mapped[str] = mapped_column(String(8))
+    target: Mapped[int]
+    window: Mapped[int | None]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    source: Mapped[str | None] = mapped_column(Text, comment="JSON: where the definition came from")
+    created_at: Mapped[datetime] = mapped_column(DateTime)
+    sweeper_version: Mapped[str] = mapped_column(String(64))
+
+
+class Trial(Base):
+    """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end."""
+
+    __tablename__ = "sweeper_trials"
+    __table_args__ = (
+        UniqueConstraint("study_id", "number", name="sweeper_trials_number"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id))
+    number: Mapped[int]
+    optuna_trial_id: Mapped[int] = mapped_column(unique=True)
+    seed: Mapped[int] = mapped_column(BigInteger)
+    digest: Mapped[str | None] = mapped_column(String(64))
+    current_attempt: Mapped[int] = mapped_column(comment="the number of the latest attempt")
+    crashes: Mapped[int]
+    result: Mapped[str | None] = mapped_column(String(16))
+
+
+class Attempt(Base):
+    """One process's go at a trial. ``id`` is the fencing token: it only ever grows.
+
+    The partial index is the last defence of "once": no trial has two open attempts, whatever
+    a programme does.
+    """
+
+    __tablename__ = "sweeper_attempts"
+    __table_args__ = (
+        UniqueConstraint("trial_id", "number", name="sweeper_attempts_number"),
+        Index(
+            "sweeper_attempts_one_open",
+            "trial_id",
+            unique=True,
+            sqlite_where=text("outcome IS NULL"),
+            postgresql_where=text("outcome IS NULL"),
+        ),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    number: Mapped[int]
+    claim_key: Mapped[str] = mapped_column(String(32), unique=True)
+    host: Mapped[str] = mapped_column(String(255))
+    boot_id: Mapped[str] = mapped_column(String(255))
+    worker_pid: Mapped[int]
+    worker_started: Mapped[float] = mapped_column(Float(53))
+    pid: Mapped[int | None]
+    isolation: Mapped[str | None] = mapped_column(String(16))
+    lease_until: Mapped[datetime | None] = mapped_column(DateTime)
+    started_at: Mapped[datetime] = mapped_column(DateTime)
+    ended_at: Mapped[datetime | None] = mapped_column(DateTime)
+    outcome: Mapped[str | None] = mapped_column(String(16))
+    start_step: Mapped[int | None] = mapped_column(BigInteger)
+    end_step: Mapped[int | None] = mapped_column(BigInteger)
+    error: Mapped[str | None] = mapped_column(Text)
+    fingerprint: Mapped[str | None] = mapped_column(Text, comment="JSON")
+
+
+class Epoch(Base):
+    """One finished epoch. ``metrics`` is text: SQL's JSON knows neither NaN nor infinity."""
+
+    __tablename__ = "sweeper_epochs"
+
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id), primary_key=True)
+    epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    metrics: Mapped[str] = mapped_column(Text, comment="JSON with NaN and Infinity")
+
+
+class Checkpoint(Base):
+    """One committed checkpoint of an attempt."""
+
+    __tablename__ = "sweeper_checkpoints"
+    __table_args__ = (UniqueConstraint("trial_id", "path", name="sweeper_checkpoints_path"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    attempt: Mapped[int]
+    step: Mapped[int] = mapped_column(BigInteger)
+    epoch: Mapped[int]
+    digest: Mapped[str] = mapped_column(String(64))
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    path: Mapped[str] = mapped_column(Text)

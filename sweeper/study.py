@@ -1,0 +1,154 @@
+"""`Study`: a definition that can be run, resumed and asked for its results."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweeper.definition import StudyDefinition
+from sweeper.errors import DefinitionError, StudyFileError
+from sweeper.loading import is_loading, load_definition
+from sweeper.results import StudyResults, StudyStatus
+
+if TYPE_CHECKING:
+    from sweeper.events import Listener
+
+__all__ = ["Study", "load_study"]
+
+
+class Study(StudyDefinition):
+    """A comparison of hyperparameters; see `StudyDefinition` for its arguments.
+
+    `run` gives every trial a process of its own and keeps everything in a database, so it can be
+    interrupted at any moment and called again: it goes on where it was, bit for bit.
+    """
+
+    def run(
+        self,
+        *,
+        workers: int | None = None,
+        trials: int | None = None,
+        storage: str | None = None,
+        runs_dir: str | Path | None = None,
+        engine: str | None = None,
+        isolation: str | None = None,
+        listener: Listener | None = None,
+    ) -> StudyResults:
+        """Run the study to its total and return its results.
+
+        Args:
+            workers: Trials side by side; the machine's cores by default. It changes no result.
+            trials: A new total, instead of the definition's.
+            storage: A database URL; by default ``sqlite:///runs/sweeper.db``.
+            runs_dir: Where files go; ``runs`` by default.
+            engine: Where workers run: ``"local"``.
+            isolation: ``"auto"``, ``"fork"``, ``"spawn"``, or ``"inline"`` for a debugger.
+            listener: Told of everything that happens; by default progress goes to standard error.
+
+        Raises:
+            Interrupted: SIGINT or SIGTERM; call again to go on.
+            SweeperError: The study cannot be run as it is defined, or the database or the disk
+                failed. A failed trial raises nothing: it is in the results.
+        """
+        if is_loading():
+            msg = (
+                f"study {self.name!r} is run while its own file is being imported, which would "
+                'start it again in every process; put the call under `if __name__ == "__main__":`'
+            )
+            raise DefinitionError(msg)
+        from sweeper.execution.sweep import SweepRequest, run_sweep
+        from sweeper.report.live import progress_listener
+        from sweeper.settings import load_settings
+
+        settings = load_settings(
+            storage=storage,
+            runs_dir=None if runs_dir is None else Path(runs_dir),
+            workers=workers,
+            engine=engine,
+            isolation=isolation,
+        )
+
+        def sweep(told: Listener) -> StudyResults:
+            return run_sweep(
+                SweepRequest(
+                    source=None,
+                    study=None,
+                    workers=settings.workers,
+                    trials=trials,
+                    engine=settings.engine,
+                    isolation=settings.isolation,
+                    storage=settings.storage,
+                    runs_dir=settings.runs_dir,
+                    listener=told,
+                    definition=self,
+                    resume_command="study.resume()",
+                )
+            )
+
+        if listener is not None:
+            return sweep(listener)
+        import sys
+
+        with progress_listener(sys.stderr) as progress:
+            return sweep(progress)
+
+    def resume(
+        self,
+        *,
+        workers: int | None = None,
+        storage: str | None = None,
+        runs_dir: str | Path | None = None,
+        engine: str | None = None,
+        isolation: str | None = None,
+        listener: Listener | None = None,
+    ) -> StudyResults:
+        """Go on with a study that was interrupted; the same as `run`, for the reader's sake."""
+        return self.run(
+            workers=workers,
+            storage=storage,
+            runs_dir=runs_dir,
+            engine=engine,
+            isolation=isolation,
+            listener=listener,
+        )
+
+    def results(
+        self, *, storage: str | None = None, runs_dir: str | Path | None = None
+    ) -> StudyResults:
+        """What the database holds of this study, running nothing.
+
+        Raises:
+            UnknownStudyError: The study has not been run yet.
+            DatabaseUnavailableError: There is no such database.
+        """
+        from sweeper.settings import load_settings
+        from sweeper.storage.database import Database
+        from sweeper.storage.repository import Repository
+
+        settings = load_settings(
+            storage=storage, runs_dir=None if runs_dir is None else Path(runs_dir)
+        )
+        with Database.open(settings.storage, create=False) as database:
+            repository = Repository(database)
+            return StudyResults(repository.status(self.name), repository.trials(self.name))
+
+    def status(
+        self, *, storage: str | None = None, runs_dir: str | Path | None = None
+    ) -> StudyStatus:
+        """How many trials stand where; see `results` for arguments and errors."""
+        return self.results(storage=storage, runs_dir=runs_dir).status
+
+
+def load_study(target: str | os.PathLike[str]) -> Study:
+    """The study in ``FILE[:NAME]`` or ``package.module[:NAME]``.
+
+    Raises:
+        StudyFileError: No such file or module, no study in it, or several and no NAME.
+        StudyImportError: The module raised while it was imported.
+    """
+    definition = load_definition(os.fspath(target))
+    if not isinstance(definition, Study):
+        msg = f"{target} holds a bare StudyDefinition; write sweeper.Study(…) instead"
+        raise StudyFileError(msg)
+    return definition

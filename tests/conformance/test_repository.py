@@ -1,0 +1,956 @@
+"""What every database must hold of a repository: the same promises on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import optuna
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+
+import sweeper.storage as storage_package
+from sweeper.errors import (
+    DefinitionChangedError,
+    DefinitionError,
+    NonFiniteError,
+    ParameterError,
+    StorageError,
+    SupersededError,
+    UnknownStudyError,
+)
+from sweeper.results import CheckpointRecord, EpochRecord, TrialRecord
+from sweeper.space import Categorical, Distribution, FloatRange, IntRange
+from sweeper.storage import claims, schema
+from sweeper.storage.database import Database
+from sweeper.storage.repository import (
+    Claim,
+    LostAttempt,
+    Repository,
+    StudyRow,
+    Waiting,
+    WorkerIdentity,
+)
+
+ROOT = Path(storage_package.__file__).parents[2]
+POSTGRES = "SWEEPER_TEST_POSTGRES"
+ROW = StudyRow(
+    name="digits",
+    definition={"epochs": 3, "trials": 4, "sampler": {"name": "random"}},
+    objective="val_accuracy",
+    direction="maximize",
+    target=4,
+    window=None,
+    seed=7,
+)
+CHECKPOINT = CheckpointRecord(step=56, epoch=1, digest="ab" * 16, bytes=4096, path="a/step-56")
+ME = WorkerIdentity.here()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give an empty SQLite database to copy, which is faster than creating one a test."""
+    path = tmp_path_factory.mktemp("template") / "sweeper.db"
+    Database.open(f"sqlite:///{path}", create=True).close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[sa.Engine]:
+    """Give an engine on the server, and on it an empty database ``sweeper_template_PID``."""
+    server = os.environ.get(POSTGRES)
+    if not server:
+        pytest.skip(f"{POSTGRES} is unset; set it to a server's URL to run these on PostgreSQL")
+    engine = sa.create_engine(server, isolation_level="AUTOCOMMIT")
+    name = f"sweeper_template_{os.getpid()}"
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    try:
+        Database.open(url_on(engine, name), create=True).close()
+        yield engine
+    finally:
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+        engine.dispose()
+
+
+def url_on(server: sa.Engine, name: str) -> str:
+    return server.url.set(database=name).render_as_string(hide_password=False)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Give a database without a study, dropped at the end."""
+    if request.param == "sqlite":
+        path = tmp_path / "sweeper.db"
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)
+        yield f"sqlite:///{path}"
+        return
+    server = request.getfixturevalue("postgresql_server")
+    name = f"sweeper_{uuid.uuid4().hex[:12]}"
+    with server.connect() as connection:
+        connection.exec_driver_sql(
+            f"CREATE DATABASE {name} TEMPLATE sweeper_template_{os.getpid()}"
+        )
+    try:
+        yield url_on(server, name)
+    finally:
+        with server.connect() as connection:
+            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    with Database.open(url, create=True, patience=30) as opened:
+        yield opened
+
+
+@pytest.fixture
+def repository(database: Database) -> Repository:
+    return Repository(database)
+
+
+def seed(number: int) -> int:
+    return 1000 + number
+
+
+def take(repository: Repository, study: str = "digits", worker: WorkerIdentity = ME) -> Claim:
+    claimed = repository.claim(study, worker, seed)
+    assert isinstance(claimed, Claim), claimed
+    return claimed
+
+
+@contextlib.contextmanager
+def as_optuna_sees_it(database: Database) -> Iterator[optuna.Study]:
+    storage = database.optuna_storage()
+    try:
+        yield optuna.load_study(study_name="digits", storage=storage)
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+SCHEMAS: dict[str, sa.MetaData] = {}
+
+
+def every_row(database: Database) -> dict[str, list[tuple[object, ...]]]:
+    dialect = database._engine.dialect.name
+    if dialect not in SCHEMAS:
+        SCHEMAS[dialect] = sa.MetaData()
+        SCHEMAS[dialect].reflect(database._engine)
+    metadata = SCHEMAS[dialect]
+
+    def rows(connection: sa.Connection) -> dict[str, list[tuple[object, ...]]]:
+        return {
+            table.name: sorted(
+                (tuple(row) for row in connection.execute(sa.select(table))), key=repr
+            )
+            for table in metadata.sorted_tables
+        }
+
+    return database.read(rows)
+
+
+def faults_of_a_race(claimed: list[int], target: int) -> list[str]:
+    """Say how trials that several workers claimed differ from "each exactly once"."""
+    faults = [f"trial {n} was claimed twice" for n in set(claimed) if claimed.count(n) > 1]
+    faults += [f"trial {n} is one too many" for n in set(claimed) if n >= target]
+    return faults + [f"trial {n} was never claimed" for n in set(range(target)) - set(claimed)]
+
+
+def run_python(script: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", script, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+RACER = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Claim, Repository, WorkerIdentity
+
+repository = Repository(Database.open(sys.argv[1], create=True))
+me = WorkerIdentity.here()
+print("ready", flush=True)
+sys.stdin.readline()
+
+def work(_):
+    numbers = []
+    while (claim := repository.claim("digits", me, lambda number: number)) is not None:
+        if isinstance(claim, Claim):
+            numbers.append(claim.number)
+            repository.finish(claim.token, "complete", value=float(claim.number))
+    return numbers
+
+with ThreadPoolExecutor(2) as pool:
+    print(*[number for part in pool.map(work, range(2)) for number in part])
+repository.database.close()
+"""
+
+OWNER = """
+import sys
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository, WorkerIdentity
+
+repository = Repository(Database.open(sys.argv[1], create=False))
+claim = repository.claim("digits", WorkerIdentity.here(), lambda number: number)
+print(claim.token, flush=True)
+sys.stdin.readline()
+"""
+
+
+# The total is exact, and every trial is claimed once
+
+
+def test_four_processes_of_two_threads_each_claim_forty_trials_once(
+    url: str, repository: Repository
+) -> None:
+    repository.create_or_open(replace(ROW, target=40))
+    racers = [run_python(RACER, url) for _ in range(4)]
+    try:
+        for racer in racers:
+            assert racer.stdout is not None
+            assert racer.stdout.readline() == "ready\n"
+        outputs = []
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+        for racer in racers:
+            output, _ = racer.communicate(timeout=60)
+            assert racer.returncode == 0
+            outputs.append(output)
+    finally:
+        for racer in racers:
+            racer.kill()
+            racer.communicate()
+    claimed = [int(number) for output in outputs for number in output.split()]
+    assert faults_of_a_race(claimed, 40) == []
+    status = repository.status("digits")
+    assert (status.complete, status.running, status.waiting) == (40, 0, 0)
+    assert {len(trial.attempts) for trial in repository.trials("digits")} == {1}
+
+
+def test_eight_threads_of_one_process_claim_every_trial_once(repository: Repository) -> None:
+    repository.create_or_open(replace(ROW, target=30))
+
+    def work(_worker: int) -> list[int]:
+        numbers = []
+        while (claimed := repository.claim("digits", ME, seed)) is not None:
+            if isinstance(claimed, Claim):
+                numbers.append(claimed.number)
+                repository.finish(claimed.token, "failed")
+        return numbers
+
+    with ThreadPoolExecutor(8) as pool:
+        claimed = [number for part in pool.map(work, range(8)) for number in part]
+    assert faults_of_a_race(claimed, 30) == []
+
+
+def test_the_race_check_notices_a_trial_claimed_twice_missed_or_too_many() -> None:
+    assert faults_of_a_race([0, 1, 2], 3) == []
+    assert faults_of_a_race([0, 1, 1, 3], 3) == [
+        "trial 1 was claimed twice",
+        "trial 3 is one too many",
+        "trial 2 was never claimed",
+    ]
+
+
+def test_a_total_raised_later_adds_exactly_that_many_trials(repository: Repository) -> None:
+    repository.create_or_open(replace(ROW, target=1))
+    repository.finish(take(repository).token, "complete", value=1.0)
+    assert repository.claim("digits", ME, seed) is None
+    assert repository.set_target("digits", 2).target == 2
+    assert take(repository).number == 1
+    assert isinstance(repository.claim("digits", ME, seed), Waiting)
+    with pytest.raises(DefinitionError, match=r"trials=1 .* 2 trials have begun"):
+        repository.set_target("digits", 1)
+
+
+def test_interrupted_trials_are_claimed_first_and_the_lowest_of_them(
+    repository: Repository,
+) -> None:
+    repository.create_or_open(ROW)
+    first, second, third = (take(repository) for _ in range(3))
+    repository.record_parameter(second.token, "rate", FloatRange(0, 1), 0.25)
+    for claimed in (third, second):
+        repository.finish(claimed.token, "interrupted", end_step=5)
+    again = take(repository)
+    assert again == Claim(
+        study="digits",
+        number=1,
+        attempt=2,
+        token=again.token,
+        seed=1001,
+        optuna_trial_id=second.optuna_trial_id,
+        params={"rate": 0.25},
+        previous_attempts=1,
+    )
+    assert again.token > third.token
+    assert [take(repository).number for _ in range(2)] == [2, 3]
+    assert repository.status("digits").running == 4
+    repository.finish(first.token, "complete", value=0.5)
+
+
+def test_a_trial_waits_until_its_window_is_finished(repository: Repository) -> None:
+    repository.create_or_open(replace(ROW, window=2))
+    first, second = take(repository), take(repository)
+    waiting = repository.claim("digits", ME, seed)
+    assert isinstance(waiting, Waiting)
+    assert "trial 2 learns from trial 0" in waiting.reason
+    repository.finish(second.token, "complete", value=1.0)
+    assert isinstance(repository.claim("digits", ME, seed), Waiting)
+    repository.finish(first.token, "complete", value=1.0)
+    assert [take(repository).number for _ in range(2)] == [2, 3]
+
+
+def test_without_a_window_the_same_trials_wait_for_nobody(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    assert [take(repository).number for _ in range(4)] == [0, 1, 2, 3]
+
+
+def test_a_crash_is_counted_and_a_final_one_fails_the_trial(
+    repository: Repository, database: Database
+) -> None:
+    repository.create_or_open(ROW)
+    repository.finish(take(repository).token, "crashed", error="killed by signal 9")
+    again = take(repository)
+    assert (again.number, again.crashes, again.previous_attempts) == (0, 1, 1)
+    repository.finish(again.token, "crashed", error="killed by signal 11", final=True)
+    record = repository.trial("digits", 0)
+    assert (record.state, record.error) == ("failed", "killed by signal 11")
+    assert take(repository).number == 1
+    with as_optuna_sees_it(database) as study:
+        assert study.trials[0].state == optuna.trial.TrialState.FAIL
+
+
+def test_a_claim_whose_commit_was_not_answered_is_found_again_not_made_twice(
+    repository: Repository, database: Database
+) -> None:
+    repository.create_or_open(ROW)
+
+    def run() -> Claim | Waiting | None:
+        return database.write(lambda c: claims.claim(c, "digits", ME, seed, "the-same-key"))
+
+    assert run() == run()
+    assert len(repository.trials("digits")) == 1
+
+
+# A superseded attempt can write nothing
+
+
+WRITES: dict[str, Callable[[Repository, int], object]] = {
+    "record_process": lambda r, t: r.record_process(t, 1, "fork", 0),
+    "record_fingerprint": lambda r, t: r.record_fingerprint(t, {"keras": "3"}),
+    "record_parameter": lambda r, t: r.record_parameter(t, "x", IntRange(1, 3), 2),
+    "record_epochs": lambda r, t: r.record_epochs(t, [EpochRecord(0, {"loss": 1.0})], {0: 1.0}),
+    "record_checkpoint": lambda r, t: r.record_checkpoint(t, replace(CHECKPOINT, path="late")),
+    "forget_checkpoint": lambda r, t: r.forget_checkpoint(t, CHECKPOINT.path),
+    "finish": lambda r, t: r.finish(t, "complete", value=1.0),
+}
+
+
+@pytest.mark.parametrize("superseded", [True, False], ids=["superseded", "current"])
+@pytest.mark.parametrize("write", WRITES)
+def test_each_write_is_refused_to_a_superseded_attempt_and_granted_to_the_current_one(
+    repository: Repository, database: Database, write: str, *, superseded: bool
+) -> None:
+    repository.create_or_open(ROW)
+    old = take(repository)
+    repository.record_checkpoint(old.token, CHECKPOINT)
+    repository.finish(old.token, "interrupted")
+    new = take(repository)
+    before = every_row(database)
+    if superseded:
+        with pytest.raises(SupersededError, match=r"attempt 1 of trial 0 .*'digits'.* attempt 2 "):
+            WRITES[write](repository, old.token)
+        assert every_row(database) == before
+    else:
+        WRITES[write](repository, new.token)
+        assert every_row(database) != before
+
+
+def test_an_unknown_token_is_refused(repository: Repository) -> None:
+    with pytest.raises(SupersededError, match="no attempt 12345"):
+        repository.finish(12345, "interrupted")
+
+
+# A worker that is gone holds nothing
+
+
+def test_the_attempt_of_a_killed_worker_is_released_at_once(
+    url: str, repository: Repository
+) -> None:
+    repository.create_or_open(ROW)
+    owner = run_python(OWNER, url)
+    try:
+        assert owner.stdout is not None
+        token = int(owner.stdout.readline())
+        assert repository.release_lost("digits") == ()
+        assert repository.status("digits").running == 1
+        owner.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
+        assert repository.status("digits").interrupted == 1
+        assert repository.trial("digits", 0).attempts[0].outcome == "lost"
+        assert repository.release_lost("digits") == (LostAttempt(trial=0, attempt=1),)
+    finally:
+        owner.kill()
+        owner.communicate()
+    assert repository.release_lost("digits") == ()
+    again = take(repository)
+    assert (again.number, again.attempt, again.previous_attempts) == (0, 2, 1)
+    with pytest.raises(SupersededError, match="ended as lost"):
+        repository.finish(token, "complete", value=1.0)
+
+
+@pytest.mark.parametrize(
+    ("worker", "released"),
+    [
+        (ME, False),
+        (replace(ME, started=ME.started - 1), True),
+        (replace(ME, boot_id="m/b/n"), False),
+        (replace(ME, host="another-host", started=0.0), False),
+    ],
+    ids=["alive", "process id used again", "another machine of this name", "another host"],
+)
+def test_only_a_worker_known_to_be_gone_is_released(
+    repository: Repository, worker: WorkerIdentity, *, released: bool
+) -> None:
+    repository.create_or_open(ROW)
+    take(repository, worker=worker)
+    assert bool(repository.release_lost("digits")) is released
+    assert repository.status("digits").interrupted == int(released)
+
+
+def test_an_attempt_released_by_two_workers_at_once_is_released_once(
+    repository: Repository,
+) -> None:
+    repository.create_or_open(replace(ROW, target=20))
+    for _ in range(20):
+        take(repository, worker=replace(ME, started=0.0))
+    barrier = threading.Barrier(4)
+
+    def release(_worker: int) -> tuple[LostAttempt, ...]:
+        barrier.wait()
+        return repository.release_lost("digits")
+
+    with ThreadPoolExecutor(4) as pool:
+        released = [lost.trial for part in pool.map(release, range(4)) for lost in part]
+    assert sorted(released) == list(range(20))
+
+
+# A state change is whole or not at all
+
+
+class CutOffError(Exception):
+    """Stands for the process's death between two statements."""
+
+
+@contextlib.contextmanager
+def cut_off_after(database: Database, statements: int) -> Iterator[list[str]]:
+    run: list[str] = []
+
+    def count(_c: object, _cursor: object, statement: str, *_rest: object) -> None:
+        run.append(statement)
+        if len(run) == statements:
+            raise CutOffError
+
+    event.listen(database._engine, "after_cursor_execute", count)
+    try:
+        yield run
+    finally:
+        event.remove(database._engine, "after_cursor_execute", count)
+
+
+def pruned(repository: Repository, token: int) -> None:
+    repository.finish(token, "pruned", end_step=3)
+
+
+CHANGES: dict[str, Callable[[Repository, int], object]] = {
+    **WRITES,
+    "finish pruned": pruned,
+    "finish crashed": lambda r, t: r.finish(t, "crashed", final=True),
+    "claim": lambda r, _t: r.claim("digits", ME, seed),
+    "create_or_open": lambda r, _t: r.create_or_open(replace(ROW, name="another")),
+    "set_target": lambda r, _t: r.set_target("digits", 9),
+}
+
+
+def partial_changes(database: Database, change: Callable[[], object]) -> tuple[int, list[int]]:
+    """Cut ``change`` off after each of its statements.
+
+    Returns how many statements there were, or were tried, and the first that left something.
+    """
+    before = every_row(database)
+    for statements in range(1, 50):
+        try:
+            with cut_off_after(database, statements):
+                change()
+        except CutOffError:
+            if every_row(database) != before:
+                return statements, [statements]
+        else:
+            assert every_row(database) != before
+            return statements - 1, []
+    pytest.fail("the change never ends")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_cut_off_after_any_statement_leaves_nothing(
+    repository: Repository, database: Database, change: str
+) -> None:
+    repository.create_or_open(ROW)
+    token = take(repository).token
+    repository.record_epochs(token, [EpochRecord(0, {"loss": 3.0})], {0: 3.0})
+    repository.record_checkpoint(token, CHECKPOINT)
+    statements, leaking = partial_changes(database, lambda: CHANGES[change](repository, token))
+    assert statements >= 2
+    assert leaking == []
+
+
+def test_the_cut_off_check_notices_writes_that_are_not_one_transaction(
+    repository: Repository, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def committing_whatever_happens(
+        _self: Database, engine: sa.Engine, work: Callable[[sa.Connection], object]
+    ) -> object:
+        with engine.connect() as connection:
+            try:
+                return work(connection)
+            finally:
+                connection.commit()
+
+    repository.create_or_open(ROW)
+    monkeypatch.setattr(Database, "_transact", committing_whatever_happens)
+    _, leaking = partial_changes(database, lambda: repository.claim("digits", ME, seed))
+    assert leaking
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_whose_commit_was_not_answered_is_run_again_without_harm(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    repository.create_or_open(ROW)
+    token = take(repository).token
+    repository.record_checkpoint(token, CHECKPOINT)
+    sizes: list[dict[str, int]] = []
+
+    def twice(self: Database, engine: sa.Engine, work: Callable[[sa.Connection], object]) -> object:
+        for _ in range(2):
+            with engine.begin() as connection:
+                result = work(connection)
+            with monkeypatch.context() as patched:
+                patched.setattr(Database, "_transact", once)
+                sizes.append({name: len(rows) for name, rows in every_row(self).items()})
+        return result
+
+    once = Database._transact
+    monkeypatch.setattr(Database, "_transact", twice)
+    CHANGES[change](repository, token)
+    assert len(sizes) == 2
+    assert sizes[0] == sizes[1]
+
+
+def test_a_database_is_created_by_one_process_at_a_time(database: Database) -> None:
+    def is_free() -> bool:
+        if database._engine.dialect.name == "postgresql":
+            query = sa.select(sa.func.pg_try_advisory_xact_lock(schema._CREATION_LOCK))
+            return bool(database.write(lambda c: c.scalar(query)))
+        directory = os.open(Path(str(database.url.database)).parent, os.O_RDONLY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        else:
+            return True
+        finally:
+            os.close(directory)
+
+    assert is_free()
+    with schema._alone(database._engine, database.url):
+        assert not is_free()
+    assert is_free()
+
+
+# Optuna's tools see exactly the study
+
+
+def test_optuna_shows_exactly_the_trials_that_sweeper_ran(
+    repository: Repository, database: Database
+) -> None:
+    repository.create_or_open(replace(ROW, target=5))
+    space: dict[str, Distribution] = {
+        "rate": FloatRange(1e-4, 1e-1, log=True),
+        "units": IntRange(8, 65, step=8),
+        "kind": Categorical(("relu", None, 1, True)),
+    }
+    drawn = [(1e-3, 16, None), (0.1, 64, True), (1 / 3e3, 8, 1), (1e-4, 8, "relu"), (1e-4, 8, 1)]
+    tokens = []
+    for number, point in enumerate(drawn):
+        token = take(repository).token
+        tokens.append(token)
+        for (name, distribution), value in zip(space.items(), point, strict=True):
+            stored = repository.record_parameter(token, name, distribution, value)
+            assert (stored, type(stored)) == (value, type(value))
+        for epoch, objective in enumerate([0.1 * number, math.nan, math.inf, -math.inf, 0.7]):
+            repository.record_epochs(token, [EpochRecord(epoch, {})], {epoch: objective})
+    repository.finish(tokens[0], "complete", value=0.1 + 0.2, digest="d0")
+    repository.finish(tokens[1], "pruned")
+    repository.finish(tokens[2], "failed", error="boom")
+    repository.finish(tokens[3], "complete", value=-math.inf)
+    repository.finish(tokens[4], "interrupted")
+
+    with as_optuna_sees_it(database) as study:
+        trials = study.trials
+        assert study.direction == optuna.study.StudyDirection.MAXIMIZE
+        assert study.best_trial.number == 0
+    assert [t.number for t in trials] == [0, 1, 2, 3, 4]
+    assert [t.state.name for t in trials] == ["COMPLETE", "PRUNED", "FAIL", "COMPLETE", "RUNNING"]
+    assert [t.value for t in trials] == [0.1 + 0.2, 0.7, None, -math.inf, None]
+    assert [tuple(t.params.values()) for t in trials[:2]] == drawn[:2]
+    assert [list(t.params) for t in trials] == [list(space)] * 5
+    assert trials[0].distributions["units"] == optuna.distributions.IntDistribution(8, 64, step=8)
+    for number, trial in enumerate(trials):
+        reported = trial.intermediate_values
+        assert list(reported) == [0, 1, 2, 3, 4]
+        assert math.isnan(reported.pop(1))
+        assert reported == {0: 0.1 * number, 2: math.inf, 3: -math.inf, 4: 0.7}
+        assert trial.datetime_start is not None
+        assert (trial.datetime_complete is not None) == trial.state.is_finished()
+    for trial in trials[:4]:
+        trial._validate()
+
+
+def test_optunas_tools_read_while_workers_write(repository: Repository, database: Database) -> None:
+    repository.create_or_open(replace(ROW, target=30))
+    done = threading.Event()
+
+    def watch(_reader: int) -> int:
+        reads = 0
+        while not done.is_set() or not reads:
+            with as_optuna_sees_it(database) as study:
+                assert len(study.trials) <= 30
+            assert repository.status("digits").finished <= 30
+            reads += 1
+        return reads
+
+    def work(_worker: int) -> None:
+        while (claimed := repository.claim("digits", ME, seed)) is not None:
+            if isinstance(claimed, Claim):
+                repository.record_parameter(claimed.token, "x", FloatRange(0, 1), 0.5)
+                repository.record_epochs(claimed.token, [EpochRecord(0, {})], {0: 0.5})
+                repository.finish(claimed.token, "complete", value=0.5)
+
+    with ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(watch, n) for n in range(2)]
+        try:
+            list(pool.map(work, range(2)))
+        finally:
+            done.set()
+        assert all(reader.result() >= 1 for reader in readers)
+    assert repository.status("digits").complete == 30
+
+
+def test_trials_added_by_another_tool_are_refused_by_name(
+    repository: Repository, database: Database
+) -> None:
+    repository.create_or_open(ROW)
+    with as_optuna_sees_it(database) as study:
+        study.enqueue_trial({"x": 1})
+    with pytest.raises(StorageError, match="1 trials in Optuna's tables and 0 in sweeper's"):
+        repository.claim("digits", ME, seed)
+
+
+def test_a_study_that_optuna_made_is_not_taken_over(
+    repository: Repository, database: Database
+) -> None:
+    storage = database.optuna_storage()
+    optuna.create_study(study_name="digits", storage=storage)
+    storage.remove_session()
+    storage.engine.dispose()
+    with pytest.raises(DefinitionError, match="'digits' that Optuna made"):
+        repository.create_or_open(ROW)
+
+
+def test_a_study_that_an_optuna_tool_deleted_is_said_to_be(
+    repository: Repository, database: Database
+) -> None:
+    repository.create_or_open(ROW)
+    storage = database.optuna_storage()
+    optuna.delete_study(study_name="digits", storage=storage)
+    storage.remove_session()
+    storage.engine.dispose()
+    with pytest.raises(StorageError, match="deleted by one of Optuna's tools"):
+        repository.claim("digits", ME, seed)
+
+
+# Parameters, epochs and checkpoints come back as they were
+
+
+def test_a_stored_parameter_wins_and_its_distribution_must_be_the_same(
+    repository: Repository,
+) -> None:
+    repository.create_or_open(ROW)
+    first = take(repository)
+    repository.record_parameter(first.token, "rate", FloatRange(0, 1), 0.25)
+    repository.finish(first.token, "interrupted")
+    token = take(repository).token
+    assert repository.record_parameter(token, "rate", FloatRange(0.0, 1.0), 0.75) == 0.25
+    with pytest.raises(ParameterError, match=r"high=1\.0.*high=2"):
+        repository.record_parameter(token, "rate", FloatRange(0, 2), 0.25)
+    with pytest.raises(ParameterError, match="does not contain"):
+        repository.record_parameter(token, "other", FloatRange(0, 1), 1.5)
+    assert dict(repository.trial("digits", 0).params) == {"rate": 0.25}
+
+
+def test_choices_must_be_the_same_in_every_trial_and_bounds_need_not(
+    repository: Repository,
+) -> None:
+    repository.create_or_open(ROW)
+    token = take(repository).token
+    repository.record_parameter(token, "kind", Categorical((0, 1)), 1)
+    repository.record_parameter(token, "rate", FloatRange(0, 1), 1.0)
+    other = take(repository).token
+    repository.record_parameter(other, "rate", FloatRange(0, 2), 2.0)
+    with pytest.raises(ParameterError, match=r"'kind' is .* in trial 0"):
+        repository.record_parameter(other, "kind", Categorical((False, True)), True)
+    with pytest.raises(ParameterError, match=r"'rate' is .* in trial 0"):
+        repository.record_parameter(take(repository).token, "rate", IntRange(0, 2), 2)
+
+
+def test_metrics_come_back_bit_for_bit_and_a_repeated_epoch_replaces_the_first(
+    repository: Repository,
+) -> None:
+    repository.create_or_open(ROW)
+    token = take(repository).token
+    metrics = {"loss": 0.1 + 0.2, "tiny": 5e-324, "third": 1 / 3, "up": math.inf, "down": -math.inf}
+    repository.record_epochs(
+        token, [EpochRecord(0, {"loss": 9.0}), EpochRecord(1, metrics)], {0: 9.0, 1: 0.5}
+    )
+    repository.record_epochs(token, [EpochRecord(0, {"loss": math.nan})], {0: 8.0})
+    first, second = repository.trial("digits", 0).epochs
+    assert math.isnan(first.metrics["loss"])
+    assert second == EpochRecord(1, metrics)
+    repository.finish(token, "pruned")
+    assert repository.finished_before("digits", 1)[0].intermediate == {0: 8.0, 1: 0.5}
+
+
+def test_a_trial_is_read_whole_with_every_attempt_and_checkpoint(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    first = take(repository)
+    repository.record_process(first.token, 4711, "fork", 0)
+    repository.record_checkpoint(first.token, CHECKPOINT)
+    repository.record_checkpoint(first.token, replace(CHECKPOINT, path="a/step-60", step=60))
+    repository.finish(first.token, "interrupted", end_step=60)
+    second = take(repository)
+    repository.record_process(second.token, 4712, "spawn", 60)
+    repository.forget_checkpoint(second.token, CHECKPOINT.path)
+    repository.record_checkpoint(second.token, replace(CHECKPOINT, path="b/step-90", step=90))
+    repository.finish(second.token, "complete", end_step=90, value=0.5, digest="f" * 32)
+    record = repository.trial("digits", 0)
+    assert isinstance(record, TrialRecord)
+    assert (record.state, record.value, record.seed, record.digest) == (
+        "complete",
+        0.5,
+        1000,
+        "f" * 32,
+    )
+    assert [(a.number, a.outcome, a.pid, a.start_step, a.end_step) for a in record.attempts] == [
+        (1, "interrupted", 4711, 0, 60),
+        (2, "complete", 4712, 60, 90),
+    ]
+    for attempt in record.attempts:
+        assert attempt.host == ME.host
+        assert attempt.ended_at is not None
+        assert attempt.started_at <= attempt.ended_at
+        assert attempt.started_at.utcoffset() is not None
+    assert [c.path for c in record.checkpoints] == ["a/step-60", "b/step-90"]
+    assert repository.trials("digits") == (record,)
+
+
+def test_a_complete_trial_needs_a_value_that_can_be_ranked(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    token = take(repository).token
+    with pytest.raises(NonFiniteError, match="NaN"):
+        repository.finish(token, "complete", value=math.nan)
+    with pytest.raises(StorageError, match="needs a value"):
+        repository.finish(token, "complete")
+    assert repository.status("digits").running == 1
+    repository.finish(token, "failed", value=math.nan)
+    assert repository.status("digits").failed == 1
+
+
+def test_a_sampler_is_shown_the_finished_trials_below_its_window(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    tokens = [take(repository).token for _ in range(3)]
+    for number, token in enumerate(tokens):
+        repository.record_parameter(token, "rate", FloatRange(0, 1), number / 4)
+        repository.record_epochs(token, [], {0: float(number)})
+    repository.finish(tokens[2], "complete", value=2.0)
+    repository.finish(tokens[0], "failed")
+    seen = repository.finished_before("digits", 3)
+    assert [(o.number, o.state, o.value) for o in seen] == [
+        (0, "failed", None),
+        (2, "complete", 2.0),
+    ]
+    assert seen[1].params == {"rate": 0.5}
+    assert seen[1].distributions == {"rate": FloatRange(0, 1)}
+    assert seen[1].intermediate == {0: 2.0}
+    assert [o.number for o in repository.finished_before("digits", 2)] == [0]
+
+
+@pytest.mark.parametrize(("direction", "best"), [("maximize", 1), ("minimize", 0)])
+def test_the_status_counts_every_trial_once_and_names_the_best(
+    repository: Repository, direction: str, best: int
+) -> None:
+    repository.create_or_open(replace(ROW, target=9, direction=direction))  # type: ignore[arg-type]
+    assert repository.status("digits").best is None
+    tokens = [take(repository).token for _ in range(7)]
+    for token, value in zip(tokens[:3], [0.1, 0.9, 0.9], strict=True):
+        repository.finish(token, "complete", value=value)
+    repository.finish(tokens[3], "pruned", value=99.0)
+    repository.finish(tokens[4], "failed")
+    repository.finish(tokens[5], "interrupted")
+    status = repository.status("digits")
+    assert status.to_json() == {
+        "study": "digits",
+        "target": 9,
+        "complete": 3,
+        "running": 1,
+        "interrupted": 1,
+        "pruned": 1,
+        "failed": 1,
+        "waiting": 2,
+        "best": {"number": best, "value": [0.1, 0.9][best], "params": {}},
+    }
+    assert repository.statuses() == (status,)
+
+
+def test_a_study_of_many_trials_is_read_in_as_many_queries_as_one_of_few(
+    repository: Repository, database: Database
+) -> None:
+    def queries() -> int:
+        with cut_off_after(database, -1) as run:
+            repository.trials("digits")
+            repository.status("digits")
+        return len(run)
+
+    repository.create_or_open(replace(ROW, target=12))
+    repository.finish(take(repository).token, "complete", value=1.0)
+    few = queries()
+    for _ in range(11):
+        repository.finish(take(repository).token, "complete", value=1.0)
+    assert queries() == few
+
+
+# A study's definition is kept, and a change is named
+
+
+def test_a_study_opened_again_as_it_was_is_the_stored_one(repository: Repository) -> None:
+    stored = repository.create_or_open(replace(ROW, source={"file": "old.py"}))
+    assert stored == replace(ROW, source={"file": "old.py"})
+    again = replace(
+        ROW, target=9, definition={**ROW.definition, "trials": 9}, source={"file": "new.py"}
+    )
+    assert repository.create_or_open(again) == replace(ROW, source={"file": "new.py"})
+    assert repository.study("digits").target == 4
+    assert repository.study_names() == ("digits",)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (replace(ROW, definition={**ROW.definition, "epochs": 5}), "epochs was 3 and is now 5;?"),
+        (
+            replace(ROW, definition={**ROW.definition, "sampler": {"name": "tpe"}}),
+            "sampler.name was 'random' and is now 'tpe'",
+        ),
+        (
+            replace(ROW, definition={"epochs": True, "sampler": {"name": "random"}, "x": 1}),
+            "epochs was 3 and is now True; x was absent and is now 1",
+        ),
+        (replace(ROW, direction="minimize"), "direction was 'maximize' and is now 'minimize'"),
+        (replace(ROW, window=2), "window was None and is now 2"),
+    ],
+)
+def test_a_changed_definition_is_refused_with_each_key_and_both_values(
+    repository: Repository, changed: StudyRow, message: str
+) -> None:
+    repository.create_or_open(ROW)
+    with pytest.raises(DefinitionChangedError, match=message):
+        repository.create_or_open(changed)
+    assert repository.study("digits") == ROW
+
+
+def test_a_study_created_by_eight_threads_at_once_is_one_study(repository: Repository) -> None:
+    barrier = threading.Barrier(8)
+
+    def create(_worker: int) -> StudyRow:
+        barrier.wait()
+        return repository.create_or_open(ROW)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(map(repr, pool.map(create, range(8)))) == {repr(ROW)}
+    assert repository.study_names() == ("digits",)
+
+
+def test_an_unknown_study_or_trial_is_answered_with_those_that_exist(
+    repository: Repository,
+) -> None:
+    with pytest.raises(UnknownStudyError, match="run a study first"):
+        repository.status("digits")
+    repository.create_or_open(ROW)
+    with pytest.raises(UnknownStudyError, match="did you mean 'digits'"):
+        repository.study("digit")
+    with pytest.raises(UnknownStudyError, match="it has 'digits'"):
+        repository.claim("mnist", ME, seed)
+    with pytest.raises(UnknownStudyError, match="no trial 3; none has begun"):
+        repository.trial("digits", 3)
+    take(repository)
+    with pytest.raises(UnknownStudyError, match="no trial 3; it has trials 0 to 0"):
+        repository.trial("digits", 3)
+
+
+@pytest.mark.parametrize(
+    "wrong", [replace(ROW, seed=-1), replace(ROW, seed=2**63), replace(ROW, target=0)]
+)
+def test_a_number_out_of_range_is_refused_before_anything_is_written(
+    repository: Repository, wrong: StudyRow
+) -> None:
+    with pytest.raises(DefinitionError, match="expected"):
+        repository.create_or_open(wrong)
+    assert repository.study_names() == ()
+
+
+def test_two_studies_in_one_database_know_nothing_of_each_other(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    repository.create_or_open(replace(ROW, name="mnist", target=1))
+    assert [take(repository).number, take(repository, "mnist").number] == [0, 0]
+    assert isinstance(repository.claim("mnist", ME, seed), Waiting)
+    assert take(repository).number == 1
+    assert [s.running for s in repository.statuses()] == [2, 1]
+
+
+def test_the_largest_seeds_come_back_exactly(repository: Repository) -> None:
+    repository.create_or_open(replace(ROW, seed=2**63 - 1))
+    claimed = repository.claim("digits", ME, lambda _number: 2**63 - 1)
+    assert isinstance(claimed, Claim)
+    assert claimed.seed == repository.study("digits").seed == 2**63 - 1

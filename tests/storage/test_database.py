@@ -1,0 +1,376 @@
+"""A database is created once, opened quickly, and refused in one clear sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
+from sweeper.storage import database as database_module
+from sweeper.storage import schema
+from sweeper.storage.database import Database
+from sweeper.storage.faults import is_passing
+from sweeper.storage.tables import Base
+
+PACKAGE = Path(schema.__file__).parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE.parents[1])}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "sweeper.db"
+
+
+@pytest.fixture
+def url(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+def one(database: Database, statement: str) -> object:
+    return database.read(lambda c: c.exec_driver_sql(statement).scalar())
+
+
+def stamp(path: Path, revision: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE sweeper_alembic_version SET version_num = ?", (revision,))
+    connection.commit()
+    connection.close()
+
+
+def test_creating_makes_the_directory_and_a_file_in_wal_mode(path: Path, url: str) -> None:
+    with Database.open(url, create=True) as database:
+        assert one(database, "PRAGMA journal_mode") == "wal"
+        assert one(database, "PRAGMA synchronous") == 1
+        assert one(database, "PRAGMA busy_timeout") == 30_000
+        assert one(database, "PRAGMA foreign_keys") == 1
+    assert path.is_file()
+    assert {p.name for p in path.parent.iterdir()} <= {
+        "sweeper.db",
+        "sweeper.db-wal",
+        "sweeper.db-shm",
+    }
+
+
+def test_several_processes_that_create_one_database_at_once_all_succeed(
+    path: Path, url: str
+) -> None:
+    script = (
+        "import sys\n"
+        "from sweeper.storage.database import Database\n"
+        "from sweeper.storage import schema\n"
+        "import optuna.storages, alembic.command\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "Database.open(sys.argv[1], create=True).close()\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", script, url],
+            env=ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    assert not path.exists()
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 3
+    assert [process.returncode for process in processes] == [0] * 3
+    with Database.open(url, create=False) as database:
+        assert one(database, "SELECT count(*) FROM sweeper_alembic_version") == 1
+        assert one(database, "SELECT count(*) FROM alembic_version") == 1
+
+
+@pytest.mark.parametrize("cut_off", ["before Optuna's tables", "before ours"])
+def test_a_creation_that_was_cut_off_is_finished_by_the_next(
+    url: str, monkeypatch: pytest.MonkeyPatch, cut_off: str
+) -> None:
+    def die(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            schema, "optuna_storage" if cut_off == "before Optuna's tables" else "_migrate", die
+        )
+        with pytest.raises(KeyboardInterrupt):
+            Database.open(url, create=True)
+    with pytest.raises(DatabaseUnavailableError, match="holds no studies of sweeper's"):
+        Database.open(url, create=False)
+    Database.open(url, create=True).close()
+    Database.open(url, create=False).close()
+
+
+def test_opening_an_existing_database_takes_less_than_0_15_seconds(url: str) -> None:
+    Database.open(url, create=True).close()
+    durations = []
+    for _ in range(3):
+        start = time.perf_counter()
+        Database.open(url, create=True).close()
+        durations.append(time.perf_counter() - start)
+    assert min(durations) < 0.15
+
+
+def test_importing_and_opening_needs_neither_alembic_nor_tensorflow(url: str) -> None:
+    Database.open(url, create=True).close()
+    script = (
+        "import sys\n"
+        "from sweeper.storage.repository import Repository\n"
+        "from sweeper.storage.database import Database\n"
+        "Repository(Database.open(sys.argv[1], create=False)).statuses()\n"
+        "print(sorted({'alembic', 'tensorflow', 'keras', 'rich', 'typer'} & set(sys.modules)))\n"
+    )
+    run = [sys.executable, "-c", script, url]
+    output = subprocess.run(run, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert output.stdout == "[]\n"
+
+
+# Versions
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(path: Path, url: str) -> None:
+    Database.open(url, create=True).close()
+    stamp(path, "9999")
+    for create in (True, False):
+        with pytest.raises(DatabaseVersionError, match=r"9999.*install the newer sweeper"):
+            Database.open(url, create=create)
+    with pytest.raises(DatabaseVersionError, match="9999"):
+        Database.upgrade(url)
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT version_num FROM sweeper_alembic_version").fetchone() == (
+        "9999",
+    )
+    connection.close()
+
+
+def test_an_older_database_says_how_to_upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Database.open(url, create=True).close()
+    monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, "9999"))
+    for create in (True, False):
+        with pytest.raises(DatabaseVersionError, match="sweeper db upgrade"):
+            Database.open(url, create=create)
+
+
+def test_upgrading_runs_the_migrations_and_says_from_where_to_where(url: str) -> None:
+    Database.open(url, create=True).close()
+    assert Database.upgrade(url) == (schema.REVISIONS[-1], schema.REVISIONS[-1])
+    with pytest.raises(DatabaseUnavailableError, match="there is no database"):
+        Database.upgrade(url.replace("sweeper.db", "other.db"))
+
+
+def test_a_database_of_another_optuna_is_refused(path: Path, url: str) -> None:
+    Database.open(url, create=True).close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE alembic_version SET version_num = 'v9.0.0.a'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(DatabaseVersionError, match=r"another version of Optuna.*updating optuna"):
+        Database.open(url, create=False)
+
+
+def test_the_known_revisions_are_those_of_the_migrations_and_of_the_installed_optuna() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(PACKAGE / "migrations"))
+    config.set_main_option("path_separator", "os")
+    scripts = ScriptDirectory.from_config(config)
+    assert tuple(r.revision for r in scripts.walk_revisions())[::-1] == schema.REVISIONS
+    storage = optuna.storages.RDBStorage("sqlite:///:memory:")
+    assert storage.get_head_version() == schema._OPTUNA_REVISION
+    storage.remove_session()
+    storage.engine.dispose()
+
+
+def differences(database: Database, metadata: sa.MetaData) -> list[object]:
+    def ours(_object: object, name: str | None, kind: str, *_rest: object) -> bool:
+        return kind != "table" or str(name).startswith("sweeper_")
+
+    def compare(connection: sa.Connection) -> list[object]:
+        context = MigrationContext.configure(
+            connection,
+            opts={"include_object": ours, "version_table": schema.VERSION_TABLE},
+        )
+        return list(compare_metadata(context, metadata))
+
+    return database.read(compare)
+
+
+def test_the_migrations_make_the_tables_that_the_code_declares(url: str) -> None:
+    other = sa.MetaData()
+    sa.Table("sweeper_more", other, sa.Column("id", sa.Integer, primary_key=True))
+    with Database.open(url, create=True) as database:
+        assert differences(database, Base.metadata) == []
+        assert differences(database, other) != []
+
+
+# Faults
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_file_that_is_no_database_is_named_and_left_alone(
+    path: Path, url: str, *, create: bool
+) -> None:
+    path.parent.mkdir()
+    path.write_text("notes to myself\n" * 100)
+    with pytest.raises(DatabaseUnavailableError, match=r"sweeper\.db.*not a database"):
+        Database.open(url, create=create)
+    assert path.read_text() == "notes to myself\n" * 100
+
+
+def test_reading_creates_nothing(path: Path, url: str) -> None:
+    with pytest.raises(DatabaseUnavailableError, match=r"there is no database at sqlite:///.*run"):
+        Database.open(url, create=False)
+    assert not path.parent.exists()
+    path.parent.mkdir()
+    path.touch()
+    with pytest.raises(DatabaseUnavailableError, match="holds no studies of sweeper's"):
+        Database.open(url, create=False)
+    assert path.stat().st_size == 0
+
+
+def test_a_directory_in_the_files_place_is_said_to_be_one(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnavailableError, match="is a directory"):
+        Database.open(f"sqlite:///{tmp_path}", create=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(DatabaseUnavailableError, match="cannot be created"):
+        Database.open(f"sqlite:///{tmp_path}/file/sweeper.db", create=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("runs/sweeper.db", "is no database URL; expected sqlite:///PATH"),
+        ("mysql://root@localhost/sweeps", "is a mysql database"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///:memory:", "names no file"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_with_what_is_expected(
+    text: str, message: str
+) -> None:
+    with pytest.raises(DatabaseUnavailableError, match=message):
+        Database.open(text, create=True)
+
+
+def test_an_unreachable_server_is_named_without_its_password() -> None:
+    with pytest.raises(DatabaseUnavailableError, match="cannot be opened") as raised:
+        Database.open("postgresql://me:s3cret@127.0.0.1:1/sweeps", create=True)
+    assert "s3cret" not in str(raised.value)
+    assert "me:***@127.0.0.1:1/sweeps" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_lock_held_for_a_while_is_waited_for_and_one_held_for_long_is_an_error(
+    path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "_BUSY_SECONDS", 0.01)
+    with (
+        Database.open(url, create=True, patience=0.1) as impatient,
+        Database.open(url, create=True) as patient,
+    ):
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        tried = threading.Event()
+        with pytest.raises(DatabaseUnavailableError, match="locked"):
+            impatient.write(lambda _c: tried.set())
+        assert not tried.is_set()
+        assert impatient.read(lambda _c: "read") == "read"
+        release = threading.Timer(0.1, lambda: other.execute("ROLLBACK"))
+        release.start()
+        assert patient.write(lambda _c: "written") == "written"
+        release.join()
+        other.close()
+
+
+def test_only_passing_faults_are_retried(url: str) -> None:
+    runs = []
+
+    def faulty(error: Exception) -> None:
+        runs.append(error)
+        if len(runs) == 1:
+            raise error
+
+    def fault(kind: type[sa.exc.DBAPIError], code: int) -> sa.exc.DBAPIError:
+        original = sqlite3.OperationalError("fault")
+        original.sqlite_errorcode = code
+        return kind("select", {}, original)
+
+    with Database.open(url, create=True) as database:
+        database.write(lambda _c: faulty(fault(sa.exc.OperationalError, sqlite3.SQLITE_BUSY)))
+        assert len(runs) == 2
+        for lasting, raised in [
+            (fault(sa.exc.OperationalError, sqlite3.SQLITE_FULL), DatabaseUnavailableError),
+            (fault(sa.exc.IntegrityError, sqlite3.SQLITE_CONSTRAINT), sa.exc.IntegrityError),
+            (ValueError("the work's own"), ValueError),
+        ]:
+            runs.clear()
+            with pytest.raises(raised):
+                database.write(lambda _c, error=lasting: faulty(error))  # type: ignore[misc]
+            assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "passing"),
+    [("40001", True), ("40P01", True), ("08006", True), ("57P01", True), ("53100", False)],
+)
+def test_postgresqls_passing_faults_are_known_by_their_states(state: str, *, passing: bool) -> None:
+    class FaultError(Exception):
+        sqlstate = state
+
+    assert is_passing(sa.exc.OperationalError("select", {}, FaultError())) is passing
+
+
+def test_what_a_failed_transaction_wrote_is_undone(url: str) -> None:
+    def fail(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("UPDATE sweeper_alembic_version SET version_num = 'x'")
+        raise LookupError
+
+    with Database.open(url, create=True) as database:
+        with pytest.raises(LookupError):
+            database.write(fail)
+        assert one(database, "SELECT version_num FROM sweeper_alembic_version") == "0001"
+
+
+def test_tables_are_created_under_the_creation_lock_and_only_then(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[bool] = []
+    real_alone, real_create = schema._alone, schema._create
+
+    @contextlib.contextmanager
+    def alone(*arguments: Any) -> Iterator[None]:
+        with real_alone(*arguments):
+            held.append(True)
+            yield
+            held.append(False)
+
+    def create(*arguments: Any) -> None:
+        assert held == [True]
+        real_create(*arguments)
+
+    monkeypatch.setattr(schema, "_alone", alone)
+    monkeypatch.setattr(schema, "_create", create)
+    Database.open(url, create=True).close()
+    Database.open(url, create=True).close()
+    assert held == [True, False]
