@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sweeper.results import Outcome, Params
+from sweeper.results import BestTrial, Outcome, Params
 
 __all__ = [
     "AttemptEnded",
@@ -28,7 +28,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StudyOpened:
-    """The study was created or found. ``finished`` trials of ``target`` were done before."""
+    """The study was created or found. ``finished`` trials of ``target`` were done before.
+
+    ``best`` leads among those.
+    """
 
     study: str
     target: int
@@ -39,6 +42,7 @@ class StudyOpened:
     workers: int
     storage: str
     resume_command: str
+    best: BestTrial | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 
-__all__ = ["configure_tensorflow", "quiet_tensorflow", "show_devices"]
+__all__ = ["configure_tensorflow", "import_tensorflow", "show_devices"]
 
 
-def quiet_tensorflow() -> None:
-    """Keep TensorFlow's start-up remarks out of the logs; errors still show."""
+def import_tensorflow() -> None:
+    """Import TensorFlow and Keras without the remarks that its libraries print as they load.
+
+    They come before any setting of TensorFlow's is read, straight to the process's standard error;
+    what stood there is shown after all if the import fails.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as remarks:
+        kept = os.dup(2)
+        os.dup2(remarks.fileno(), 2)
+        try:
+            import keras
+            import tensorflow as tf
+        except BaseException:
+            remarks.seek(0)
+            os.write(kept, remarks.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+    del keras, tf
 
 
 def show_devices(devices: str | None) -> None:

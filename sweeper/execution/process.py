@@ -144,11 +144,11 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
 
 def main(arguments: list[str]) -> None:
     """Entry of a spawned trial process: ``python -m sweeper.execution.process DESCRIPTOR``."""
-    from sweeper.execution.devices import quiet_tensorflow
+    from sweeper.execution.devices import import_tensorflow
     from sweeper.execution.sources import load_source
 
     die_with_parent()
-    quiet_tensorflow()
+    import_tensorflow()
     channel = Channel.on(int(arguments[0]))
     assignment = channel.receive()
     if not isinstance(assignment, Assignment) or assignment.source is None:

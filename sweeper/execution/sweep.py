@@ -119,6 +119,7 @@ def run_sweep(request: SweepRequest) -> StudyResults:
                 workers=slots,
                 storage=request.storage,
                 resume_command=request.resume_command,
+                best=status.best,
             )
         )
         with _signals(context.stopping, context.killing, context.tell):

@@ -27,7 +27,7 @@ from typing import Any
 from sweeper.definition import StudyDefinition
 from sweeper.errors import StudyImportError, SweeperError
 from sweeper.execution.channel import Assignment, Channel, StudySource
-from sweeper.execution.devices import quiet_tensorflow
+from sweeper.execution.devices import import_tensorflow
 from sweeper.execution.process import die_with_parent, serve_trial
 from sweeper.execution.sources import load_source
 
@@ -58,19 +58,15 @@ class _Server:
 
     def load(self, source: StudySource) -> StudyDefinition | None:
         """Import everything, and tell the worker how that went."""
-        quiet_tensorflow()
+        import_tensorflow()
         try:
             definition = load_source(source)
         except SweeperError as error:
             trace = error.traceback if isinstance(error, StudyImportError) else ""
             self._tell(event="failed", type=type(error).__name__, message=str(error), trace=trace)
             return None
-        import keras
-        import tensorflow as tf
-
         import sweeper.execution.trial_run  # noqa: F401 - so that no trial has to import it
 
-        del keras, tf
         gc.collect()
         gc.freeze()
         self._tell(
