@@ -148,11 +148,10 @@ def _header(snapshot: Snapshot) -> Text:
 
 def _best(snapshot: Snapshot) -> Text:
     best, study = snapshot.best, snapshot.study
-    label = "best" if snapshot.best_covers_all else "best of this run"
     if best is None or study is None:
         return Text(f"{label}: none yet", style="dim")
     return Text.assemble(
-        f"{label}: trial {best.number}  ",
+        f"best: trial {best.number}  ",
         (f"{study.objective} {value_text(best.value)}", _OBJECTIVE),
         (f"  {params_text(best.params)}", ""),
     )

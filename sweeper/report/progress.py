@@ -80,8 +80,7 @@ class Snapshot:
         running: The running trials by number.
         seconds: Since the model was made.
         seconds_left: For the whole study, or None when not yet known.
-        best: The best trial of this run; earlier runs are in the database, not in events.
-        best_covers_all: Whether this run has seen every result, so that ``best`` is the study's.
+        best: The study's leading trial, of earlier runs too.
     """
 
     study: StudyOpened | None
@@ -91,7 +90,6 @@ class Snapshot:
     seconds: float
     seconds_left: float | None
     best: BestTrial | None
-    best_covers_all: bool
 
 
 @dataclass
@@ -149,13 +147,13 @@ class ProgressModel:
                 seconds=now - self._began,
                 seconds_left=self._study_left(finished_before + len(ended), now),
                 best=self._best,
-                best_covers_all=finished_before == 0,
             )
 
     def _apply(self, event: Event, now: float) -> None:
         match event:
             case StudyOpened():
                 self._study = event
+                self._best = event.best
             case AttemptStarted():
                 self._running[event.trial] = _Attempt(event.trial, event.attempt, began=now)
                 self._states[event.trial] = "running"

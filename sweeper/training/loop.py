@@ -24,6 +24,7 @@ import numpy as np
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
 from sweeper.errors import FactoryError, NonFiniteError, ObjectiveError
 from sweeper.results import EpochRecord
+from sweeper.training.building import build_before_tracing
 from sweeper.training.callbacks import listens_to_batches
 from sweeper.training.data import Data, open_source
 from sweeper.training.state import HistoryRecord, Position, TrainingState, default_components
@@ -116,6 +117,7 @@ class TrainingLoop:
         )
         self._train = BlockRunner(model, source, model.train_step)
         self._steps = source.steps
+        build_before_tracing(model, source.arrays)
         self._train.trace()
         self._test: BlockRunner | None = None
         if data.validation is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import threading
 
@@ -183,6 +184,17 @@ def test_the_best_follows_the_direction(direction: str, leader: int) -> None:
     assert run.snapshot.best == BestTrial(leader, {1: 0.9, 2: 0.1}[leader], {"lr": leader / 10})
 
 
+def test_the_best_of_earlier_runs_leads_until_a_better_one_comes() -> None:
+    run = Run(finished=1)
+    earlier = BestTrial(0, 0.8, {"lr": 0.7})
+    run.model.apply(dataclasses.replace(run.opened, best=earlier))
+    for trial, value in ((1, 0.5), (2, 0.9)):
+        run.start(trial)
+        run.end(trial, "complete", value)
+        assert run.snapshot.best is not None
+        assert run.snapshot.best.value == max(0.8, value)
+
+
 def test_nan_never_leads_even_alone() -> None:
     run = Run()
     run.start(0)
@@ -199,7 +211,6 @@ def test_only_results_count_as_done_and_an_interrupted_trial_may_start_again() -
     run.start(3, attempt=2)
     run.end(3, "complete", 0.5)
     assert run.snapshot.done == 5
-    assert not run.snapshot.best_covers_all
 
 
 def test_events_out_of_order_and_without_a_start_are_taken_as_they_come() -> None:

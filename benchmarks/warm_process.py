@@ -1,0 +1,42 @@
+"""One warm process that runs trials one after another, a trial for each line that it reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from sweeper.execution.channel import Assignment, Message, Suggest, Suggested
+from sweeper.execution.devices import configure_tensorflow, import_tensorflow
+from sweeper.execution.trial_run import run_trial
+from sweeper.loading import load_definition
+
+
+class Deaf:
+    """A link whose worker always answers 0.001 and hears nothing."""
+
+    def send(self, message: Message) -> None:
+        del message
+
+    def ask(self, question: Suggest) -> Suggested:
+        del question
+        return Suggested(0.001)
+
+    def stop_requested(self) -> bool:
+        return False
+
+
+def main() -> None:
+    import_tensorflow()
+    configure_tensorflow(threads=1, deterministic=True)
+    definition = load_definition(sys.argv[1])
+    for line in sys.stdin:
+        values = json.loads(line)
+        assignment = Assignment(**{**values, "checkpoints": tuple(values["checkpoints"])})
+        started = time.perf_counter()
+        run_trial(definition, assignment, Deaf())
+        os.write(1, f"{time.perf_counter() - started}\n".encode())
+
+
+main()
