@@ -149,7 +149,7 @@ def _header(snapshot: Snapshot) -> Text:
 def _best(snapshot: Snapshot) -> Text:
     best, study = snapshot.best, snapshot.study
     if best is None or study is None:
-        return Text(f"{label}: none yet", style="dim")
+        return Text("best: none yet", style="dim")
     return Text.assemble(
         f"best: trial {best.number}  ",
         (f"{study.objective} {value_text(best.value)}", _OBJECTIVE),

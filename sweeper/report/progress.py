@@ -106,6 +106,7 @@ class _Attempt:
     epochs_finished: int = 0
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_EPOCHS))
     samples: deque[tuple[float, int]] = field(default_factory=deque)
+    trained: float = 0.0
 
 
 class ProgressModel:
@@ -184,6 +185,7 @@ class ProgressModel:
         attempt.metrics = dict(event.metrics)
         attempt.epochs_finished = event.epoch + 1
         attempt.durations.append(event.seconds)
+        attempt.trained += event.seconds
         self._durations.append(event.seconds)
         self._stepped(attempt, event.step, now)
 
@@ -196,8 +198,8 @@ class ProgressModel:
         if attempt is None or state != "complete":
             return
         self._epochs_run.append(attempt.epochs_finished)
-        if attempt.training is not None and len(attempt.durations) < RECENT_EPOCHS:
-            self._overheads.append(max(0.0, now - attempt.began - sum(attempt.durations)))
+        if attempt.training is not None:
+            self._overheads.append(max(0.0, now - attempt.began - attempt.trained))
         params = attempt.training.params if attempt.training else {}
         if event.value is not None and self._leads(event.value):
             self._best = BestTrial(event.trial, event.value, params)

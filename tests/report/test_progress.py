@@ -168,6 +168,17 @@ def test_trials_to_come_are_expected_to_stop_as_early_as_those_before() -> None:
     assert run.snapshot.seconds_left == pytest.approx(3 * 2.0)
 
 
+def test_the_time_between_epochs_counts_for_trials_to_come() -> None:
+    """A trial of many short epochs spends most of its time in starting."""
+    run = Run(target=2, workers=1)
+    run.start(0)
+    run.now += 5.0
+    for number in range(10):
+        run.epoch(0, number, seconds=0.1)
+    run.end(0, "complete", 0.9)
+    assert run.snapshot.seconds_left == pytest.approx(5.0 + 10 * 0.1)
+
+
 def test_nothing_is_left_when_all_is_done() -> None:
     run = Run(target=1)
     run.start(0)
@@ -193,6 +204,12 @@ def test_the_best_of_earlier_runs_leads_until_a_better_one_comes() -> None:
         run.end(trial, "complete", value)
         assert run.snapshot.best is not None
         assert run.snapshot.best.value == max(0.8, value)
+
+
+def test_a_run_without_a_result_yet_says_so() -> None:
+    run = Run()
+    run.start(0)
+    assert "best: none yet" in drawn(run.snapshot, 80)
 
 
 def test_nan_never_leads_even_alone() -> None:
