@@ -98,69 +98,6 @@ def fresh_against_warm(directory: Path) -> Ratio:
     )
 
 
-def loop_against_fit() -> list[Ratio]:
-    """Runs in a process of its own: see ``__main__``."""
-    import keras
-    from digits import BATCH, network, x, y
-
-    from sweeper import Data
-    from sweeper.execution.devices import configure_tensorflow
-    from sweeper.training.loop import TrainingLoop, TrainingPlan
-    from sweeper.training.randomness import TrialSeeds
-
-    configure_tensorflow(threads=1, deterministic=True)
-    keras.utils.set_random_seed(0)
-    epochs, steps = 20, -(-len(x) // BATCH) * 20
-
-    class Silent:
-        def started(self, position, steps_per_epoch): ...
-        def steps_done(self, position): ...
-        def epoch_ended(self, epoch, step, logs, seconds): ...
-        def keep(self, snapshot): ...
-        def steps_until_due(self, position):
-            return 1 << 30
-
-        def is_due(self, position):
-            return False
-
-        def stop_requested(self):
-            return False
-
-    class PerBatch(keras.callbacks.Callback):
-        def __init__(self):
-            super().__init__()
-            self.seen = 0
-
-        def on_train_batch_end(self, batch, logs=None):
-            self.seen += 1
-
-    def ours(callbacks) -> float:
-        data = Data(train=(x, y), batch_size=BATCH)
-        model = network(0.001)
-        order = TrialSeeds(0, 0).sequence("order")
-        plan = TrainingPlan(model, data, callbacks(), epochs, None, order)
-        loop = TrainingLoop(plan, Silent())
-        started = time.perf_counter()
-        loop.run()
-        return steps / (time.perf_counter() - started)
-
-    def fit(callbacks) -> float:
-        model = network(0.001)
-        model.fit(x[:64], y[:64], batch_size=BATCH, epochs=1, verbose=0)
-        started = time.perf_counter()
-        model.fit(x, y, batch_size=BATCH, epochs=epochs, verbose=0, callbacks=callbacks())
-        return steps / (time.perf_counter() - started)
-
-    ratios = []
-    for what, callbacks, bound in (
-        ("2a. our loop against model.fit, no callback listens to batches", list, 3.0),
-        ("2b. our loop against model.fit, with a per-batch callback", lambda: [PerBatch()], 1.5),
-    ):
-        mine, theirs = alternate(lambda c=callbacks: ours(c), lambda c=callbacks: fit(c), ROUNDS)
-        ratios.append(Ratio(what, mine, theirs, "steps/s", bound, at_most=False))
-    return ratios
-
-
 def sweep_against_optuna(directory: Path) -> Ratio:
     def timed(command: list[str]) -> float:
         started = time.perf_counter()
@@ -191,13 +128,13 @@ def sweep_against_optuna(directory: Path) -> Ratio:
 
 
 def main() -> int:
-    if sys.argv[1:] == ["loop"]:
-        print(json.dumps([asdict(ratio) for ratio in loop_against_fit()]))
-        return 0
     with tempfile.TemporaryDirectory() as temporary:
         ratios = [fresh_against_warm(Path(temporary))]
         loop = subprocess.run(
-            [sys.executable, __file__, "loop"], check=True, capture_output=True, text=True
+            [sys.executable, str(HERE / "loop_speed.py"), str(ROUNDS)],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         ratios += [Ratio(**values) for values in json.loads(loop.stdout.splitlines()[-1])]
         ratios.append(sweep_against_optuna(Path(temporary)))
