@@ -29,7 +29,7 @@ from sweeper.checkpoints.tensors import Array, read_tensors
 from sweeper.checkpoints.values import decode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 
-__all__ = ["list_checkpoints", "load_checkpoint", "load_newest", "read_kept"]
+__all__ = ["list_checkpoints", "load_checkpoint", "load_newest", "read_kept", "read_manifest"]
 
 Notice = Callable[[str], None]
 
@@ -135,7 +135,7 @@ def read_kept(directories: Iterable[Path]) -> tuple[KeptCheckpoint, ...]:
     for directory in directories:
         for path in list_checkpoints(directory):
             try:
-                manifest = Manifest.parse((path / MANIFEST_FILE).read_bytes(), path / MANIFEST_FILE)
+                manifest = read_manifest(path)
             except (OSError, CheckpointError):
                 name = CheckpointName.parse(path.name)
                 if name is not None and path.is_dir():
@@ -151,6 +151,16 @@ def read_kept(directories: Iterable[Path]) -> tuple[KeptCheckpoint, ...]:
                 )
             )
     return tuple(sorted(kept, key=lambda k: k.step))
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of the checkpoint at ``path``, which says what its other files hold.
+
+    Raises:
+        OSError: It cannot be read.
+        CheckpointError: It does not verify, or is of a later format.
+    """
+    return Manifest.parse((path / MANIFEST_FILE).read_bytes(), path / MANIFEST_FILE)
 
 
 def _load_locked(path: Path, name: CheckpointName) -> LoadedCheckpoint:

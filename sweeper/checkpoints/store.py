@@ -47,7 +47,7 @@ from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint, load_
 from sweeper.checkpoints.tensors import TensorEntry, TensorFile
 from sweeper.errors import CheckpointError
 
-__all__ = ["CheckpointStore", "load_newest", "sweep_leftovers"]
+__all__ = ["CheckpointStore", "leftovers", "load_newest", "sweep_leftovers"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -258,20 +258,28 @@ def sweep_leftovers(
         CheckpointError: Something cannot be removed.
     """
     operations = operations or FileOperations()
-    here = ProcessIdentity.current()
     removed = []
     try:
-        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-            maker = ProcessIdentity.of_unfinished(path.name)
-            if maker is None:
-                continue
-            if maker.is_dead() or (abandoned and maker.host != here.host):
-                operations.remove_tree(path)
-                removed.append(path)
+        for path in leftovers(directory, abandoned=abandoned):
+            operations.remove_tree(path)
+            removed.append(path)
     except OSError as error:
         msg = f"unfinished work in {directory} cannot be removed: {error}; remove it by hand"
         raise CheckpointError(msg) from error
     return tuple(removed)
+
+
+def leftovers(directory: Path, *, abandoned: bool = False) -> Iterator[Path]:
+    """What `sweep_leftovers` would remove.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    here = ProcessIdentity.current()
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        maker = ProcessIdentity.of_unfinished(path.name)
+        if maker is not None and (maker.is_dead() or (abandoned and maker.host != here.host)):
+            yield path
 
 
 class _HashedFile:

@@ -74,8 +74,12 @@ def _build() -> typer.Typer:
     )
     built.callback()(_root)
     for group in _groups():
+        target = built
+        if group.under:
+            target = typer.Typer(help=group.title, no_args_is_help=True)
+            built.add_typer(target, name=group.under, rich_help_panel=group.title)
         for verb in group.verbs:
-            built.command(rich_help_panel=group.title)(verb)
+            target.command(rich_help_panel=group.title)(verb)
     return built
 
 

@@ -22,11 +22,13 @@ class VerbGroup:
         title: The heading above them.
         order: Groups are shown by rising order.
         verbs: The functions, in the order of the help.
+        under: A word that comes before each verb, as in ``sweeper db upgrade``; empty for none.
     """
 
     title: str
     order: int
     verbs: tuple[Verb, ...]
+    under: str = ""
 
 
 @dataclass

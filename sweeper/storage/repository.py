@@ -21,14 +21,16 @@ from sweeper.results import (
 )
 from sweeper.search.spaces import Observation
 from sweeper.space import CategoricalChoice, Distribution
-from sweeper.storage import attempts, claims, reading, studies
+from sweeper.storage import attempts, claims, matching, reading, studies
 from sweeper.storage.claims import Claim, LostAttempt, TrialSeed, Waiting
 from sweeper.storage.database import Database
+from sweeper.storage.matching import FoundCheckpoint
 from sweeper.storage.studies import StudyRow
 from sweeper.storage.workers import WorkerIdentity
 
 __all__ = [
     "Claim",
+    "FoundCheckpoint",
     "LostAttempt",
     "Repository",
     "StudyRow",
@@ -148,6 +150,14 @@ class Repository:
     def forget_checkpoint(self, token: int, path: str) -> None:
         """Delete the record of a checkpoint of this trial, of whichever attempt."""
         self.database.write(lambda c: attempts.forget_checkpoint(c, token, path))
+
+    def match_checkpoints(self, study: str, number: int, found: Sequence[FoundCheckpoint]) -> int:
+        """Make the list of a trial's checkpoints what is on disk; return how many rows changed.
+
+        Raises:
+            StorageError: The trial is running.
+        """
+        return self.database.write(lambda c: matching.match_checkpoints(c, study, number, found))
 
     def finish(
         self,

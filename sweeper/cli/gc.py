@@ -1,0 +1,73 @@
+"""``gc``: free the disk of what crashes left and retention rules no longer keep."""
+
+from typing import Annotated
+
+import typer
+
+from sweeper.cli.options import AsJson, Debug, RunsDir, Storage
+from sweeper.cli.output import print_json
+from sweeper.cli.reading import read_settings
+from sweeper.cli.verbs import VerbGroup
+from sweeper.errors import DefinitionError
+from sweeper.paths import check_name
+
+__all__ = ["GROUP"]
+
+
+def _name(text: str) -> str:
+    try:
+        return check_name(text)
+    except DefinitionError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def gc(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STUDY]...", parser=_name, help="Studies; all without any."),
+    ] = None,
+    *,
+    keep_last: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-last",
+            metavar="N",
+            min=1,
+            help="Of finished trials keep the newest N, in place of the study's own rules.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would go.", metavar="")
+    ] = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Free disk: checkpoints that no rule keeps, and what crashes left. Running trials keep all."""
+    from sweeper.checkpoints.policy import Keep
+    from sweeper.collection import collect
+    from sweeper.report.formats import size_text
+    from sweeper.storage.database import Database
+    from sweeper.storage.repository import Repository
+
+    settings = read_settings(storage, runs_dir)
+    keep = None if keep_last is None else Keep(last=keep_last)
+    with Database.open(settings.storage, create=False) as database:
+        repository = Repository(database)
+        garbage = [
+            item
+            for study in studies or repository.study_names()
+            for item in collect(repository, study, settings.runs_dir, keep=keep, dry_run=dry_run)
+        ]
+    if as_json:
+        print_json([item.to_json() for item in garbage])
+        return
+    for item in garbage:
+        typer.echo(f"{item.why:<10}  {size_text(item.bytes):>9}  {item.path}")
+    total = size_text(sum(item.bytes for item in garbage))
+    typer.echo(f"{'would free' if dry_run else 'freed'} {total}")
+
+
+GROUP = VerbGroup(title="Keep", order=40, verbs=(gc,))

@@ -1,0 +1,185 @@
+"""`fit`: one training that resumes exactly where it was, with no study and no database.
+
+It is ``model.fit`` with a directory of checkpoints: call it again after anything (a crash, Ctrl-C, a
+power cut) in a process that builds the same model, and it goes on. What a study adds, processes and
+isolation, is missing: the model is the caller's, and so is what else its process has done.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeper.checkpoints.format import Committed, LoadedCheckpoint, Snapshot
+from sweeper.checkpoints.policy import Every, Keep, parse_every
+from sweeper.checkpoints.reading import load_newest, read_kept
+from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
+from sweeper.checkpoints.writer import BackgroundWriter
+from sweeper.errors import FactoryError, Interrupted
+from sweeper.training.randomness import TrialSeeds, seed_everything
+from sweeper.training.schedule import CheckpointSchedule
+
+if TYPE_CHECKING:
+    import keras
+
+    from sweeper.training.data import Data
+    from sweeper.training.state import Position
+
+__all__ = ["fit"]
+
+Notice = Callable[[str], None]
+
+
+def fit(
+    model: keras.Model,
+    data: Data | tuple[Any, ...],
+    *,
+    epochs: int,
+    checkpoints: str | Path,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    checkpoint_every: str | Every = "epoch",
+    keep: Keep | None = None,
+    seed: int = 0,
+    deterministic: bool = True,
+    notice: Notice | None = None,
+) -> keras.callbacks.History:
+    """Train ``model``, from the newest checkpoint in ``checkpoints`` if there is one.
+
+    Args:
+        model: Compiled. Build it by the same code in every process; its weights are replaced when
+            the training resumes.
+        data: A `Data`, or ``(x, y)`` or ``(x, y, sample_weight)`` for ``Data(train=…)``.
+        epochs: Epochs in all, those before an interruption included.
+        checkpoints: The training's own directory; made if need be.
+        callbacks: As for ``model.fit``. Build them anew in every process.
+        checkpoint_every: ``"epoch"``, ``Every(…)`` or ``"auto"``.
+        keep: Which checkpoints stay; the last two by default.
+        seed: For the order of the data, and for Python's, NumPy's, TensorFlow's and Keras's global
+            generators when the training begins.
+        deterministic: Ask TensorFlow for deterministic kernels. Without, a resumed training is only
+            as exact as the kernels are.
+        notice: Told of a checkpoint that could not be used; by default a warning.
+
+    Returns:
+        The history of all epochs, as ``model.fit`` returns it.
+
+    Raises:
+        Interrupted: SIGINT or SIGTERM came; the step was finished and a checkpoint written. Call
+            again to go on.
+        FactoryError: ``model`` is not a compiled ``keras.Model``.
+        UncapturableError: A callback or op has state that no checkpoint can hold; nothing has run.
+        RestoreError: The checkpoints are of another model; every mismatch is named.
+        CheckpointError: A checkpoint cannot be written.
+    """
+    import keras
+    import tensorflow as tf
+
+    from sweeper.training.data import Data
+    from sweeper.training.loop import Stopped, TrainingLoop, TrainingPlan
+
+    if not isinstance(model, keras.Model):
+        msg = f"model is a {type(model).__name__}; expected a compiled keras.Model"
+        raise FactoryError(msg)
+    if not isinstance(data, Data):
+        data = Data(train=data)
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+    seeds = TrialSeeds(seed, 0)
+    seed_everything(seeds.child("training"))
+    directory = Path(checkpoints)
+    sweep_leftovers(directory)
+    loaded = load_newest([directory], notice or _warn)
+    with _stop_signals() as stopping:
+        observer = _Keeper(CheckpointSchedule(parse_every(checkpoint_every)), stopping)
+        with BackgroundWriter(
+            CheckpointStore(directory),
+            keep or Keep(),
+            observer.committed,
+            lambda _path: None,
+            kept=read_kept([directory]),
+            trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
+        ) as writer:
+            observer.writer = writer
+            plan = TrainingPlan(
+                model, data, tuple(callbacks), epochs, None, seeds.sequence("order")
+            )
+            loop = TrainingLoop(plan, observer)
+            try:
+                loop.run(loaded)
+            except Stopped:
+                writer.close()
+                msg = (
+                    f"stopped at step {observer.step}, with a checkpoint in {directory}; call fit "
+                    "again with the same directory to go on"
+                )
+                raise Interrupted(msg) from None
+    return loop.history
+
+
+class _Keeper:
+    """Hands snapshots to the writer as the schedule says."""
+
+    writer: BackgroundWriter
+
+    def __init__(self, schedule: CheckpointSchedule, stopping: threading.Event) -> None:
+        self._schedule = schedule
+        self._stopping = stopping
+        self.step = 0
+
+    def committed(self, checkpoint: Committed | LoadedCheckpoint) -> None:
+        self.step = checkpoint.step
+
+    def started(self, position: Position, steps_per_epoch: int | None) -> None:
+        del steps_per_epoch
+        self._schedule.begin(position.step, position.epoch)
+
+    def steps_done(self, position: Position) -> None:
+        del position
+        self.writer.poll()
+
+    def epoch_ended(self, epoch: int, step: int, logs: Mapping[str, float], seconds: float) -> None:
+        """Nobody is told; the history has it."""
+
+    def steps_until_due(self, position: Position) -> int:
+        return self._schedule.steps_left(position.step)
+
+    def is_due(self, position: Position) -> bool:
+        return self._schedule.is_due(position.step, position.epoch)
+
+    def keep(self, snapshot: Snapshot) -> None:
+        stalled = self.writer.stalled_seconds
+        self.writer.submit(snapshot)
+        self._schedule.taken(
+            snapshot.step, snapshot.epoch, stalled_seconds=self.writer.stalled_seconds - stalled
+        )
+
+    def stop_requested(self) -> bool:
+        return self._stopping.is_set()
+
+
+def _warn(message: str) -> None:
+    import warnings
+
+    warnings.warn(message, stacklevel=4)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set; in another thread than the main one, nothing does."""
+    stopping = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+    before = {
+        number: signal.signal(number, lambda *_: stopping.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,79 @@
+"""Make the database's list of a trial's checkpoints the one on disk, after a crash between the two.
+
+The disk is the truth: a checkpoint that is there and whole can be resumed from, whether or not
+anyone wrote it down; one that is written down and gone cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.errors import StorageError
+from sweeper.results import CheckpointRecord
+from sweeper.storage.claims import is_open
+from sweeper.storage.studies import find_study
+from sweeper.storage.tables import Checkpoint, Trial
+
+__all__ = ["FoundCheckpoint", "match_checkpoints"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheckpoint:
+    """A whole checkpoint on disk, and the attempt whose directory it is in."""
+
+    attempt: int
+    record: CheckpointRecord
+
+
+def match_checkpoints(
+    connection: Connection, study: str, number: int, found: Sequence[FoundCheckpoint]
+) -> int:
+    """Replace what is stored of a trial's checkpoints by ``found``; return how many rows changed.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        StorageError: The trial is running: its attempt alone writes about its checkpoints.
+    """
+    trial = connection.execute(
+        sa.select(Trial.id, is_open().label("running")).where(
+            Trial.study_id == find_study(connection, study).id, Trial.number == number
+        )
+    ).one()
+    if trial.running:
+        msg = (
+            f"trial {number} of study {study!r} is running, so its checkpoints are its own; "
+            "wait until it has ended"
+        )
+        raise StorageError(msg)
+    stored = {
+        row.path: row
+        for row in connection.execute(sa.select(Checkpoint).where(Checkpoint.trial_id == trial.id))
+    }
+    wanted = {checkpoint.record.path: checkpoint for checkpoint in found}
+    gone = [path for path in stored if path not in wanted]
+    new = [checkpoint for path, checkpoint in wanted.items() if path not in stored]
+    if gone:
+        connection.execute(
+            sa.delete(Checkpoint).where(Checkpoint.trial_id == trial.id, Checkpoint.path.in_(gone))
+        )
+    if new:
+        connection.execute(
+            sa.insert(Checkpoint),
+            [
+                {
+                    "trial_id": trial.id,
+                    "attempt": checkpoint.attempt,
+                    "step": checkpoint.record.step,
+                    "epoch": checkpoint.record.epoch,
+                    "digest": checkpoint.record.digest,
+                    "bytes": checkpoint.record.bytes,
+                    "path": checkpoint.record.path,
+                }
+                for checkpoint in new
+            ],
+        )
+    return len(gone) + len(new)
