@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         UnknownStudyError,
         UsageError,
     )
+    from sweeper.fitting import fit
     from sweeper.results import (
         AttemptRecord,
         BestTrial,
@@ -78,6 +79,7 @@ _PLACES = {
         "UnknownStudyError",
         "UsageError",
     ),
+    "sweeper.fitting": ("fit",),
     "sweeper.results": (
         "AttemptRecord",
         "BestTrial",
@@ -129,6 +131,7 @@ __all__ = [
     "UncapturableError",
     "UnknownStudyError",
     "UsageError",
+    "fit",
     "load_study",
 ]
 

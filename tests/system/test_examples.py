@@ -1,0 +1,31 @@
+"""Every example runs as its first lines say, and ends well."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+SAYS = {
+    "a_schedule_per_batch.py": "interrupted: the power is gone",
+    "compare_learning_rates.py": "best: {'learning_rate': 0.01}",
+    "resume_after_a_kill.py": "equal to the undisturbed one: True",
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(example)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert SAYS[example.name] in done.stdout

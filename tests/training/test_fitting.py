@@ -1,0 +1,135 @@
+"""``sweeper.fit``: one training, no study, resumed exactly in a new process after anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+from trainings import digits, mlp
+
+import sweeper
+from sweeper.errors import FactoryError, RestoreError
+
+SCRIPT = '''
+"""A training as a user writes it: the same lines in every process."""
+import json, os, signal, sys
+import keras, numpy as np
+import sweeper
+
+sys.path.insert(0, sys.argv[2])
+from trainings import digits, mlp
+
+kill_at = int(sys.argv[3])
+how = sys.argv[4]
+
+
+class Killer(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        if self.count == kill_at:
+            os.kill(os.getpid(), getattr(signal, how))
+
+
+keras.utils.set_random_seed(int(sys.argv[5]))
+model = mlp()
+x, y = digits()
+data = sweeper.Data(train=(x, y), validation=(x[:30], y[:30]), batch_size=16)
+try:
+    history = sweeper.fit(
+        model, data, epochs=4, checkpoints=sys.argv[1], callbacks=[Killer()],
+        checkpoint_every=sweeper.Every(steps=2), seed=5,
+    )
+except sweeper.Interrupted as stopped:
+    print(stopped)
+    sys.exit(stopped.exit_code)
+import hashlib
+told = hashlib.sha256(b"".join(v.value.numpy().tobytes() for v in model.variables)).hexdigest()
+print(json.dumps({"weights": told, "history": history.history}))
+'''
+
+
+def run(directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 1) -> str | int:
+    """The script's last line, or minus the signal or the exit code that ended it."""
+    script = directory.parent / "training.py"
+    script.write_text(SCRIPT)
+    place = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, script, directory, place, str(kill_at), how, str(seed)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    if done.returncode:
+        return done.returncode
+    return done.stdout.splitlines()[-1]
+
+
+def test_a_training_killed_twice_ends_as_one_that_never_was(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole")
+    assert isinstance(whole, str)
+    place = tmp_path / "killed"
+    assert run(place, kill_at=9) == -signal.SIGKILL
+    assert run(place, kill_at=17, seed=2) == -signal.SIGKILL
+    assert run(place, seed=3) == whole
+    assert len(json.loads(whole)["history"]["loss"]) == 4
+
+
+def test_a_training_that_is_told_to_stop_stops_at_the_step_and_goes_on(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole")
+    place = tmp_path / "stopped"
+    assert run(place, kill_at=5, how="SIGTERM") == 130
+    assert [path.name for path in sorted(place.iterdir())][-1] == "step-000000005"
+    assert run(place, seed=2) == whole
+
+
+def test_a_fresh_start_with_other_weights_ends_elsewhere(tmp_path: Path) -> None:
+    """Negative control: the equality above is not for free."""
+    assert run(tmp_path / "a") != run(tmp_path / "b", seed=2)
+
+
+def test_a_finished_training_is_given_back_and_not_run_again(tmp_path: Path) -> None:
+    x, y = digits()
+    keras.utils.set_random_seed(0)
+    first = sweeper.fit(mlp(), (x, y), epochs=2, checkpoints=tmp_path)
+    model = mlp()
+    again = sweeper.fit(model, (x, y), epochs=2, checkpoints=tmp_path)
+    assert again.history == first.history
+    assert int(model.optimizer.iterations) == 8
+
+
+def test_more_epochs_go_on_from_the_end(tmp_path: Path) -> None:
+    x, y = digits()
+    keras.utils.set_random_seed(0)
+    whole = sweeper.fit(mlp(), (x, y), epochs=3, checkpoints=tmp_path / "whole")
+    keras.utils.set_random_seed(0)
+    sweeper.fit(mlp(), (x, y), epochs=2, checkpoints=tmp_path / "parts")
+    more = sweeper.fit(mlp(), (x, y), epochs=3, checkpoints=tmp_path / "parts")
+    assert more.history == whole.history
+
+
+def test_the_checkpoints_of_another_model_are_refused(tmp_path: Path) -> None:
+    x, y = digits()
+    sweeper.fit(mlp(), (x, y), epochs=1, checkpoints=tmp_path)
+    other = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+    other.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(RestoreError, match="model variable 0"):
+        sweeper.fit(other, (x, y), epochs=1, checkpoints=tmp_path)
+
+
+def test_what_is_not_a_compiled_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FactoryError, match="expected a compiled"):
+        sweeper.fit(object(), digits(), epochs=1, checkpoints=tmp_path)  # type: ignore[arg-type]
+    bare = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+    with pytest.raises(FactoryError, match="not compiled"):
+        sweeper.fit(bare, digits(), epochs=1, checkpoints=tmp_path)
