@@ -1,0 +1,135 @@
+"""What a trial's bits depend on besides its definition: versions, processor, threads, kernels, code.
+
+A resumed trial is exact under the fingerprint it began with. Under another one it may still be, but
+nobody promises it; so each attempt's is kept, and a difference is said by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Fingerprint", "take_fingerprint"]
+
+_LIBRARIES = ("tensorflow", "keras", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """One attempt's surroundings.
+
+    Attributes:
+        versions: Of Python and of the libraries that compute.
+        processor: The processor's name; kernels are chosen by what it can do.
+        devices: Kinds and names of the devices that TensorFlow sees, such as ``"GPU: A100"``.
+        threads: TensorFlow threads, within an op and between ops.
+        onednn: Whether oneDNN kernels are used: ``"1"``, ``"0"``, or ``"default"``.
+        deterministic: Whether kernels had to be deterministic.
+        jit_compile: Whether the step was compiled by XLA; what ``"auto"`` came to.
+        sources: SHA-256 of each file that the study's factories are written in, by file name.
+    """
+
+    versions: Mapping[str, str]
+    processor: str
+    devices: tuple[str, ...]
+    threads: tuple[int, int]
+    onednn: str
+    deterministic: bool
+    jit_compile: bool
+    sources: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        values = asdict(self)
+        return {**values, "devices": list(self.devices), "threads": list(self.threads)}
+
+    def differences(self, before: Mapping[str, Any]) -> list[str]:
+        """What is otherwise than in ``before``, another one's ``to_json``; a phrase each."""
+        found = []
+        for name, now in self.to_json().items():
+            was = before.get(name)
+            if was == now:
+                continue
+            if isinstance(now, dict) and isinstance(was, dict):
+                keys = sorted(key for key in {*now, *was} if now.get(key) != was.get(key))
+                found += [_difference(name, key, was.get(key), now.get(key)) for key in keys]
+            else:
+                found.append(f"{name} was {was} and is {now}")
+        return found
+
+
+def take_fingerprint(factories: Iterable[object], *, jit_compile: bool) -> Fingerprint:
+    """The fingerprint of this process.
+
+    Args:
+        factories: The study's functions, whose files are hashed.
+        jit_compile: What the model's setting came to.
+    """
+    import tensorflow as tf
+
+    threading = tf.config.threading
+    return Fingerprint(
+        versions={
+            "python": platform.python_version(),
+            **{library: metadata.version(library) for library in _LIBRARIES},
+        },
+        processor=_processor(),
+        devices=tuple(_device(device) for device in tf.config.list_physical_devices()),
+        threads=(
+            threading.get_intra_op_parallelism_threads(),
+            threading.get_inter_op_parallelism_threads(),
+        ),
+        onednn=os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
+        deterministic=_is_deterministic(),
+        jit_compile=jit_compile,
+        sources=_sources(factories),
+    )
+
+
+def _difference(name: str, key: str, was: Any, now: Any) -> str:
+    if name == "sources":
+        return f"{key} has changed"
+    return f"{key} was {was} and is {now}"
+
+
+def _is_deterministic() -> bool:
+    from tensorflow.python.framework.config import is_op_determinism_enabled
+
+    return bool(is_op_determinism_enabled())
+
+
+def _device(device: Any) -> str:
+    if device.device_type != "GPU":
+        return str(device.device_type)
+    import tensorflow as tf
+
+    details = tf.config.experimental.get_device_details(device)
+    return f"GPU: {details.get('device_name', 'unknown')}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _sources(factories: Iterable[object]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for factory in factories:
+        try:
+            file = inspect.getsourcefile(inspect.unwrap(factory))  # type: ignore[arg-type]
+        except TypeError:
+            continue
+        if file is not None and Path(file).is_file():
+            path = Path(file)
+            found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found

@@ -1,0 +1,61 @@
+"""A fingerprint names what a trial's bits depend on, and each difference by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+
+import pytest
+
+from sweeper.training.fingerprint import Fingerprint, take_fingerprint
+
+
+@pytest.fixture
+def here() -> Fingerprint:
+    return take_fingerprint([test_the_same_process_has_no_differences], jit_compile=False)
+
+
+def test_the_same_process_has_no_differences(here: Fingerprint) -> None:
+    stored = json.loads(json.dumps(here.to_json()))
+    again = take_fingerprint([test_the_same_process_has_no_differences], jit_compile=False)
+    assert again.differences(stored) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"versions": {"tensorflow": "9.9"}}, "tensorflow was 9.9 and is "),
+        ({"processor": "Z80"}, "processor was Z80 and is "),
+        ({"devices": ["CPU", "GPU: A100"]}, "devices was ['CPU', 'GPU: A100'] and is "),
+        ({"threads": [8, 8]}, "threads was [8, 8] and is "),
+        ({"onednn": "0"}, "onednn was 0 and is "),
+        ({"deterministic": False}, "deterministic was False and is "),
+        ({"jit_compile": True}, "jit_compile was True and is False"),
+    ],
+)
+def test_each_difference_is_named(here: Fingerprint, change: dict[str, object], told: str) -> None:
+    stored = here.to_json()
+    for name, value in change.items():
+        stored[name] = {**stored[name], **value} if isinstance(value, dict) else value
+    (difference,) = here.differences(stored)
+    assert difference.startswith(told)
+
+
+def test_a_changed_study_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "some_study.py"
+    code = "def build(trial):\n    return None\n"
+    names: dict[str, object] = {}
+    file.write_text(code)
+    exec(compile(code, str(file), "exec"), names)
+    before = take_fingerprint([names["build"]], jit_compile=False)
+    file.write_text(code + "# another line\n")
+    after = take_fingerprint([names["build"]], jit_compile=False)
+    assert after.differences(before.to_json()) == ["some_study.py has changed"]
+
+
+def test_factories_without_a_file_are_passed_over(here: Fingerprint) -> None:
+    partial = take_fingerprint([functools.partial(print), print], jit_compile=False)
+    assert partial.sources == {}
+    assert dataclasses.replace(here, sources={}) == partial
