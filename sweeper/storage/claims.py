@@ -18,7 +18,7 @@ from sweeper.errors import DefinitionError, StorageError
 from sweeper.space import CategoricalChoice
 from sweeper.storage import optuna_rows
 from sweeper.storage.studies import begun_trials, find_study, lock_study
-from sweeper.storage.tables import Attempt, Trial, UtcNow
+from sweeper.storage.tables import Attempt, Checkpoint, Trial, UtcNow
 from sweeper.storage.workers import WorkerIdentity, worker_is_gone
 
 __all__ = ["Claim", "LostAttempt", "TrialSeed", "Waiting", "claim", "is_open", "release_lost"]
@@ -137,11 +137,21 @@ def release_lost(connection: Connection, name: str) -> tuple[LostAttempt, ...]:
         closed = connection.execute(
             sa.update(Attempt)
             .where(Attempt.id == row.id, Attempt.outcome.is_(None))
-            .values(outcome="lost", ended_at=UtcNow())
+            .values(outcome="lost", ended_at=UtcNow(), end_step=_newest_checkpoint())
         )
         if closed.rowcount == 1:
             lost.append(LostAttempt(row.trial, row.number))
     return tuple(lost)
+
+
+def _newest_checkpoint() -> sa.ScalarSelect[int | None]:
+    """The last step of the enclosing query's attempt that is known: its newest checkpoint's."""
+    return (
+        sa.select(sa.func.max(Checkpoint.step))
+        .where(Checkpoint.trial_id == Attempt.trial_id, Checkpoint.attempt == Attempt.number)
+        .correlate(Attempt.__table__)
+        .scalar_subquery()
+    )
 
 
 def is_open() -> sa.Exists:

@@ -25,10 +25,11 @@ from sweeper.storage import attempts, claims, matching, reading, studies
 from sweeper.storage.claims import Claim, LostAttempt, TrialSeed, Waiting
 from sweeper.storage.database import Database
 from sweeper.storage.matching import FoundCheckpoint
-from sweeper.storage.studies import StudyRow
+from sweeper.storage.studies import AcceptedChange, StudyRow
 from sweeper.storage.workers import WorkerIdentity
 
 __all__ = [
+    "AcceptedChange",
     "Claim",
     "FoundCheckpoint",
     "LostAttempt",
@@ -66,6 +67,19 @@ class Repository:
         except IntegrityError:
             # Another process created it between our look and our insert; now it is there.
             return self.database.write(lambda c: studies.create_or_open(c, row))
+
+    def accept_definition(self, row: StudyRow) -> tuple[str, ...]:
+        """Put ``row``'s definition in the stored one's place; return what changed, recorded too.
+
+        Raises:
+            UnknownStudyError: There is no such study.
+            DefinitionError: The direction changed, by which finished trials are ranked.
+        """
+        return self.database.write(lambda c: studies.accept_definition(c, row))
+
+    def definition_changes(self, study: str) -> tuple[AcceptedChange, ...]:
+        """Return the changes of a study's definition that were accepted, the oldest first."""
+        return self.database.read(lambda c: studies.definition_changes(c, study))
 
     def set_target(self, study: str, target: int) -> StudyRow:
         """Change the exact total of trials.

@@ -23,11 +23,14 @@ from sweeper.errors import (
     UnknownStudyError,
 )
 from sweeper.storage import optuna_rows
-from sweeper.storage.tables import Study, Trial, UtcNow
+from sweeper.storage.tables import DefinitionChange, Study, Trial, UtcNow
 
 __all__ = [
+    "AcceptedChange",
     "StudyRow",
+    "accept_definition",
     "create_or_open",
+    "definition_changes",
     "find_study",
     "lock_study",
     "row_of",
@@ -37,6 +40,7 @@ __all__ = [
 
 _LARGEST_SEED = 2**63 - 1
 _MAY_DIFFER = ("target", "trials")
+_COMPARED_FIELDS = ("objective", "direction", "window", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,19 @@ class StudyRow:
     window: int | None
     seed: int
     source: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedChange:
+    """A change of a study's definition that was accepted.
+
+    Attributes:
+        begun: How many trials had begun under the definition before.
+        changes: What changed, a phrase each.
+    """
+
+    begun: int
+    changes: tuple[str, ...]
 
 
 def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
@@ -162,6 +179,65 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     return row_of(find_study(connection, name))
 
 
+def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
+    """Put ``row``'s definition in the stored one's place, and record what that changed.
+
+    Trials that are finished stay as they are; trials that have begun go on under the new one.
+
+    Returns:
+        What changed, a phrase each; nothing is written where nothing did.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        DefinitionError: The direction changed, by which the finished trials are ranked.
+    """
+    study = lock_study(connection, row.name)
+    stored = row_of(study)
+    changes = tuple(_changes(stored, row))
+    if not changes:
+        return ()
+    if stored.direction != row.direction:
+        msg = (
+            f"study {row.name!r} was created to {stored.direction} and is now to {row.direction}; "
+            "its finished trials would be ranked the other way round: give it another name"
+        )
+        raise DefinitionError(msg)
+    connection.execute(
+        sa.update(Study)
+        .where(Study.id == study.id)
+        .values(
+            definition=_text(row.definition),
+            objective=row.objective,
+            window=row.window,
+            seed=row.seed,
+        )
+    )
+    connection.execute(
+        sa.insert(DefinitionChange).values(
+            study_id=study.id,
+            changed_at=UtcNow(),
+            begun=begun_trials(connection, study.id),
+            changes=json.dumps(changes),
+        )
+    )
+    return changes
+
+
+def definition_changes(connection: Connection, name: str) -> tuple[AcceptedChange, ...]:
+    """The changes of the definition that were accepted, the oldest first.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    study = find_study(connection, name)
+    rows = connection.execute(
+        sa.select(DefinitionChange)
+        .where(DefinitionChange.study_id == study.id)
+        .order_by(DefinitionChange.id)
+    )
+    return tuple(AcceptedChange(row.begun, tuple(json.loads(row.changes))) for row in rows)
+
+
 def begun_trials(connection: Connection, study_id: int) -> int:
     """Return how many trials of the study have begun; the next one has this number."""
     count = sa.select(sa.func.count()).select_from(Trial).where(Trial.study_id == study_id)
@@ -211,21 +287,26 @@ def _check_numbers(row: StudyRow) -> None:
 
 
 def _check_unchanged(stored: StudyRow, given: StudyRow) -> None:
-    changes = list(_differences("", stored.definition, _plain(given.definition)))
-    if not changes:
-        fields = ("objective", "direction", "window", "seed")
-        changes = [
-            _change(field, getattr(stored, field), getattr(given, field))
-            for field in fields
-            if getattr(stored, field) != getattr(given, field)
-        ]
+    changes = _changes(stored, given)
     if changes:
         msg = (
             f"study {given.name!r} was defined otherwise when it was created: "
             f"{'; '.join(changes)}. Its finished trials belong to the old definition: restore it, "
-            "or give the new one another name"
+            "give the new one another name, or accept the mixture with --accept-changes"
         )
         raise DefinitionChangedError(msg)
+
+
+def _changes(stored: StudyRow, given: StudyRow) -> list[str]:
+    """What differs, a phrase each; ``window`` and the like only where the definition does not."""
+    changes = list(_differences("", stored.definition, _plain(given.definition)))
+    if changes:
+        return changes
+    return [
+        _change(field, getattr(stored, field), getattr(given, field))
+        for field in _COMPARED_FIELDS
+        if getattr(stored, field) != getattr(given, field)
+    ]
 
 
 _MISSING = object()

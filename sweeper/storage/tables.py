@@ -27,7 +27,16 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-__all__ = ["Attempt", "Base", "Checkpoint", "Epoch", "Study", "Trial", "UtcNow"]
+__all__ = [
+    "Attempt",
+    "Base",
+    "Checkpoint",
+    "DefinitionChange",
+    "Epoch",
+    "Study",
+    "Trial",
+    "UtcNow",
+]
 
 
 class Base(DeclarativeBase):
@@ -154,3 +163,15 @@ class Checkpoint(Base):
     digest: Mapped[str] = mapped_column(String(64))
     bytes: Mapped[int] = mapped_column(BigInteger)
     path: Mapped[str] = mapped_column(Text)
+
+
+class DefinitionChange(Base):
+    """A changed definition that somebody accepted, with what it changed."""
+
+    __tablename__ = "sweeper_definition_changes"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id))
+    changed_at: Mapped[datetime]
+    begun: Mapped[int]
+    changes: Mapped[str] = mapped_column(Text, comment="JSON: a sentence each")

@@ -900,6 +900,33 @@ def test_a_changed_definition_is_refused_with_each_key_and_both_values(
     assert repository.study("digits") == ROW
 
 
+def test_a_changed_definition_that_is_accepted_is_recorded_and_holds_from_then_on(
+    repository: Repository,
+) -> None:
+    repository.create_or_open(ROW)
+    take(repository)
+    longer = replace(ROW, definition={**ROW.definition, "epochs": 5})
+    assert repository.accept_definition(longer) == ("epochs was 3 and is now 5",)
+    assert repository.create_or_open(longer) == longer
+    with pytest.raises(DefinitionChangedError):
+        repository.create_or_open(ROW)
+    (recorded,) = repository.definition_changes("digits")
+    assert (recorded.begun, recorded.changes) == (1, ("epochs was 3 and is now 5",))
+
+
+def test_accepting_what_has_not_changed_records_nothing(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    assert repository.accept_definition(ROW) == ()
+    assert repository.definition_changes("digits") == ()
+
+
+def test_a_direction_cannot_be_turned_round_even_on_request(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    with pytest.raises(DefinitionError, match="ranked the other way round"):
+        repository.accept_definition(replace(ROW, direction="minimize"))
+    assert repository.study("digits") == ROW
+
+
 def test_a_study_created_by_eight_threads_at_once_is_one_study(repository: Repository) -> None:
     barrier = threading.Barrier(8)
 

@@ -94,3 +94,11 @@ def upgrade() -> None:
         sa.Column("path", sa.Text, nullable=False),
         sa.UniqueConstraint("trial_id", "path", name="sweeper_checkpoints_path"),
     )
+    op.create_table(
+        "sweeper_definition_changes",
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("study_id", sa.Integer, sa.ForeignKey("sweeper_studies.id"), nullable=False),
+        sa.Column("changed_at", sa.DateTime, nullable=False),
+        sa.Column("begun", sa.Integer, nullable=False, comment="trials begun before the change"),
+        sa.Column("changes", sa.Text, nullable=False, comment="JSON: a sentence each"),
+    )
