@@ -8,6 +8,7 @@ and the trace creates them.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import keras
@@ -30,4 +31,6 @@ def build_before_tracing(model: keras.Model, arrays: Any) -> None:
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
     if y is None:
         return
-    model._symbolic_build(data_batch=(x, y, sample_weight))
+    # What is wrong with shapes or types is for the trace to say: it sees whole batches.
+    with contextlib.suppress(Exception):
+        model._symbolic_build(data_batch=(x, y, sample_weight))

@@ -1,26 +1,25 @@
-"""`Data`, what a study's data factory returns, and the sources that give its batches by position.
+"""`Data`, what a study's data factory returns, and `DataSource`, what every kind of data becomes.
 
-A source can be opened at any step of any epoch: the order of an epoch is a pure function of (seed,
-epoch), so a resumed epoch skips indices and decodes nothing twice. A new kind of data is a new
-`DataSource`.
+A source can be opened at any step of any pass, because a resumed training begins in the middle of
+one. Where the order of a pass is a pure function of (seed, pass) nothing more is needed; a source
+that reads through an iterator with a state of its own is a `CapturableSource` as well. This module
+imports neither TensorFlow nor Keras: a study's file imports it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from sweeper.errors import DataError
 
-__all__ = ["ArraySource", "Data", "DataSource", "open_source"]
+__all__ = ["Batch", "CapturableSource", "Data", "DataSource", "HooksEpochs"]
 
 Batch = Any
-"""``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, each an array or a nest of arrays."""
+"""``x``, ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, each an array or a nest of arrays."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +27,35 @@ class Data:
     """What a trial trains on and is measured on.
 
     Attributes:
-        train: ``(x, y)`` or ``(x, y, sample_weight)``: arrays of equal length, or dicts, lists or
-            tuples of such arrays. Floats are cast to Keras's ``floatx``, as ``model.fit`` does.
-        validation: The same for validation, never shuffled; None for none.
-        batch_size: Samples in a batch; an epoch's last batch may be smaller.
-        shuffle: Whether every epoch visits the samples in an order of its own, drawn from the
-            trial's seed and the epoch's number.
+        train: One of
+
+            - ``(x, y)`` or ``(x, y, sample_weight)``: NumPy arrays, pandas frames and series or
+              TensorFlow tensors of equal length, or dicts, lists or tuples of such arrays. Floats
+              are cast to Keras's ``floatx``, as ``model.fit`` does.
+            - a ``keras.utils.PyDataset``
+            - a ``tf.data.Dataset`` of batches
+            - a function ``epoch -> iterable of batches``, which gives the same batches whenever
+              it is called with the same epoch (from 0)
+            - a grain ``MapDataset``, ``IterDataset`` or ``DataLoader`` of batches
+        validation: Any of these for validation, never shuffled; None for none.
+        batch_size: Samples in a batch of arrays; an epoch's last batch may be smaller. The other
+            kinds come in batches already.
+        shuffle: Whether every epoch visits arrays by the sample, and a ``PyDataset`` by the batch,
+            in an order of its own, drawn from the trial's seed and the epoch's number. The other
+            kinds have an order of their own.
         validation_batch_size: ``batch_size`` by default.
-        validation_freq: Validate every so many epochs.
+        validation_freq: Validate every so many epochs; or the epochs, counted from 1, after which
+            to validate.
         class_weight: Class index to weight, applied to ``y`` as ``model.fit`` does.
+        steps_per_epoch: Batches in an epoch; None for one pass over the data. A pass that ends
+            inside an epoch is followed by the next one, and one that an epoch does not finish goes
+            on in the next epoch; a function of epochs is called anew for each.
+        validation_steps: Batches in a validation at most; every validation begins at the beginning.
+        validation_split: The last part of the arrays, from 0 to 1, to validate on instead of
+            training on it; taken before any shuffling.
+
+    Raises:
+        DataError: A number that cannot be what it is given for.
     """
 
     train: Any
@@ -44,33 +63,67 @@ class Data:
     batch_size: int = 32
     shuffle: bool = True
     validation_batch_size: int | None = None
-    validation_freq: int = 1
+    validation_freq: int | Collection[int] = 1
     class_weight: Mapping[int, float] | None = None
+    steps_per_epoch: int | None = None
+    validation_steps: int | None = None
+    validation_split: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "validation_batch_size", "validation_freq"):
-            value = getattr(self, name)
-            if value is None and name == "validation_batch_size":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                msg = f"Data({name}={value!r}): it must be a whole number, at least 1"
-                raise DataError(msg)
+        _check_count("batch_size", self.batch_size)
+        for name in ("validation_batch_size", "steps_per_epoch", "validation_steps"):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name))
+        if isinstance(self.validation_freq, Collection) and not isinstance(
+            self.validation_freq, str | bytes
+        ):
+            for epoch in self.validation_freq:
+                _check_count("validation_freq", epoch)
+        else:
+            _check_count("validation_freq", self.validation_freq)
+        split = self.validation_split
+        if isinstance(split, bool) or not isinstance(split, int | float) or not 0 <= split < 1:
+            msg = f"Data(validation_split={split!r}): it must be a number from 0 to below 1"
+            raise DataError(msg)
+        if split and self.validation is not None:
+            msg = (
+                f"Data(validation=…, validation_split={split!r}): both say what to validate on; "
+                "leave one out"
+            )
+            raise DataError(msg)
 
     def validates_after(self, epoch: int) -> bool:
         """Whether validation runs at the end of ``epoch`` (from 0)."""
-        return self.validation is not None and (epoch + 1) % self.validation_freq == 0
+        if self.validation is None and not self.validation_split:
+            return False
+        if isinstance(self.validation_freq, Collection):
+            return epoch + 1 in self.validation_freq
+        return (epoch + 1) % self.validation_freq == 0
 
 
 class DataSource(Protocol):
-    """Batches by position: ``open(e, s)`` gives what epoch ``e`` gives from step ``s`` on."""
+    """Batches by position: ``open(p, s)`` gives what pass ``p`` gives from step ``s`` on.
+
+    Without ``steps_per_epoch`` pass and epoch are the same.
+    """
 
     @property
-    def steps(self) -> int:
-        """Batches in an epoch."""
+    def steps(self) -> int | None:
+        """Batches in a pass; None where that is known at its end only, or never."""
         ...
 
-    def open(self, epoch: int, step: int) -> Iterator[Batch]:
-        """The batches of ``epoch`` from ``step`` to its end."""
+    @property
+    def endless(self) -> bool:
+        """Whether a pass is known to have no end."""
+        ...
+
+    @property
+    def by_epoch(self) -> bool:
+        """Whether every epoch opens a pass of its own, also with ``steps_per_epoch``."""
+        ...
+
+    def open(self, pass_: int, step: int) -> Iterator[Batch]:
+        """The batches of ``pass_`` from ``step`` to its end."""
         ...
 
     def describe(self) -> str:
@@ -78,139 +131,48 @@ class DataSource(Protocol):
         ...
 
 
-class ArraySource:
-    """Arrays in memory, visited by permuted indices.
+@runtime_checkable
+class CapturableSource(Protocol):
+    """A source with a state that a position does not tell."""
 
-    Args:
-        batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of arrays with one length.
-        batch_size: Samples in a batch.
-        seed: For the order of an epoch; None to keep the arrays' own order.
-        name: What the user calls these data, for errors.
+    def capture(self, name: str, tensors: dict[str, Any]) -> Any:
+        """The state after the batches drawn so far from what `DataSource.open` last returned.
 
-    Raises:
-        DataError: Lengths differ, there is no sample, or something is not an array.
-    """
+        Args:
+            name: What the names of tensors begin with.
+            tensors: Receives arrays.
 
-    def __init__(
-        self, batch: Batch, *, batch_size: int, seed: np.random.SeedSequence | None, name: str
-    ) -> None:
-        self.arrays: Batch = _map_arrays(batch, _standardize, name)
-        self.batch_size = int(batch_size)
-        self.samples = _common_length(self.arrays, name)
-        self._seed = seed
+        Returns:
+            The rest, as JSON. Nothing is changed.
 
-    @property
-    def steps(self) -> int:
-        return math.ceil(self.samples / self.batch_size)
+        Raises:
+            UncapturableError: It has come to hold what no checkpoint can.
+        """
+        ...
 
-    def order(self, epoch: int) -> npt.NDArray[np.int64]:
-        """The indices of all samples in the order in which ``epoch`` visits them."""
-        if self._seed is None:
-            return np.arange(self.samples)
-        entropy = [int(word) for word in self._seed.generate_state(4)]
-        return np.random.default_rng([*entropy, epoch]).permutation(self.samples)
+    def restore(self, name: str, saved: Any, tensors: Mapping[str, Any]) -> None:
+        """Bring back what was captured, for the next `DataSource.open` at that position.
 
-    def open(self, epoch: int, step: int) -> Iterator[Batch]:
-        order = self.order(epoch)
-        for at in range(step, self.steps):
-            chosen = order[at * self.batch_size : (at + 1) * self.batch_size]
-            yield _map_arrays(self.arrays, lambda array, _, i=chosen: array[i], "")
-
-    def describe(self) -> str:
-        order = "in order" if self._seed is None else "shuffled every epoch"
-        return f"arrays, {self.samples:,} samples in batches of {self.batch_size}, {order}"
+        Raises:
+            RestoreError: It does not fit this source.
+        """
+        ...
 
 
-def open_source(
-    batch: Any,
-    *,
-    batch_size: int,
-    seed: np.random.SeedSequence | None,
-    name: str,
-    class_weight: Mapping[int, float] | None = None,
-) -> ArraySource:
-    """The source for what the user gave as ``Data.train`` or ``Data.validation``.
+@runtime_checkable
+class HooksEpochs(Protocol):
+    """A source that is told when an epoch begins and ends."""
 
-    Raises:
-        DataError: It has no form that can be read by position.
-    """
-    if isinstance(batch, list):
-        batch = tuple(batch)
-    if not isinstance(batch, tuple):
-        batch = (batch,)
-    if not 1 <= len(batch) <= 3:
-        msg = f"Data({name}=…) is a tuple of {len(batch)}; expected (x, y) or (x, y, sample_weight)"
+    def begin_epoch(self) -> None:
+        """An epoch's first batch is about to be drawn."""
+        ...
+
+    def end_epoch(self) -> None:
+        """An epoch's last batch was drawn."""
+        ...
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        msg = f"Data({name}={value!r}): it must be a whole number, at least 1"
         raise DataError(msg)
-    if class_weight is not None:
-        batch = _with_class_weight(batch, class_weight, name)
-    return ArraySource(batch, batch_size=batch_size, seed=seed, name=name)
-
-
-def _map_arrays(nest: Any, function: Callable[[Any, str], Any], path: str) -> Any:
-    if nest is None:
-        return None
-    if isinstance(nest, tuple | list):
-        return tuple(_map_arrays(part, function, f"{path}[{i}]") for i, part in enumerate(nest))
-    if isinstance(nest, Mapping):
-        return {key: _map_arrays(part, function, f"{path}[{key!r}]") for key, part in nest.items()}
-    return function(nest, path)
-
-
-def _leaves(nest: Any) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    _map_arrays(nest, lambda array, path: found.append((path, array)), "")
-    return found
-
-
-def _standardize(value: Any, path: str) -> npt.NDArray[Any]:
-    import keras
-
-    if not (hasattr(value, "__array__") or isinstance(value, int | float)):
-        msg = (
-            f"Data({path}) is a {type(value).__name__}; expected a NumPy array, or a tuple, list "
-            "or dict of arrays"
-        )
-        raise DataError(msg)
-    array = np.asarray(value)
-    if array.ndim == 0:
-        msg = f"Data({path}) is the single value {value!r}; expected an array of samples"
-        raise DataError(msg)
-    if array.dtype == object:
-        msg = f"Data({path}) is an array of Python objects; give numbers of one type"
-        raise DataError(msg)
-    if np.issubdtype(array.dtype, np.floating):
-        array = array.astype(keras.config.floatx(), copy=False)
-    return array
-
-
-def _common_length(nest: Any, name: str) -> int:
-    leaves = _leaves(nest)
-    if not leaves:
-        msg = f"Data({name}=…) holds no array"
-        raise DataError(msg)
-    lengths = {path: len(array) for path, array in leaves}
-    if len(set(lengths.values())) != 1:
-        told = ", ".join(f"{name}{path} has {length:,}" for path, length in lengths.items())
-        msg = f"the arrays of Data({name}=…) have different numbers of samples: {told}"
-        raise DataError(msg)
-    (samples,) = set(lengths.values())
-    if samples == 0:
-        msg = f"Data({name}=…) holds arrays with no sample in them"
-        raise DataError(msg)
-    return samples
-
-
-def _with_class_weight(batch: tuple[Any, ...], weights: Mapping[int, float], name: str) -> Batch:
-    if len(batch) == 3 and batch[2] is not None:
-        msg = f"Data({name}=…) has sample weights, and class_weight is given as well; leave one out"
-        raise DataError(msg)
-    if len(batch) < 2 or isinstance(batch[1], tuple | list | Mapping):
-        msg = "class_weight needs a single array of targets, Data(train=(x, y))"
-        raise DataError(msg)
-    targets = np.asarray(batch[1])
-    if targets.ndim > 1 and targets.shape[-1] > 1:
-        classes = targets.argmax(axis=-1)
-    else:
-        classes = targets.reshape(len(targets), -1)[:, 0].round().astype(int)
-    table = np.vectorize(lambda label: weights.get(int(label), 1.0), otypes=[float])
-    return (batch[0], batch[1], table(classes))

@@ -12,9 +12,10 @@ any `Position` that a checkpoint holds. Two things in it look odd and are needed
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -26,14 +27,22 @@ from sweeper.errors import FactoryError, NonFiniteError, ObjectiveError
 from sweeper.results import EpochRecord
 from sweeper.training.building import build_before_tracing
 from sweeper.training.callbacks import listens_to_batches
-from sweeper.training.data import Data, open_source
+from sweeper.training.data import Data
+from sweeper.training.runners import make_runner
+from sweeper.training.sources.opening import open_sources
 from sweeper.training.state import HistoryRecord, Position, TrainingState, default_components
-from sweeper.training.steps import BlockRunner
+from sweeper.training.steps import Runner
 
 __all__ = ["Observer", "Stopped", "TrainingLoop", "TrainingPlan"]
 
+_LOG = logging.getLogger(__name__)
+
 _BLOCK_SECONDS = 0.2
 """How long a block of steps should take: the time a request to stop may have to wait."""
+
+
+_NO_END = 1 << 40
+"""More steps than any epoch has."""
 
 
 class Stopped(Exception):  # noqa: N818 - an outcome, not a fault
@@ -44,7 +53,10 @@ class Observer(Protocol):
     """Who watches a training and keeps its snapshots."""
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
-        """The first step is about to run, at ``position``."""
+        """The first step is about to run, at ``position``.
+
+        ``steps_per_epoch`` is 0 where only an epoch's end tells how many steps it has.
+        """
         ...
 
     def steps_done(self, position: Position) -> None:
@@ -92,12 +104,23 @@ class TrainingPlan:
 class TrainingLoop:
     """One training, from its beginning or from a checkpoint to its end.
 
+    Args:
+        plan: What to train.
+        observer: Who watches it, and keeps its snapshots.
+        notice: Told what the user should know about the data: what a resume reads again, what
+            cannot be checked. A warning in the log by default.
+
     Raises:
         FactoryError, DataError, ObjectiveError, UncapturableError: The plan cannot be trained, or
             not exactly; nothing has run yet.
     """
 
-    def __init__(self, plan: TrainingPlan, observer: Observer) -> None:
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        observer: Observer,
+        notice: Callable[[str], None] = _LOG.warning,
+    ) -> None:
         self._plan = plan
         self._observer = observer
         model = plan.model
@@ -108,26 +131,25 @@ class TrainingLoop:
             )
             raise FactoryError(msg)
         data = plan.data
-        source = open_source(
-            data.train,
-            batch_size=data.batch_size,
-            seed=plan.order_seed if data.shuffle else None,
-            name="train",
-            class_weight=data.class_weight,
+        source, validation = open_sources(data, plan.order_seed, notice)
+        self._train = make_runner(
+            model, source, model.train_step, steps_per_epoch=data.steps_per_epoch
         )
-        self._train = BlockRunner(model, source, model.train_step)
-        self._steps = source.steps
-        build_before_tracing(model, source.arrays)
+        self._steps = self._train.steps
+        example = self._train.example()
+        if isinstance(example, tuple):
+            build_before_tracing(model, example)
         self._train.trace()
-        self._test: BlockRunner | None = None
-        if data.validation is not None:
-            validation = open_source(
-                data.validation,
-                batch_size=data.validation_batch_size or data.batch_size,
-                seed=None,
+        self._test: Runner | None = None
+        if validation is not None:
+            self._test = make_runner(
+                model,
+                validation,
+                model.test_step,
+                steps_per_epoch=data.validation_steps,
+                goes_on=False,
                 name="validation",
             )
-            self._test = BlockRunner(model, validation, model.test_step)
             self._test.trace()
         self._callbacks = keras.callbacks.CallbackList(
             list(plan.callbacks),
@@ -143,7 +165,9 @@ class TrainingLoop:
         self._listening_to_tests = listens_to_batches(self._callbacks.callbacks, test=True)
         self.history: keras.callbacks.History = model.history
         self._record = HistoryRecord(self.history)
-        self._state = TrainingState(default_components(model, plan.callbacks, self._record))
+        self._state = TrainingState(
+            default_components(model, plan.callbacks, self._record, self._train, self._test)
+        )
         self._block_steps = 1
         self._position = Position()
         self._held: Snapshot | None = None
@@ -171,7 +195,7 @@ class TrainingLoop:
         else:
             self._position = self._state.restore(loaded)
             model.stop_training = self._position.stopped
-        self._observer.started(self._position, self._steps)
+        self._observer.started(self._position, self._steps or 0)
         while self._position.epoch < self._plan.epochs:
             if self._position.stopped and self._position.step_in_epoch == 0:
                 break
@@ -186,12 +210,14 @@ class TrainingLoop:
         if self._position.step_in_epoch == 0:
             model.reset_metrics()
             self._callbacks.on_epoch_begin(epoch)
+            self._train.begin_epoch(epoch)
         logs = self._train_steps(epoch)
+        self._train.end_epoch(epoch)
         epoch_logs = dict(_metrics_or_logs(model, logs))
         if self._test is not None and self._plan.data.validates_after(epoch):
             self._position = replace(self._position, logs=_to_python(logs))
             self._held = self._snapshot()
-            validation = self._validate(self._test)
+            validation = self._validate(self._test, epoch)
             self._held = None
             epoch_logs.update({f"val_{name}": value for name, value in validation.items()})
         epoch_logs = _to_python(epoch_logs)
@@ -225,30 +251,38 @@ class TrainingLoop:
         logs: Mapping[str, Any] = {}
         if self._position.step_in_epoch > 0 and self._position.logs is not None:
             logs = self._position.logs
-        while self._position.step_in_epoch < self._steps and not (
-            model.stop_training and self._position.step_in_epoch > 0
-        ):
+        while self._more_steps() and not (model.stop_training and self._position.step_in_epoch > 0):
             begin = self._position.step_in_epoch
             end = begin + self._block_size()
+            told = self._told_step(begin)
             if self._listening:
-                self._callbacks.on_train_batch_begin(begin)
+                self._callbacks.on_train_batch_begin(told)
             started = time.monotonic()
-            logs = self._train.run(epoch, begin, end)
+            ran, reported = self._train.run(epoch, begin, end)
+            if not ran:
+                break
+            logs = reported
             if self._listening:
-                claimed = begin + model.steps_per_execution - 1
-                self._callbacks.on_train_batch_end(claimed, logs)
+                self._callbacks.on_train_batch_end(told + model.steps_per_execution - 1, logs)
             else:
-                self._adapt_block(end - begin, logs, started)
-            self._position = replace(
-                self._position.after(end - begin), stopped=bool(model.stop_training)
-            )
+                self._adapt_block(ran, logs, started)
+            self._position = replace(self._position.after(ran), stopped=bool(model.stop_training))
             self._after_block(logs)
         return logs
+
+    def _told_step(self, step: int) -> int:
+        """What ``fit`` calls ``step``: it counts whole executions, the last short one included."""
+        execution = int(self._plan.model.steps_per_execution)
+        return -(-step // execution) * execution
+
+    def _more_steps(self) -> bool:
+        """Whether the epoch may have a step left; only its end tells where it has no length."""
+        return self._steps is None or self._position.step_in_epoch < self._steps
 
     def _after_block(self, logs: Mapping[str, Any]) -> None:
         self._observer.steps_done(self._position)
         stopping = self._observer.stop_requested()
-        due = self._position.step_in_epoch < self._steps and self._observer.is_due(self._position)
+        due = self._more_steps() and self._observer.is_due(self._position)
         if stopping or due:
             self._position = replace(self._position, logs=_to_python(logs))
             self._observer.keep(self._snapshot())
@@ -257,7 +291,7 @@ class TrainingLoop:
 
     def _block_size(self) -> int:
         """Steps for the next graph call: to the epoch's end, the next snapshot or 0.2 s away."""
-        left = self._steps - self._position.step_in_epoch
+        left = (self._steps or _NO_END) - self._position.step_in_epoch
         if self._listening:
             return int(min(self._plan.model.steps_per_execution, left))
         return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
@@ -270,28 +304,34 @@ class TrainingLoop:
         wanted = _BLOCK_SECONDS / (seconds / steps)
         self._block_steps = max(1, min(round(wanted), self._block_steps * 16, 1 << 20))
 
-    def _validate(self, test: BlockRunner) -> Mapping[str, float]:
+    def _validate(self, test: Runner, epoch: int) -> Mapping[str, float]:
         model = self._plan.model
         self._callbacks.on_test_begin()
         logs: Mapping[str, Any] = {}
         model.reset_metrics()
         model.stop_evaluating = False
+        test.begin_epoch(epoch)
+        steps = test.steps or _NO_END
         begin, block = 0, 1
-        while begin < test.source.steps and not model.stop_evaluating:
+        while begin < steps and not model.stop_evaluating:
             if self._listening_to_tests:
                 block = model.steps_per_execution
-                self._callbacks.on_test_batch_begin(begin)
-            end = min(begin + block, test.source.steps)
+                self._callbacks.on_test_batch_begin(self._told_step(begin))
+            end = min(begin + block, steps)
             started = time.monotonic()
-            logs = test.run(0, begin, end)
+            ran, reported = test.run(epoch, begin, end)
+            if not ran:
+                break
+            logs = reported
             if self._listening_to_tests:
-                self._callbacks.on_test_batch_end(begin + block - 1, logs)
+                self._callbacks.on_test_batch_end(self._told_step(begin) + block - 1, logs)
             else:
                 seconds = max(time.monotonic() - started, 1e-6)
-                block = max(1, min(round(_BLOCK_SECONDS * (end - begin) / seconds), block * 64))
-            begin = end
-            if begin < test.source.steps and self._observer.stop_requested():
+                block = max(1, min(round(_BLOCK_SECONDS * ran / seconds), block * 64))
+            begin += ran
+            if begin < steps and self._observer.stop_requested():
                 self._stop_inside_validation()
+        test.end_epoch(epoch)
         logs = _to_python(_metrics_or_logs(model, logs))
         self._callbacks.on_test_end(logs)
         return logs

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["TrialSeeds", "seed_everything"]
+__all__ = ["IMPORT_SEED", "TrialSeeds", "seed_everything"]
+
+IMPORT_SEED = 0
+"""Seeds the import of a study's module, in whichever process that happens: what the module draws
+at its top level is then the same for every trial, and the same when the study is resumed."""
 
 
 @dataclass(frozen=True, slots=True)

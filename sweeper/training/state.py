@@ -19,7 +19,9 @@ from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.results import EpochRecord
 from sweeper.training.callbacks import CallbackStates
+from sweeper.training.data_position import DataPosition
 from sweeper.training.encoding import Json, Tensors, decode, encode, hold
+from sweeper.training.steps import Runner
 
 __all__ = [
     "Component",
@@ -290,6 +292,8 @@ def default_components(
     model: keras.Model,
     callbacks: Sequence[keras.callbacks.Callback],
     history: HistoryRecord,
+    train: Runner,
+    validation: Runner | None,
 ) -> list[Component]:
     """Every component of a training; the digest is of the first two."""
     return [
@@ -302,6 +306,7 @@ def default_components(
         TensorFlowRandom(),
         history,
         CallbackStates(callbacks),
+        DataPosition(train, validation),
     ]
 
 

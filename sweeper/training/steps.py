@@ -1,8 +1,4 @@
-"""Running Keras's own ``train_step`` and ``test_step``, several steps in one call of a graph.
-
-Batches of arrays are gathered by index inside the graph, and a loop in the graph runs as many steps
-as asked for. The loop is the same graph for one step and for an epoch of them, so where a block of
-steps begins and ends changes no bit of the result; only who is called in between differs.
+"""Keras's own ``train_step`` and ``test_step`` as a function of a graph, and what runs them.
 
 Everything is traced before the first step runs: tracing creates the variables that do not exist
 yet (optimizer slots, metrics, layers of unbuilt models), so that a restore finds all of them.
@@ -10,79 +6,118 @@ yet (optimizer slots, metrics, layers of unbuilt models), so that a restore find
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import keras
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from sweeper.errors import FactoryError, UncapturableError
-from sweeper.training.data import ArraySource
+from sweeper.training.encoding import Json, Tensors
+from sweeper.training.randomops import STATEFUL_RANDOM
 
-__all__ = ["BlockRunner", "refuse_hidden_randomness"]
+__all__ = ["GraphStep", "Logs", "Runner", "StepFunction", "refuse_hidden_randomness"]
 
 Logs = Mapping[str, Any]
-
-_STATEFUL_RANDOM = frozenset(
-    {
-        "Multinomial",
-        "ParameterizedTruncatedNormal",
-        "RandomGamma",
-        "RandomPoisson",
-        "RandomPoissonV2",
-        "RandomShuffle",
-        "RandomStandardNormal",
-        "RandomUniform",
-        "RandomUniformInt",
-        "TruncatedNormal",
-    }
-)
+StepFunction = Callable[[Any], Logs]
 
 
-class BlockRunner:
-    """Runs consecutive steps of one epoch over an `ArraySource`.
+class Runner(Protocol):
+    """Runs steps of a model over a source, from any step of any epoch."""
 
-    Args:
-        model: A compiled model.
-        source: Where the batches come from.
-        step: ``model.train_step`` or ``model.test_step``.
-    """
+    @property
+    def steps(self) -> int | None:
+        """Steps in an epoch; None where only its end tells."""
+        ...
 
-    def __init__(
-        self, model: keras.Model, source: ArraySource, step: Callable[[Any], Logs]
-    ) -> None:
-        self.source = source
-        self._model = model
-        self._step = step
-        self._order: tuple[int, Any] | None = None
-        self._eager = bool(model.run_eagerly)
-        self._arrays = tf.nest.map_structure(
-            lambda array: None if array is None else tf.constant(array), source.arrays
-        )
-        self._one: Any = self._on_indices
-        self._block: Any = None
-        self.log_names: tuple[str, ...] | None = None
+    @property
+    def log_names(self) -> tuple[str, ...] | None:
         """What the step reports, known after `trace`; None for a model that runs eagerly."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """The kind of source, which a resumed training must have again."""
+        ...
+
+    def example(self) -> Any:
+        """Arrays in the form of a batch, for shapes and types; None where they are not known."""
+        ...
 
     def trace(self) -> None:
         """Build the graphs, and with them every variable that training will change.
 
         Raises:
+            DataError: The batches have no form that a graph could be traced for.
             FactoryError: The step reports something other than a dict of metrics.
             UncapturableError: A stateful random op, whose state no checkpoint could hold.
         """
-        if self._eager:
+        ...
+
+    def begin_epoch(self, epoch: int) -> None:
+        """``epoch`` begins; called again for the same one after a resume, to no effect."""
+        ...
+
+    def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
+        """Run steps ``begin`` to ``end`` (excluded) of ``epoch``.
+
+        Returns:
+            The steps that were run, fewer than asked for where the epoch ended, and what the last
+            of them reported; no logs where there was none.
+        """
+        ...
+
+    def end_epoch(self, epoch: int) -> None:
+        """``epoch`` is over; called again for the same one after a resume, to no effect."""
+        ...
+
+    def capture(self, name: str, tensors: Tensors) -> Json:
+        """Where the source stands, beyond the position; see `CapturableSource.capture`."""
+        ...
+
+    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+        """Bring back what was captured."""
+        ...
+
+    def describe(self) -> str:
+        """The source, for a person."""
+        ...
+
+
+class GraphStep:
+    """The step for one batch: a function of a graph, or of Python for a model that runs eagerly.
+
+    Args:
+        model: A compiled model.
+        step: ``model.train_step`` or ``model.test_step``.
+        batch_of: Makes the batch of the function's arguments.
+    """
+
+    def __init__(
+        self, model: keras.Model, step: StepFunction, batch_of: Callable[..., Any]
+    ) -> None:
+        self.eager = bool(model.run_eagerly)
+        self.log_names: tuple[str, ...] | None = None
+        self.zeros: Any = None
+        self._model = model
+        self._step = step
+        self._batch_of = batch_of
+        self._call: Any = self._on_arguments
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def trace(self, signature: Sequence[Any]) -> None:
+        """Trace for arguments of this ``signature``; a model that runs eagerly stays as it is."""
+        if self.eager:
             return
-        indices = tf.TensorSpec((None,), tf.int64)
-        self._one = tf.function(
-            self._on_indices,
-            input_signature=[indices],
+        self._call = tf.function(
+            self._on_arguments,
+            input_signature=list(signature),
             autograph=False,
             jit_compile=self._model.jit_compile or None,
         )
-        traced = self._one.get_concrete_function()
+        traced = self._call.get_concrete_function()
         refuse_hidden_randomness(traced.graph.as_graph_def())
         outputs = traced.structured_outputs
         if not isinstance(outputs, dict):
@@ -92,47 +127,15 @@ class BlockRunner:
             )
             raise FactoryError(msg)
         self.log_names = tuple(outputs)
-        first = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), outputs)
-        scalar = tf.TensorSpec((), tf.int64)
+        self.zeros = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), outputs)
 
-        def block(order: Any, begin: Any, end: Any) -> Any:
-            size = tf.constant(self.source.batch_size, tf.int64)
+    def specialized(self) -> Callable[..., Any]:
+        """The same, without looking the traced function up at every call; after `trace`."""
+        return self if self.eager else self._call.get_concrete_function()
 
-            def body(step: Any, _: Any) -> Any:
-                last = tf.minimum((step + 1) * size, tf.size(order, out_type=tf.int64))
-                return step + 1, self._one(order[step * size : last])
-
-            return tf.while_loop(
-                lambda step, _: step < end, body, (begin, first), parallel_iterations=1
-            )[1]
-
-        self._block = tf.function(block, input_signature=[indices, scalar, scalar], autograph=False)
-        self._block.get_concrete_function()
-
-    def run(self, epoch: int, begin: int, end: int) -> Logs:
-        """Run steps ``begin`` to ``end`` (excluded) of ``epoch``; return the last one's logs."""
-        order = self._order_of(epoch)
-        if not self._eager:
-            return self._block(  # type: ignore[no-any-return]
-                order, tf.constant(begin, tf.int64), tf.constant(end, tf.int64)
-            )
-        logs: Logs = {}
-        size = self.source.batch_size
-        for step in range(begin, end):
-            logs = self._on_indices(order[step * size : (step + 1) * size])
-        return logs
-
-    def _on_indices(self, indices: Any) -> Any:
-        batch = tf.nest.map_structure(
-            lambda array: None if array is None else tf.gather(array, indices), self._arrays
-        )
+    def _on_arguments(self, *arguments: Any) -> Any:
+        batch = self._batch_of(*arguments)
         return self._model.distribute_strategy.run(self._step, args=(batch,))
-
-    def _order_of(self, epoch: int) -> Any:
-        if self._order is None or self._order[0] != epoch:
-            indices: npt.NDArray[np.int64] = self.source.order(epoch)
-            self._order = (epoch, tf.constant(indices, tf.int64))
-        return self._order[1]
 
 
 def refuse_hidden_randomness(graph: Any) -> None:
@@ -148,7 +151,7 @@ def refuse_hidden_randomness(graph: Any) -> None:
     for function in graph.library.function:
         nodes += function.node_def
     for node in nodes:
-        if node.op in _STATEFUL_RANDOM:
+        if node.op in STATEFUL_RANDOM:
             msg = (
                 f"the training step holds the random op {node.op} ({node.name}), whose state lives "
                 "in TensorFlow's kernel where no checkpoint can reach it, so a resumed trial would "

@@ -84,6 +84,34 @@ def planner() -> TrainingPlan:
     return plan(model=noisy, callbacks=watchful, epochs=4)
 
 
+class ShufflesItself(keras.utils.PyDataset):
+    """Arrays need no state of their data; this does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = np.arange(100)
+
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = digits()
+        chosen = self.order[index * 16 : index * 16 + 16]
+        return x[chosen], y[chosen]
+
+    def on_epoch_end(self) -> None:
+        self.order = self.order[::-1].copy()
+
+
+def shuffling_itself() -> TrainingPlan:
+    return plan(
+        model=noisy,
+        data=lambda: Data(train=ShufflesItself(), validation=digits(30)),
+        callbacks=watchful,
+        epochs=4,
+    )
+
+
 def outcome(loop: TrainingLoop, planned: TrainingPlan) -> tuple[list[Any], dict[str, Any]]:
     told = {"history": loop.history.history, "epochs": loop.history.epoch}
     for callback in planned.callbacks:
@@ -149,6 +177,7 @@ COMPONENTS = [
     "tensorflow_random",
     "history",
     "callbacks",
+    "data",
 ]
 
 
@@ -160,13 +189,15 @@ def test_leaving_out_a_component_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Negative control of each component: without it, the resumed training ends elsewhere."""
+    make = shuffling_itself if left_out == "data" else planner
+    expected = uninterrupted(make) if left_out == "data" else whole
     original = state_module.default_components
 
     def without(*arguments: Any) -> list[Any]:
         return [c for c in original(*arguments) if c.name != left_out]
 
     monkeypatch.setattr(loop_module, "default_components", without)
-    assert not same(interrupted(tmp_path, [10]), whole)
+    assert not same(interrupted(tmp_path, [10], make), expected)
 
 
 def test_every_component_has_its_negative_control() -> None:

@@ -1,0 +1,150 @@
+"""Follows a source through a training's epochs: which pass, which batch of it, and its hooks.
+
+Without ``steps_per_epoch`` every epoch is a pass. With it, a pass that an epoch does not finish
+goes on in the next epoch, and one that ends inside an epoch is followed by the next pass; so the
+pass and the batches drawn from it are state, captured with whatever state the source has itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sweeper.errors import DataError
+from sweeper.training.data import Batch, CapturableSource, DataSource, HooksEpochs
+from sweeper.training.encoding import Json, Tensors
+
+__all__ = ["Reader"]
+
+
+@dataclass
+class _Place:
+    """The next batch: ``drawn`` of ``pass_`` are behind it, and ``step`` of ``epoch``."""
+
+    epoch: int = 0
+    step: int = 0
+    pass_: int = 0
+    drawn: int = 0
+    begun: int = -1
+    ended: int = -1
+
+
+class Reader:
+    """The batches of every epoch, from any step on.
+
+    Args:
+        source: Where the batches come from.
+        steps_per_epoch: Batches in an epoch at most; None for one pass.
+        goes_on: Whether a pass goes on from epoch to epoch, with ``steps_per_epoch``. A validation
+            begins at the beginning each time.
+        name: What the user calls these data, for errors.
+    """
+
+    def __init__(
+        self, source: DataSource, steps_per_epoch: int | None, *, goes_on: bool, name: str
+    ) -> None:
+        self.source = source
+        self._limit = steps_per_epoch
+        self._goes_on = goes_on and steps_per_epoch is not None and not source.by_epoch
+        self._name = name
+        self._place = _Place()
+        self._iterator: Iterator[Batch] | None = None
+
+    @property
+    def steps(self) -> int | None:
+        """Batches in an epoch; None where only its end tells."""
+        steps = self.source.steps
+        if self._goes_on:
+            return self._limit
+        if self._limit is None or steps is None:
+            return steps
+        return min(self._limit, steps)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Tell the source that ``epoch`` begins; once, whatever is resumed."""
+        if self._place.begun != epoch:
+            if isinstance(self.source, HooksEpochs):
+                self.source.begin_epoch()
+            self._place.begun = epoch
+
+    def end_epoch(self, epoch: int) -> None:
+        """Tell the source that ``epoch`` is over; once, whatever is resumed."""
+        if self._place.ended == epoch:
+            return
+        if not self._goes_on:
+            self._close()
+        if isinstance(self.source, HooksEpochs):
+            self.source.end_epoch()
+        self._place.ended = epoch
+
+    def at(self, epoch: int, step: int) -> Iterator[Batch] | None:
+        """The open iterator whose next batch is number ``step`` of ``epoch``; None at its end."""
+        place = self._place
+        if place.ended == epoch or (self._limit is not None and step >= self._limit):
+            return None
+        if (place.epoch, place.step) != (epoch, step):
+            if not self._goes_on:
+                self._close()
+                place.pass_, place.drawn = epoch, step
+            place.epoch, place.step = epoch, step
+        if self._iterator is None:
+            self._iterator = self.source.open(place.pass_, place.drawn)
+        return self._iterator
+
+    def drew(self, batches: int) -> None:
+        """So many batches were drawn from what `at` returned."""
+        self._place.step += batches
+        self._place.drawn += batches
+
+    def exhausted(self) -> bool:
+        """What `at` returned has no more; return whether the epoch goes on with another pass.
+
+        Raises:
+            DataError: A whole pass had no batch.
+        """
+        place = self._place
+        if place.drawn == 0:
+            msg = (
+                f"Data({self._name}=…): {self.source.describe()} gave no batch in epoch "
+                f"{place.epoch}; expected at least one"
+            )
+            raise DataError(msg)
+        if not self._goes_on:
+            return False
+        self._close()
+        place.pass_, place.drawn = place.pass_ + 1, 0
+        return True
+
+    def next(self, epoch: int, step: int) -> Batch | None:
+        """Batch ``step`` of ``epoch``, or None where the epoch has no more."""
+        while (iterator := self.at(epoch, step)) is not None:
+            for batch in iterator:
+                self.drew(1)
+                return batch
+            if not self.exhausted():
+                return None
+        return None
+
+    def capture(self, name: str, tensors: Tensors) -> Json:
+        """The place, and the source's own state where it has one."""
+        own = None
+        if isinstance(self.source, CapturableSource):
+            own = self.source.capture(name, tensors)
+        return {"place": asdict(self._place), "own": own}
+
+    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+        self._close()
+        self._place = _Place(**saved["place"])
+        if isinstance(self.source, CapturableSource):
+            self.source.restore(name, saved["own"], tensors)
+
+    def describe(self) -> str:
+        return self.source.describe()
+
+    def _close(self) -> None:
+        """Let a generator that reads ahead end its threads now."""
+        close = getattr(self._iterator, "close", None)
+        if callable(close):
+            close()
+        self._iterator = None

@@ -1,0 +1,126 @@
+"""Which source reads what the user gave as ``Data.train`` or ``Data.validation``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sweeper.errors import DataError
+from sweeper.training.data import Data, DataSource
+from sweeper.training.sources.arrays import ArraySource, is_arrays, split_arrays
+
+__all__ = ["KINDS", "open_sources"]
+
+KINDS = (
+    "arrays as (x, y) or (x, y, sample_weight), a keras.utils.PyDataset, a tf.data.Dataset, a "
+    "function `epoch -> iterable of batches`, or a grain MapDataset, IterDataset or DataLoader"
+)
+"""What `Data` accepts, for errors."""
+
+
+def open_sources(
+    data: Data, seed: np.random.SeedSequence, notice: Callable[[str], None]
+) -> tuple[DataSource, DataSource | None]:
+    """The sources of ``data.train`` and of what to validate on, if anything.
+
+    Args:
+        data: What the data factory returned.
+        seed: For the order of training data.
+        notice: Told what costs time, or cannot be checked.
+
+    Raises:
+        DataError: A form that cannot be read by position, or numbers that contradict each other.
+        UncapturableError: A source whose position no checkpoint could bring back.
+    """
+    train, validation = data.train, data.validation
+    if data.validation_split:
+        if not is_arrays(train):
+            msg = (
+                f"Data(validation_split={data.validation_split!r}) needs arrays, and "
+                f"Data(train=…) is a {_what(train)}; give Data(validation=…) instead"
+            )
+            raise DataError(msg)
+        train, validation = split_arrays(train, data.validation_split)
+    source = _open(
+        train,
+        batch_size=data.batch_size,
+        seed=seed if data.shuffle else None,
+        name="train",
+        class_weight=data.class_weight,
+        notice=notice,
+    )
+    if source.endless and data.steps_per_epoch is None:
+        msg = f"Data(train=…): {source.describe()} never ends; give Data(steps_per_epoch=…)"
+        raise DataError(msg)
+    if validation is None:
+        return source, None
+    test = _open(
+        validation,
+        batch_size=data.validation_batch_size or data.batch_size,
+        seed=None,
+        name="validation",
+        class_weight=None,
+        notice=notice,
+    )
+    if test.endless and data.validation_steps is None:
+        msg = f"Data(validation=…): {test.describe()} never ends; give Data(validation_steps=…)"
+        raise DataError(msg)
+    _refuse_shared_shuffle(source, test)
+    return source, test
+
+
+def _open(
+    given: Any,
+    *,
+    batch_size: int,
+    seed: np.random.SeedSequence | None,
+    name: str,
+    class_weight: Mapping[int, float] | None,
+    notice: Callable[[str], None],
+) -> DataSource:
+    import keras
+    import tensorflow as tf
+
+    if isinstance(given, keras.utils.PyDataset):
+        from sweeper.training.sources.pydataset import PyDatasetSource
+
+        return PyDatasetSource(
+            given, seed=seed, name=name, class_weight=class_weight, notice=notice
+        )
+    if isinstance(given, tf.data.Dataset):
+        from sweeper.training.sources.tfdata import TfDataSource
+
+        return TfDataSource(given, name=name, class_weight=class_weight, notice=notice)
+    from sweeper.training.sources.graindata import GrainSource, is_grain
+
+    if is_grain(given):
+        return GrainSource(given, name=name, class_weight=class_weight, notice=notice)
+    if hasattr(given, "__next__"):
+        msg = (
+            f"Data({name}=…) is a {_what(given)}, whose position no checkpoint can hold and which "
+            f"one epoch uses up; pass the function that makes it, Data({name}=lambda epoch: …)"
+        )
+        raise DataError(msg)
+    if is_arrays(given):
+        return ArraySource(
+            given, batch_size=batch_size, seed=seed, name=name, class_weight=class_weight
+        )
+    if callable(given):
+        from sweeper.training.sources.epochs import EpochFunctionSource
+
+        return EpochFunctionSource(given, name=name, class_weight=class_weight, notice=notice)
+    msg = f"Data({name}=…) is a {_what(given)}; expected {KINDS}"
+    raise DataError(msg)
+
+
+def _refuse_shared_shuffle(train: DataSource, test: DataSource) -> None:
+    from sweeper.training.sources.tfdata import TfDataSource, refuse_shared_shuffle
+
+    if isinstance(train, TfDataSource) and isinstance(test, TfDataSource):
+        refuse_shared_shuffle(train, test)
+
+
+def _what(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -1,0 +1,352 @@
+"""A ``tf.data.Dataset`` of batches: its iterator is checkpointed where TensorFlow can, else skipped.
+
+What makes this hard, and was measured with TensorFlow 2.21:
+
+- A reshuffling ``shuffle`` draws a new seed from a generator in the dataset whenever an iterator
+  creates it. So pass p's order depends on how many iterators were made before; a fresh process
+  therefore makes p iterators that it drops, and the order is a function of the dataset's seed and
+  p. What stands before another shuffle gets its iterator when the pass is first read, so it is
+  given the dropped ones by itself.
+- A serialized iterator brings back its own elements exactly, and leaves those generators wrong
+  for the *next* iterator once a shuffle inside it has run dry. So the state of the fresh iterator
+  is kept, and put back before the next one is made.
+- Where iterators are made in the course of a pass (a shuffle before a finite ``repeat``, in a
+  ``concatenate``, before a ``cache``), neither helps: all earlier passes are read again, and the
+  user is told.
+
+Nothing has a position where an op keeps its state in its kernel: random ops, and ops that write
+variables, are refused by name; Python functions are read again from the beginning of the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.ops import gen_dataset_ops
+
+from sweeper.errors import DataError, RestoreError, UncapturableError
+from sweeper.training.encoding import Json, Tensors
+from sweeper.training.randomops import STATEFUL_RANDOM
+from sweeper.training.sources.batches import BatchSpec
+from sweeper.training.sources.tfnodes import SEEDED, made_when_read, made_within, nodes, ops
+
+__all__ = ["TfDataPass", "TfDataSource", "refuse_shared_shuffle"]
+
+_WRITES = ("Assign", "ScatterAdd", "ScatterUpdate", "RngReadAndSkip", "RngSkip", "TableInsert")
+_HARMLESS = frozenset(
+    {"Assert", "If", "LookupTableFind", "LookupTableFindV2", "StatefulPartitionedCall", "While"}
+)
+_EXTERNAL_STATE_FAILS = 2
+_INFINITE = -1
+_LARGE_BYTES = 64 << 20
+
+
+class TfDataSource:
+    """The batches of a dataset, which has an order of its own.
+
+    Args:
+        dataset: Its elements are batches: ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
+        name: What the user calls these data, for errors.
+        class_weight: Class index to weight; None for none.
+        notice: Told when a resume will read data again, and how much.
+
+    Raises:
+        DataError: The elements are no batches.
+        UncapturableError: An op in it draws or writes state that no checkpoint can reach, or a
+            shuffle has no seed at all.
+    """
+
+    by_epoch = False
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        name: str,
+        class_weight: Mapping[int, float] | None,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._name = name
+        self._notice = notice
+        self._check_batched(dataset)
+        parts = list(nodes(dataset))
+        if class_weight is not None:
+            dataset = dataset.map(_weigh_classes(class_weight, name))
+        self._dataset = dataset
+        self._cardinality = int(dataset.cardinality())
+        self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
+        """The nodes that draw a new seed for every iterator, by identity."""
+        self._replays = not self.endless and made_within(dataset, set(self.reshuffling))
+        stateful = self._stateful_ops(parts)
+        self._captures = not stateful and not self._replays
+        if self._replays:
+            notice(
+                f"Data({name}=…): a shuffle stands before a cache(), a finite repeat() or in a "
+                "concatenate(), so its order in one epoch depends on the epochs before; a resumed "
+                "trial reads all of them again. Shuffle after these, or use repeat() without a "
+                "count and steps_per_epoch, to go on at once"
+            )
+        elif stateful:
+            notice(
+                f"Data({name}=…): TensorFlow cannot save the position of a dataset with "
+                f"{', '.join(sorted(stateful))} (a Python function, say); a resumed epoch reads "
+                "it again from its beginning, so it must give the same elements each time"
+            )
+        self._made = 0
+        self._made_late = [] if self._replays else list(made_when_read(dataset))
+        self._undo: list[tuple[Any, Any]] = []
+        self._open: TfDataPass | None = None
+        self._restored: tuple[int, Any] | None = None
+
+    @property
+    def steps(self) -> int | None:
+        return None if self._cardinality < 0 else self._cardinality
+
+    @property
+    def endless(self) -> bool:
+        return self._cardinality == _INFINITE
+
+    def spec(self) -> BatchSpec:
+        """The form of the batches, as the dataset declares it."""
+        return BatchSpec(self._dataset.element_spec, self._name)
+
+    def open(self, pass_: int, step: int) -> TfDataPass:
+        """As `DataSource.open`; each pass of a reshuffling dataset once, in rising order."""
+        iterator = self._iterator_of(pass_)
+        restored, self._restored = self._restored, None
+        if step and restored is not None and restored[0] == pass_:
+            if self.reshuffling:
+                self._undo = [(self._dataset, _serialized(iterator))]
+                self._undo += [(part, _serialized(iter(part))) for part in self._made_late]
+            _deserialize(iterator, restored[1], self._name)
+        elif step:
+            self._skip(iterator, step)
+        self._open = TfDataPass(iterator, pass_)
+        return self._open
+
+    def capture(self, name: str, tensors: Tensors) -> Json:
+        opened = self._open
+        if not self._captures or opened is None or opened.closed:
+            return None
+        try:
+            state = tf.io.serialize_tensor(_serialized(opened.iterator)).numpy()
+        except tf.errors.FailedPreconditionError as error:
+            self._captures = False
+            self._notice(
+                f"Data({self._name}=…): TensorFlow cannot save the position of this dataset "
+                f"({error.message}); a resumed epoch reads it again from its beginning"
+            )
+            return None
+        if len(state) > _LARGE_BYTES:
+            self._notice(
+                f"Data({self._name}=…): each checkpoint inside an epoch holds {len(state):,} bytes "
+                "of the dataset's shuffle, cache and prefetch buffers; smaller buffers make "
+                "smaller checkpoints"
+            )
+        tensors[f"{name}/iterator"] = np.frombuffer(state, np.uint8)
+        return {"pass": opened.pass_, "tensor": f"{name}/iterator"}
+
+    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+        del name
+        self._open = None
+        self._restored = None
+        if saved is not None:
+            self._restored = (saved["pass"], np.asarray(tensors[saved["tensor"]]).tobytes())
+
+    def describe(self) -> str:
+        if self.endless:
+            steps = "endless"
+        else:
+            steps = "unknown length" if self.steps is None else f"{self.steps:,} batches"
+        if self._captures:
+            position = "iterator checkpointed"
+        else:
+            position = "every epoch read again" if self._replays else "epoch read again"
+        return f"tf.data.Dataset, {steps}, {position}"
+
+    def _iterator_of(self, pass_: int) -> Any:
+        """The fresh iterator of ``pass_``, with every one before it made, as if it were read."""
+        if not self.reshuffling:
+            return iter(self._dataset)
+        if self._made > pass_:
+            msg = (
+                f"Data({self._name}=…): pass {pass_} of a reshuffling dataset was asked for after "
+                f"pass {self._made - 1}; its seeds are drawn in rising order only"
+            )
+            raise DataError(msg)
+        for dataset, state in self._undo:
+            _deserialize(iter(dataset), state, self._name)
+        self._undo = []
+        if self._replays and self._made < pass_ and self._open is None:
+            self._notice(f"Data({self._name}=…): reading {pass_} earlier passes again")
+        while self._made < pass_:
+            iterator = iter(self._dataset)
+            if self._replays:
+                _exhaust(iterator)
+            for part in self._made_late:
+                iter(part)
+            self._made += 1
+        self._made += 1
+        return iter(self._dataset)
+
+    def _skip(self, iterator: Any, step: int) -> None:
+        self._notice(
+            f"Data({self._name}=…): to go on where training was, {step:,} batches are read and "
+            "dropped"
+        )
+        skipped = sum(1 for _ in zip(range(step), iterator, strict=False))
+        if skipped < step:
+            msg = (
+                f"Data({self._name}=…): the dataset gave {skipped:,} batches now and at least "
+                f"{step:,} before; it must give the same in every pass"
+            )
+            raise DataError(msg)
+
+    def _check_batched(self, dataset: Any) -> None:
+        for spec in tf.nest.flatten(dataset.element_spec):
+            shape = getattr(spec, "shape", None)
+            if shape is not None and shape.rank == 0:
+                msg = (
+                    f"Data({self._name}=…): the dataset's elements are single samples, {spec}; "
+                    "call .batch(…) on it"
+                )
+                raise DataError(msg)
+
+    def _reshuffles(self, node: Any) -> bool:
+        kind = type(node).__name__
+        if kind not in SEEDED:
+            return False
+        if not np.any(node._seed) and not np.any(node._seed2):
+            msg = (
+                f"Data({self._name}=…): {kind.strip('_')} has no seed, so TensorFlow draws one that "
+                "no checkpoint can hold; make the dataset inside the data factory, where the "
+                "trial's seed is set, or give it seed=…"
+            )
+            raise UncapturableError(msg)
+        return kind == "_RandomDataset" or bool(node._reshuffle_each_iteration)
+
+    def _stateful_ops(self, parts: Iterable[Any]) -> set[str]:
+        """Ops that keep TensorFlow from saving a position, but give the same when read again."""
+        found = set()
+        for node in parts:
+            for function in node._functions():
+                for op in ops(function.function.graph.as_graph_def()):
+                    self._refuse_hidden_state(op, node)
+                    definition = op_def_registry.get(op.op)
+                    if (
+                        definition is not None
+                        and definition.is_stateful
+                        and "Dataset" not in op.op
+                        and op.op not in _HARMLESS
+                    ):
+                        found.add(op.op)
+        return found
+
+    def _refuse_hidden_state(self, op: Any, node: Any) -> None:
+        where = f"Data({self._name}=…): the function of {type(node).__name__.strip('_')}"
+        if op.op in STATEFUL_RANDOM:
+            msg = (
+                f"{where} holds the random op {op.op} ({op.name}), whose state lives in "
+                "TensorFlow's kernel where no checkpoint can reach it; use tf.random.stateless_* "
+                "(tf.image.stateless_random_*) with a seed from the element, such as one that "
+                "dataset.enumerate() or a zipped tf.data.Dataset.random(seed=…) gives, or put the "
+                "augmentation into the model"
+            )
+            raise UncapturableError(msg)
+        if (op.op.startswith("Stateful") and "Call" not in op.op) or any(
+            part in op.op for part in _WRITES
+        ):
+            msg = (
+                f"{where} holds the op {op.op} ({op.name}), which writes a variable while the "
+                "dataset reads ahead of the training (a Keras layer or generator with random "
+                "state, say), so its value at a checkpoint belongs to no position; use "
+                "tf.random.stateless_* with a seed from the element, or put the layer into the "
+                "model"
+            )
+            raise UncapturableError(msg)
+
+
+class TfDataPass:
+    """An open iterator; batches are drawn from ``iterator`` by a graph, or from here one by one."""
+
+    def __init__(self, iterator: Any, pass_: int) -> None:
+        self.iterator = iterator
+        self.pass_ = pass_
+        self.closed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.iterator)
+
+    def close(self) -> None:
+        """The pass is over: there is no position in it to capture."""
+        self.closed = True
+
+
+def refuse_shared_shuffle(train: TfDataSource, test: TfDataSource) -> None:
+    """Refuse to train and validate on parts of one dataset that is shuffled anew every epoch.
+
+    Raises:
+        DataError: The two share a reshuffling dataset.
+    """
+    if set(train.reshuffling) & set(test.reshuffling):
+        msg = (
+            "Data(train=…) and Data(validation=…) are parts of one dataset that is shuffled anew "
+            "for every epoch, so samples move from one part to the other; split it before "
+            "shuffle(…), or give that shuffle reshuffle_each_iteration=False"
+        )
+        raise DataError(msg)
+
+
+def _weigh_classes(class_weight: Mapping[int, float], name: str) -> Callable[..., Any]:
+    """A map from ``(x, y)`` to ``(x, y, weights)``; a class that is not told weighs 1."""
+    classes = max(class_weight, default=0) + 1
+    table = tf.constant([class_weight.get(c, 1.0) for c in range(classes)] + [1.0])
+
+    def weigh(*batch: Any) -> Any:
+        if len(batch) != 2 or tf.nest.is_nested(batch[1]):
+            msg = (
+                f"Data({name}=…, class_weight=…): class_weight needs batches (x, y) with a single "
+                "array of targets and no sample weights"
+            )
+            raise DataError(msg)
+        x, y = batch
+        if y.shape.rank is not None and y.shape.rank > 1:
+            label = tf.argmax(y, -1) if y.shape[-1] != 1 else tf.squeeze(y, -1)
+        else:
+            label = y
+        label = tf.cast(tf.round(label), tf.int64)
+        told = tf.logical_and(label >= 0, label < classes)
+        return x, y, tf.gather(table, tf.where(told, label, classes))
+
+    return weigh
+
+
+def _serialized(iterator: Any) -> Any:
+    return gen_dataset_ops.serialize_iterator(
+        iterator._iterator_resource, external_state_policy=_EXTERNAL_STATE_FAILS
+    )
+
+
+def _deserialize(iterator: Any, state: Any, name: str) -> None:
+    try:
+        if isinstance(state, bytes):
+            state = tf.io.parse_tensor(state, tf.variant)
+        gen_dataset_ops.deserialize_iterator(iterator._iterator_resource, state)
+    except tf.errors.OpError as error:
+        msg = (
+            f"Data({name}=…): the position in the checkpoint does not fit the dataset: "
+            f"{error.message}; undo the change of the dataset"
+        )
+        raise RestoreError(msg) from None
+
+
+def _exhaust(iterator: Any) -> None:
+    for _ in iterator:
+        pass

@@ -1,0 +1,471 @@
+"""What every data source promises to the training loop: from any step on, the same batches.
+
+A source is a fixture parameter: a new kind is added to ``SOURCES``. Each is read through a `Reader`
+as a training reads it, once whole, and once for every step from the state that was captured there,
+in a fresh object. The broken sources at the end are the suite's negative controls.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from sweeper.training.data import DataSource
+from sweeper.training.reading import Reader
+from sweeper.training.sources.arrays import ArraySource
+from sweeper.training.sources.epochs import EpochFunctionSource
+from sweeper.training.sources.graindata import GrainSource
+from sweeper.training.sources.pydataset import PyDatasetSource
+from sweeper.training.sources.tfdata import TfDataSource
+
+EPOCHS = 3
+SEED = np.random.SeedSequence(5)
+
+
+def silent(message: str) -> None:
+    del message
+
+
+# Arrays
+
+
+def arrays(seed: np.random.SeedSequence | None = SEED) -> DataSource:
+    x = {"a": np.arange(20.0), "b": np.arange(40).reshape(20, 2)}
+    return ArraySource((x, np.arange(20)), batch_size=6, seed=seed, name="train")
+
+
+# PyDatasets
+
+
+class Counting(keras.utils.PyDataset):
+    """Batch i holds i; nothing in it ever changes."""
+
+    def __init__(self, length: int | None = 5, **options: Any) -> None:
+        super().__init__(**options)
+        self.length = length
+
+    @property
+    def num_batches(self) -> int | None:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((2, 3), index), np.full(2, -index)
+
+
+class Reordering(Counting):
+    """Changes its own order when an epoch ends, and draws in its batches, from four generators."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.order = np.arange(5)
+        self.files = np.array(["a", "b", "c", "d", "e"])
+        self.generator = np.random.default_rng(0)
+        self.own = random.Random(0)
+        self.begun: list[int] = []
+        self.ended = 0
+
+    def __getitem__(self, index: int) -> Any:
+        file = ord(self.files[self.order[index]])
+        drawn = self.generator.random() + self.own.random() + len(self.begun) + self.ended
+        return np.full((2, 3), float(self.order[index])), np.full(2, file + drawn)
+
+    def on_epoch_begin(self) -> None:
+        self.begun.append(self.ended)
+
+    def on_epoch_end(self) -> None:
+        self.ended += 1
+        self.generator.shuffle(self.order)
+        self.generator.shuffle(self.files)
+
+
+class WithMethods(Reordering):
+    def get_state(self) -> Any:
+        return {
+            "order": self.order,
+            "files": self.files.tolist(),
+            "generator": self.generator.bit_generator.state,
+            "own": self.own.getstate(),
+            "counts": (self.begun, self.ended),
+        }
+
+    def set_state(self, state: Any) -> None:
+        self.order, self.files = state["order"], np.array(state["files"])
+        self.generator.bit_generator.state = state["generator"]
+        self.own.setstate(state["own"])
+        self.begun, self.ended = state["counts"]
+
+
+def pydataset(dataset: Any, seed: Any = None) -> DataSource:
+    return PyDatasetSource(dataset, seed=seed, name="train", class_weight=None, notice=silent)
+
+
+# tf.data
+
+
+def numbers() -> Any:
+    return tf.data.Dataset.range(20)
+
+
+def listed(count: Any) -> Any:
+    return tf.data.Dataset.range(10 * count, 10 * count + 4)
+
+
+def from_generator() -> Any:
+    def generate() -> Iterator[int]:
+        yield from range(20)
+
+    return tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec((), tf.int64))
+
+
+def looked_up() -> Any:
+    keys = tf.range(20, dtype=tf.int64)
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, keys * 3), 0)
+    return numbers().shuffle(7).map(table.lookup).batch(6)
+
+
+def taken_and_skipped() -> Any:
+    shuffled = numbers().shuffle(20)
+    return shuffled.take(9).concatenate(shuffled.skip(9)).batch(4)
+
+
+TF_DATA: dict[str, Callable[[], Any]] = {
+    "in order": lambda: numbers().batch(6),
+    "shuffled": lambda: (
+        numbers().shuffle(8).map(lambda n: n * 2, num_parallel_calls=2).batch(6).prefetch(2)
+    ),
+    "shuffled alike": lambda: numbers().shuffle(8, reshuffle_each_iteration=False).batch(6),
+    "shuffled twice": lambda: numbers().shuffle(8).batch(3).shuffle(3),
+    "cached": lambda: numbers().cache().shuffle(8).batch(6),
+    "cached shuffle": lambda: numbers().shuffle(8).cache().batch(6),
+    "shuffled files": lambda: (
+        tf.data.Dataset.range(5).shuffle(5).interleave(listed, cycle_length=2).shuffle(3).batch(6)
+    ),
+    "shuffled inside": lambda: (
+        tf.data.Dataset.range(5).interleave(lambda n: listed(n).shuffle(4)).batch(6)
+    ),
+    "unknown length": lambda: numbers().shuffle(9).filter(lambda n: n % 3 > 0).batch(4),
+    "numbered at random": lambda: tf.data.Dataset.zip(
+        numbers(), tf.data.Dataset.random(rerandomize_each_iteration=True)
+    ).batch(6),
+    "zipped": lambda: tf.data.Dataset.zip(numbers(), numbers().shuffle(5)).batch(6),
+    "looked up": looked_up,
+    "generator": lambda: from_generator().shuffle(7).batch(6),
+    "repeated twice": lambda: numbers().shuffle(20).repeat(2).batch(9),
+    "concatenated": lambda: numbers().concatenate(numbers().shuffle(9)).batch(9),
+    "taken and skipped": taken_and_skipped,
+}
+TF_DATA_GOING_ON: dict[str, Callable[[], Any]] = {
+    "endless": lambda: numbers().shuffle(20).repeat().batch(5),
+    "endless, batched first": lambda: numbers().shuffle(20).batch(5).repeat().shuffle(2),
+    "endless generator": lambda: from_generator().shuffle(20).repeat().batch(5),
+    "sampled": lambda: tf.data.Dataset.sample_from_datasets(
+        [numbers().repeat(), numbers().shuffle(4).repeat()], [0.5, 0.5]
+    ).batch(5),
+    "passes": lambda: numbers().shuffle(20).batch(3),
+    "replayed passes": lambda: numbers().shuffle(20).cache().batch(3),
+}
+
+
+def tf_data(make: Callable[[], Any]) -> DataSource:
+    return TfDataSource(make(), name="train", class_weight=None, notice=silent)
+
+
+# Functions of the epoch
+
+
+def generated(epoch: int) -> Iterator[Any]:
+    draw = np.random.default_rng(epoch)
+    for _ in range(3 + epoch):
+        yield draw.random((2, 3)), draw.integers(0, 9, 2)
+
+
+def function_of_epoch() -> DataSource:
+    return EpochFunctionSource(generated, name="train", class_weight=None, notice=silent)
+
+
+# grain
+
+
+def grain_map(endless: bool = False) -> DataSource:
+    import grain
+
+    dataset = grain.MapDataset.source(np.arange(20)).seed(3).shuffle()
+    dataset = dataset.random_map(lambda n, rng: (np.float32([n]), rng.random(1))).batch(6)
+    return grain_source(dataset.repeat() if endless else dataset)
+
+
+def grain_iter() -> DataSource:
+    import grain
+
+    dataset = grain.MapDataset.source(np.arange(20)).shuffle(seed=3).to_iter_dataset()
+    return grain_source(dataset.filter(lambda n: n % 3 > 0).map(lambda n: np.array([n])).batch(4))
+
+
+class Records:
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": np.array([index])}
+
+
+def grain_loader() -> DataSource:
+    import grain
+
+    sampler = grain.samplers.IndexSampler(
+        20, grain.sharding.NoSharding(), shuffle=True, num_epochs=1, seed=1
+    )
+    batch = grain.transforms.Batch(batch_size=6)
+    return grain_source(
+        grain.DataLoader(data_source=Records(), sampler=sampler, operations=[batch])
+    )
+
+
+def grain_source(dataset: Any) -> DataSource:
+    return GrainSource(dataset, name="train", class_weight=None, notice=silent)
+
+
+@dataclass(frozen=True)
+class Case:
+    make: Callable[[], DataSource]
+    steps_per_epoch: int | None = None
+
+
+SOURCES: dict[str, Case] = {
+    "arrays": Case(arrays),
+    "arrays in order": Case(lambda: arrays(None)),
+    "arrays, 3 steps": Case(arrays, 3),
+    "arrays, 7 steps": Case(arrays, 7),
+    "PyDataset": Case(lambda: pydataset(Counting(), SEED)),
+    "PyDataset, 3 steps": Case(lambda: pydataset(Counting(), SEED), 3),
+    "PyDataset without end": Case(lambda: pydataset(Counting(None)), 4),
+    "PyDataset with workers": Case(lambda: pydataset(Counting(9, workers=3), SEED)),
+    "PyDataset that reorders": Case(lambda: pydataset(Reordering(), SEED)),
+    "PyDataset with get_state": Case(lambda: pydataset(WithMethods(), SEED)),
+    **{f"tf.data {n}": Case(lambda make=make: tf_data(make)) for n, make in TF_DATA.items()},
+    **{
+        f"tf.data {n}, 4 steps": Case(lambda make=make: tf_data(make), 4)
+        for n, make in TF_DATA_GOING_ON.items()
+    },
+    "function of the epoch": Case(function_of_epoch),
+    "function of the epoch, 4 steps": Case(function_of_epoch, 4),
+    "grain MapDataset": Case(grain_map),
+    "grain MapDataset without end": Case(lambda: grain_map(endless=True), 3),
+    "grain IterDataset": Case(grain_iter),
+    "grain IterDataset, 3 steps": Case(grain_iter, 3),
+    "grain DataLoader": Case(grain_loader),
+}
+
+
+@dataclass
+class Run:
+    """The batches of a training, its state at every step, and the batches before each state."""
+
+    batches: list[str] = field(default_factory=list)
+    states: list[tuple[int, int, str, dict[str, Any]]] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+
+
+def read(
+    case: Case,
+    state: tuple[int, int, str, dict[str, Any]] | None = None,
+    *,
+    capturing: bool = True,
+    epochs: int = EPOCHS,
+) -> Run:
+    """Read ``epochs`` epochs in a fresh object; from ``state`` on, where given."""
+    keras.utils.set_random_seed(11)
+    source = case.make()
+    reader = Reader(source, case.steps_per_epoch, goes_on=True, name="train")
+    run = Run()
+    note = _note if capturing else _note_nothing
+    epoch = step = 0
+    if state is not None:
+        epoch, step, saved, tensors = state
+        reader.restore("data", json.loads(saved), tensors)
+    while epoch < epochs:
+        if step == 0:
+            note(run, reader, epoch, step)
+            reader.begin_epoch(epoch)
+        while reader.steps is None or step < reader.steps:
+            if step:
+                note(run, reader, epoch, step)
+            batch = reader.next(epoch, step)
+            if batch is None:
+                break
+            run.batches.append(told(batch))
+            step += 1
+        if step:
+            note(run, reader, epoch, step)
+        reader.end_epoch(epoch)
+        note(run, reader, epoch, step)
+        run.batches.append("end of epoch")
+        epoch, step = epoch + 1, 0
+    return run
+
+
+def _note(run: Run, reader: Reader, epoch: int, step: int) -> None:
+    tensors: dict[str, Any] = {}
+    saved = json.dumps(reader.capture("data", tensors))
+    run.states.append((epoch, step, saved, tensors))
+    run.before.append(len(run.batches))
+
+
+def _note_nothing(run: Run, reader: Reader, epoch: int, step: int) -> None:
+    """A training that takes no checkpoint."""
+
+
+def told(batch: Any) -> str:
+    return str([np.asarray(leaf).tolist() for leaf in tf.nest.flatten(batch)])
+
+
+def check_it_goes_on_from_every_step(case: Case) -> None:
+    whole = read(case)
+    assert len(set(whole.batches)) > 3
+    assert len(whole.states) >= len(whole.batches)
+    for state, before in zip(whole.states, whole.before, strict=True):
+        # The epoch after tells whether the source is right again beyond the pass it went on in.
+        epochs = min(EPOCHS, state[0] + 2)
+        rest = read(case, state, capturing=False, epochs=epochs).batches
+        assert rest == whole.batches[before : before + len(rest)], state[:3]
+        assert rest.count("end of epoch") == epochs - state[0]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_session() -> Iterator[None]:
+    yield
+    keras.backend.clear_session()
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_goes_on_from_every_step_as_if_it_had_not_stopped(name: str) -> None:
+    check_it_goes_on_from_every_step(SOURCES[name])
+
+
+@pytest.mark.parametrize("name", ["arrays", "PyDataset", "tf.data shuffled", "grain MapDataset"])
+def test_a_shuffled_source_has_another_order_in_every_epoch(name: str) -> None:
+    epochs = "|".join(read(SOURCES[name]).batches).split("end of epoch")
+    assert len(set(epochs[:EPOCHS])) == EPOCHS
+
+
+@pytest.mark.parametrize(
+    "name", ["PyDataset that reorders", "tf.data shuffled files", "tf.data zipped"]
+)
+def test_capturing_perturbs_nothing(name: str) -> None:
+    case = SOURCES[name]
+    assert read(case, capturing=False).batches == read(case).batches
+
+
+FRESH = ["tf.data shuffled", "tf.data endless, 4 steps", "grain DataLoader", "grain MapDataset"]
+
+
+def test_a_position_holds_in_a_fresh_process(tmp_path: Path) -> None:
+    expected = {}
+    for name in FRESH:
+        whole = read(SOURCES[name])
+        middle = len(whole.states) // 2
+        epoch, step, saved, tensors = whole.states[middle]
+        expected[name] = whole.batches[whole.before[middle] :]
+        np.savez(tmp_path / f"{name}.npz", **tensors)
+        (tmp_path / f"{name}.json").write_text(json.dumps([epoch, step, saved]))
+    code = "import sys, test_data_source; test_data_source.go_on(sys.argv[1])"
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "batches.json").read_text()) == expected
+
+
+def go_on(directory: str) -> None:
+    """What the fresh process does: read on from the states in ``directory``."""
+    from sweeper.execution.devices import configure_tensorflow
+
+    configure_tensorflow(threads=1, deterministic=True)
+    found = {}
+    for name in FRESH:
+        with np.load(Path(directory, f"{name}.npz")) as file:
+            tensors = {key: file[key] for key in file.files}
+        epoch, step, saved = json.loads(Path(directory, f"{name}.json").read_text())
+        found[name] = read(SOURCES[name], (epoch, step, saved, tensors)).batches
+    Path(directory, "batches.json").write_text(json.dumps(found))
+
+
+# Negative controls: each breaks one thing that the suite above relies on.
+
+
+class IgnoresItsStep(ArraySource):
+    def open(self, pass_: int, step: int) -> Any:
+        return super().open(pass_, 0)
+
+
+class ForgetsItsIterator(TfDataSource):
+    def restore(self, name: str, saved: Any, tensors: Any) -> None:
+        super().restore(name, None, tensors)
+
+    def _skip(self, iterator: Any, step: int) -> None:
+        """A position that is lost, and not made up for."""
+
+
+class CountsNoIterators(TfDataSource):
+    def _iterator_of(self, pass_: int) -> Any:
+        return iter(self._dataset)
+
+
+class LeavesSeedsWrong(TfDataSource):
+    def _iterator_of(self, pass_: int) -> Any:
+        self._undo = []
+        return super()._iterator_of(pass_)
+
+
+class ForgetsItself(PyDatasetSource):
+    def restore(self, name: str, saved: Any, tensors: Any) -> None:
+        """The dataset stays as fresh as it was made."""
+
+
+class EndsEpochsTwice(PyDatasetSource):
+    def restore(self, name: str, saved: Any, tensors: Any) -> None:
+        super().restore(name, saved, tensors)
+        self._dataset.on_epoch_end()
+
+
+def broken(kind: Any, dataset: Callable[[], Any]) -> Case:
+    options: dict[str, Any] = {"name": "train", "class_weight": None, "notice": silent}
+    if issubclass(kind, PyDatasetSource):
+        options["seed"] = SEED
+    if issubclass(kind, ArraySource):
+        options = {"name": "train", "seed": SEED, "batch_size": 6}
+    return Case(lambda: kind(dataset(), **options))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        broken(IgnoresItsStep, lambda: (np.arange(20.0),)),
+        broken(ForgetsItsIterator, TF_DATA["shuffled"]),
+        broken(CountsNoIterators, TF_DATA["generator"]),
+        broken(LeavesSeedsWrong, TF_DATA["zipped"]),
+        broken(ForgetsItself, Reordering),
+        broken(EndsEpochsTwice, Reordering),
+    ],
+)
+def test_control_a_source_that_breaks_the_promise_fails_the_suite(case: Case) -> None:
+    with pytest.raises(AssertionError):
+        check_it_goes_on_from_every_step(case)

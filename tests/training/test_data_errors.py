@@ -1,0 +1,296 @@
+"""What cannot be read by position is refused by name before training, with what to do instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from sweeper import Data
+from sweeper.errors import DataError, UncapturableError
+from sweeper.training.sources.opening import open_sources
+
+X, Y = np.arange(20.0).reshape(10, 2), np.arange(10)
+
+
+def opened(data: Data) -> tuple[Any, Any, list[str]]:
+    """The two sources of ``data``, and every notice."""
+    notices: list[str] = []
+    train, test = open_sources(data, np.random.SeedSequence(1), notices.append)
+    return train, test, notices
+
+
+def numbers() -> Any:
+    keras.utils.set_random_seed(1)
+    return tf.data.Dataset.range(8).map(lambda n: (tf.cast(n, tf.float32), n))
+
+
+class Plain(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index : index + 1], Y[index : index + 1]
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps_per_epoch": 0}, r"steps_per_epoch=0\): it must be a whole number"),
+        ({"validation_steps": 1.5}, "validation_steps=1.5"),
+        ({"validation_freq": [2, 0]}, "validation_freq=0"),
+        ({"validation_freq": "2"}, "validation_freq='2'"),
+        ({"validation_split": 1.0}, r"validation_split=1.0\): it must be a number from 0"),
+        ({"validation_split": 0.2, "validation": (X, Y)}, "leave one out"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Data(train=(X, Y), **options)
+
+
+def test_validation_runs_where_fit_would_run_it() -> None:
+    every = Data(train=(X, Y), validation=(X, Y), validation_freq=2)
+    listed = Data(train=(X, Y), validation_split=0.5, validation_freq=[1, 4])
+    never = Data(train=(X, Y), validation_freq=1)
+    assert [e for e in range(6) if every.validates_after(e)] == [1, 3, 5]
+    assert [e for e in range(6) if listed.validates_after(e)] == [0, 3]
+    assert not any(map(never.validates_after, range(6)))
+
+
+def test_the_split_takes_the_last_samples_before_any_shuffling() -> None:
+    train, test, _ = opened(Data(train=({"a": X}, Y, None), validation_split=0.3))
+    np.testing.assert_array_equal(train.arrays[1], Y[:7])
+    np.testing.assert_array_equal(test.arrays[0]["a"], X[7:].astype("float32"))
+    with pytest.raises(DataError, match="leaves 0 to train on and 10 to validate on"):
+        opened(Data(train=(X, Y), validation_split=0.99))
+    with pytest.raises(DataError, match=r"needs arrays, and Data\(train=…\) is a .*Plain"):
+        opened(Data(train=Plain(), validation_split=0.3))
+
+
+def test_frames_series_and_tensors_become_arrays_as_in_fit() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    train, _, _ = opened(Data(train=(frame, pandas.Series(Y), tf.constant(X[:, 0]))))
+    assert [array.shape for array in train.arrays] == [(10, 2), (10, 1), (10,)]
+    assert [str(array.dtype) for array in train.arrays] == ["float32", "int64", "float32"]
+
+
+# Forms that are no data
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (iter([(X, Y)]), r"whose position no checkpoint can hold.*lambda epoch: …"),
+        (((x, y) for x, y in [(X, Y)]), "is a builtins.generator"),
+        (object(), r"is a builtins.object; expected arrays as \(x, y\).*PyDataset.*grain"),
+        (7, r"builtins.int; expected arrays"),
+        ((X, object()), r"Data\(train\[1\]\) is a object; expected a NumPy array"),
+        (lambda: [(X, Y)], r"which cannot be called with an epoch.*lambda epoch: …"),
+        ((tf.sparse.eye(10), Y), r"Data\(train\[0\]\) is a sparse SparseTensor.*dense"),
+        ((tf.ragged.constant([[1], [2, 3]]), Y), r"RaggedTensor; give its to_tensor"),
+        ((X, Y, Y, Y), "is a tuple of 4"),
+    ],
+)
+def test_what_is_no_data_is_refused_with_the_kinds_that_are(train: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        opened(Data(train=train))
+
+
+def test_scipys_sparse_matrices_are_refused_by_name() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(DataError, match="sparse csr_"):
+        opened(Data(train=(sparse.csr_matrix(X), Y)))
+
+
+def test_data_without_end_need_a_number_of_steps() -> None:
+    with pytest.raises(DataError, match=r"never ends; give Data\(steps_per_epoch=…\)"):
+        opened(Data(train=numbers().batch(2).repeat()))
+    with pytest.raises(DataError, match=r"never ends; give Data\(validation_steps=…\)"):
+        opened(Data(train=(X, Y), validation=numbers().batch(2).repeat()))
+
+
+# Batches of no known form
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([], "gave no batch"),
+        ([(X, Y, Y, Y)], "a batch is a tuple of 4"),
+        (["text"], "a batch is a str"),
+        ([(X, Y), (X,)], "different structures"),
+        ([(X, Y), (X[0], Y)], "in one place; expected arrays of one type and rank"),
+        ([(np.array([{}]), Y)], "an array of Python objects"),
+        ([(tf.sparse.eye(2), Y)], "batches hold a SparseTensor; give them dense"),
+    ],
+)
+def test_batches_of_no_known_form_are_refused(batches: Any, message: str) -> None:
+    train, _, _ = opened(Data(train=lambda _epoch: batches))
+    with pytest.raises(DataError, match=message):
+        train.spec()
+
+
+def test_a_function_that_gives_fewer_batches_than_before_is_refused() -> None:
+    train, _, _ = opened(Data(train=lambda _epoch: [(X, Y)] * 3))
+    with pytest.raises(DataError, match="gave 3 batches now and at least 5 before"):
+        next(train.open(0, 5))
+
+
+def test_going_on_in_a_function_of_the_epoch_tells_what_it_costs() -> None:
+    train, _, notices = opened(Data(train=lambda _epoch: [(X, Y)] * 3))
+    next(train.open(1, 2))
+    assert "2 batches are dropped" in notices[0]
+
+
+# PyDatasets
+
+
+class Opaque(Plain):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.connection = object()
+
+
+class OpaqueThatChanges(Opaque):
+    def on_epoch_end(self) -> None:
+        self.connection = object()
+
+
+class Drawing(Plain):
+    def __getitem__(self, index: int) -> Any:
+        return X[:1] + np.random.rand(), Y[:1]
+
+
+def test_an_attribute_that_no_checkpoint_holds_is_told_and_refused_where_it_may_change() -> None:
+    _, _, notices = opened(Data(train=Opaque()))
+    assert "attribute 'connection' is a builtins.object" in notices[0]
+    with pytest.raises(UncapturableError, match=r"'connection' .*get_state\(self\)"):
+        opened(Data(train=OpaqueThatChanges()))
+
+
+def test_workers_are_refused_where_batches_depend_on_which_comes_first() -> None:
+    opened(Data(train=Drawing()))
+    with pytest.raises(UncapturableError, match="with workers=2 the batches would depend"):
+        opened(Data(train=Drawing(workers=2)))
+
+
+def test_processes_are_told_to_be_threads() -> None:
+    train, _, notices = opened(Data(train=Plain(workers=2, use_multiprocessing=True)))
+    assert "read ahead by 2 threads" in notices[0]
+    assert "2 threads" in train.describe()
+
+
+def test_only_what_has_changed_of_a_dataset_is_in_a_checkpoint() -> None:
+    class Holding(Plain):
+        def __init__(self) -> None:
+            super().__init__()
+            self.samples = np.zeros((1000, 10))
+            self.ended = 0
+
+        def on_epoch_end(self) -> None:
+            self.ended += 1
+
+    train, _, _ = opened(Data(train=Holding()))
+    tensors: dict[str, Any] = {}
+    assert train.capture("data", tensors) == {"changed": {}, "gone": []}
+    train.end_epoch()
+    assert train.capture("data", tensors)["changed"] == {"ended": {"value": 1}}
+    assert not tensors
+    train._dataset.samples[3, 3] = 1
+    train.capture("data", tensors)
+    assert list(tensors) == ["data/samples"]
+
+
+# tf.data
+
+
+def in_map(function: Any) -> Data:
+    return Data(train=numbers().map(function).batch(2))
+
+
+def test_random_ops_in_a_map_are_refused_with_what_to_use_instead() -> None:
+    with pytest.raises(UncapturableError, match=r"MapDataset holds .*RandomUniform.*stateless"):
+        opened(in_map(lambda x, y: (x + tf.random.uniform(()), y)))
+
+
+def test_a_keras_layer_with_random_state_in_a_map_is_refused() -> None:
+    seed = keras.random.SeedGenerator(1)
+    with pytest.raises(UncapturableError, match=r"writes a variable.*into the model"):
+        opened(in_map(lambda x, y: (x + keras.random.uniform((), seed=seed), y)))
+    generator = tf.random.Generator.from_seed(1)
+    with pytest.raises(UncapturableError, match="writes a variable"):
+        opened(in_map(lambda x, y: (x + generator.uniform(()), y)))
+
+
+def test_stateless_random_ops_in_a_map_are_fine() -> None:
+    stateless = tf.random.stateless_uniform
+    _, _, notices = opened(in_map(lambda x, y: (x + stateless((), seed=(y, 0)), y)))
+    assert notices == []
+
+
+def test_python_code_in_a_dataset_is_read_again_and_the_user_told() -> None:
+    signature = tf.TensorSpec((2,), tf.int64)
+    made = tf.data.Dataset.from_generator(lambda: iter([[1, 2]]), output_signature=signature)
+    train, _, notices = opened(Data(train=made))
+    assert "cannot save the position of a dataset with PyFunc" in notices[0]
+    train.open(0, 1)
+    assert "1 batches are read and dropped" in notices[1]
+    with pytest.raises(DataError, match="gave 1 batches now and at least 2 before"):
+        train.open(0, 2)
+
+
+def test_a_shuffle_that_depends_on_earlier_epochs_is_read_again_and_the_user_told() -> None:
+    _, _, notices = opened(Data(train=numbers().shuffle(4).cache().batch(2)))
+    assert "a resumed trial reads all of them again" in notices[0]
+    for fine in (
+        numbers().cache().shuffle(4).batch(2),
+        numbers().shuffle(4, reshuffle_each_iteration=False).repeat(2).batch(2),
+    ):
+        assert opened(Data(train=fine))[2] == []
+
+
+def test_a_dataset_of_single_samples_is_refused() -> None:
+    with pytest.raises(DataError, match=r"single samples, .*call \.batch"):
+        opened(Data(train=numbers()))
+
+
+def test_parts_of_one_shuffle_for_training_and_validation_are_refused() -> None:
+    shuffled = numbers().shuffle(8)
+    with pytest.raises(DataError, match="samples move from one part to the other"):
+        opened(Data(train=shuffled.skip(3).batch(2), validation=shuffled.take(3).batch(2)))
+    kept = numbers().shuffle(8, reshuffle_each_iteration=False)
+    opened(Data(train=kept.skip(3).batch(2), validation=kept.take(3).batch(2)))
+
+
+def test_a_shuffle_without_any_seed_is_refused() -> None:
+    made = numbers().shuffle(8)
+    made._seed = made._seed2 = tf.constant(0, tf.int64)
+    with pytest.raises(UncapturableError, match=r"has no seed.*inside the data factory"):
+        opened(Data(train=made.batch(2)))
+
+
+def test_class_weights_need_batches_of_one_target_and_no_weights() -> None:
+    weights = {1: 2.0}
+    for train in (
+        tf.data.Dataset.from_tensors((X, Y, Y)),
+        lambda _epoch: [(X, Y, Y)],
+    ):
+        with pytest.raises(DataError, match="class_weight needs batches"):
+            opened(Data(train=train, class_weight=weights))[0].spec()
+
+
+def test_a_class_that_has_no_weight_weighs_one() -> None:
+    labels = np.array([[0], [1], [7]])
+    source, _, _ = opened(
+        Data(train=tf.data.Dataset.from_tensors((X[:3], labels)), class_weight={1: 2.0})
+    )
+    (batch,) = source.open(0, 0)
+    assert batch[2].numpy().tolist() == [1.0, 2.0, 1.0]

@@ -1,0 +1,358 @@
+"""Training on every kind of data: exact when stopped and resumed, and equal to ``model.fit``.
+
+What each source promises by itself is in ``tests/conformance/test_data_source.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainings import Watcher, digits, equal, plan, train, weights
+
+from sweeper import Data
+from sweeper.checkpoints.reading import load_newest
+from sweeper.errors import DataError, RestoreError
+from sweeper.training import loop as loop_module
+from sweeper.training import state as state_module
+from sweeper.training.loop import TrainingLoop, TrainingPlan
+
+X, Y = digits(50)
+BATCHES = [(X[i : i + 8], Y[i : i + 8]) for i in range(0, 50, 8)]
+
+
+def small(dropout: float = 0.3, **options: Any) -> keras.Model:
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(6, activation="relu"),
+            keras.layers.Dropout(dropout),
+            keras.layers.Dense(4, activation="softmax"),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.SGD(0.1, momentum=0.5),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+        **options,
+    )
+    return model
+
+
+class Batches(keras.utils.PyDataset):
+    """The samples in order."""
+
+    def __len__(self) -> int:
+        return len(BATCHES)
+
+    def __getitem__(self, index: int) -> Any:
+        return BATCHES[index]
+
+
+class Reshuffled(keras.utils.PyDataset):
+    """Shuffles its own samples with NumPy's global generator at an epoch's end, as many do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = np.arange(len(X))
+
+    def __len__(self) -> int:
+        return len(BATCHES)
+
+    def __getitem__(self, index: int) -> Any:
+        chosen = self.order[index * 8 : index * 8 + 8]
+        return X[chosen] + np.random.normal(scale=0.01, size=(1, 8)).astype("float32"), Y[chosen]
+
+    def on_epoch_end(self) -> None:
+        np.random.shuffle(self.order)
+
+
+def dataset(*, shuffled: bool = False, known: bool = True) -> Any:
+    made = tf.data.Dataset.from_tensor_slices((X, Y))
+    if shuffled:
+        made = made.shuffle(20)
+    if not known:
+        made = made.filter(lambda x, y: y >= 0)
+    return made.batch(8)
+
+
+def of_epoch(epoch: int) -> Iterator[Any]:
+    draw = np.random.default_rng(epoch)
+    for _ in range(5 + epoch):
+        chosen = draw.integers(0, len(X), 8)
+        yield X[chosen], Y[chosen]
+
+
+def grain_data() -> Any:
+    import grain
+
+    samples = grain.MapDataset.range(len(X)).seed(1).shuffle()
+    return samples.map(lambda i: (X[i], Y[i])).batch(8)
+
+
+KINDS: dict[str, Callable[[], Data]] = {
+    "PyDataset": lambda: Data(train=Reshuffled(), validation=Batches()),
+    "tf.data": lambda: Data(
+        train=dataset(shuffled=True, known=False),
+        validation=dataset(shuffled=True),
+        validation_steps=4,
+    ),
+    "tf.data, going on": lambda: Data(
+        train=dataset(shuffled=True).repeat(),
+        steps_per_epoch=5,
+        validation=tf.data.Dataset.from_generator(
+            lambda: iter(BATCHES[:3]),
+            output_signature=(
+                tf.TensorSpec((None, 8), tf.float32),
+                tf.TensorSpec((None,), tf.int64),
+            ),
+        ),
+    ),
+    "function of the epoch": lambda: Data(train=of_epoch, validation=of_epoch, validation_freq=2),
+    "grain": lambda: Data(train=grain_data(), validation=grain_data(), validation_freq=[1, 3]),
+}
+
+
+def planner(data: Callable[[], Data], **options: Any) -> Callable[[], TrainingPlan]:
+    return lambda: plan(model=small, data=data, **options)
+
+
+def quiet(planned: TrainingPlan, watcher: Watcher, directory: Path | None = None) -> TrainingLoop:
+    """Train with notices dropped, going on from ``directory``'s newest checkpoint, if any."""
+    loaded = None if directory is None else load_newest([directory], pytest.fail)
+    loop = TrainingLoop(planned, watcher, notice=lambda _: None)
+    try:
+        loop.run(loaded)
+    except loop_module.Stopped:
+        assert watcher.stop_at is not None
+    return loop
+
+
+def outcome(loop: TrainingLoop) -> tuple[list[Any], Any]:
+    return weights(loop._plan.model), loop.history.history
+
+
+def resumed(make: Callable[[], TrainingPlan], directory: Path, stops: list[int]) -> Any:
+    for stop in stops:
+        quiet(make(), Watcher(directory, stop_at=stop), directory)
+    return outcome(quiet(make(), Watcher(directory), directory))
+
+
+def same(a: Any, b: Any) -> bool:
+    return equal(a[0], b[0]) and a[1] == b[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_on_any_kind_of_data_resumes_exactly(kind: str, tmp_path: Path) -> None:
+    make = planner(KINDS[kind])
+    whole = outcome(quiet(make(), Watcher()))
+    assert same(resumed(make, tmp_path, [3, 7, 12]), whole)
+
+
+def test_leaving_out_the_data_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: a ``PyDataset`` that changes itself is not brought back."""
+    make = planner(KINDS["PyDataset"])
+    whole = outcome(quiet(make(), Watcher()))
+    original = state_module.default_components
+    monkeypatch.setattr(
+        loop_module,
+        "default_components",
+        lambda *arguments: [c for c in original(*arguments) if c.name != "data"],
+    )
+    assert not same(resumed(make, tmp_path, [10]), whole)
+
+
+def test_arrays_with_steps_per_epoch_go_on_across_epochs_and_resume_exactly(
+    tmp_path: Path,
+) -> None:
+    make = planner(lambda: Data(train=(X, Y), batch_size=8, steps_per_epoch=5))
+    whole = outcome(quiet(make(), Watcher()))
+    assert same(resumed(make, tmp_path, [4, 8, 14]), whole)
+
+
+def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path: Path) -> None:
+    quiet(planner(lambda: Data(train=Batches()))(), Watcher(tmp_path, stop_at=2))
+    with pytest.raises(RestoreError, match=r"PyDatasetSource.*TfDataSource"):
+        quiet(planner(lambda: Data(train=dataset()))(), Watcher(), tmp_path)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_blocks_of_any_length_over_a_tf_data_iterator_give_the_same_bits(known: bool) -> None:
+    outcomes = []
+    for block in (1, 3, 1 << 20):
+        planned = plan(model=small, data=lambda: Data(train=dataset(known=known)))
+        loop = TrainingLoop(planned, Watcher(block=block), notice=pytest.fail)
+        loop._block_steps = 1 << 20
+        loop._adapt_block = lambda *_: None  # type: ignore[method-assign]
+        loop.run()
+        outcomes.append(outcome(loop))
+    assert same(outcomes[0], outcomes[1])
+    assert same(outcomes[0], outcomes[2])
+
+
+def test_on_epoch_end_is_called_once_an_epoch_however_often_training_stops(
+    tmp_path: Path,
+) -> None:
+    calls: list[str] = []
+
+    class Told(Batches):
+        def on_epoch_begin(self) -> None:
+            calls.append("begin")
+
+        def on_epoch_end(self) -> None:
+            calls.append("end")
+
+    # Steps 7 and 14 are the last of an epoch: the calls of that epoch's end are still to come.
+    make = planner(lambda: Data(train=Told()), epochs=3)
+    resumed(make, tmp_path, [3, 7, 14])
+    assert calls == ["begin", "end"] * 3
+
+
+def test_a_stop_inside_validation_does_not_end_the_epoch_of_the_data_twice(
+    tmp_path: Path,
+) -> None:
+    inside = False
+
+    class Tells(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            nonlocal inside
+            inside = batch == 3
+
+    class StopsInValidation(Watcher):
+        def stop_requested(self) -> bool:
+            return inside
+
+    make = planner(KINDS["PyDataset"], callbacks=lambda: [Tells()])
+    whole = outcome(quiet(make(), Watcher()))
+    watcher = StopsInValidation(tmp_path, stop_at=0)
+    quiet(make(), watcher)
+    assert watcher.last is not None
+    assert watcher.last.state["position"]["step_in_epoch"] == 7
+    assert same(resumed(make, tmp_path, []), whole)
+
+
+# Against fit
+
+
+class Recorder(keras.callbacks.Callback):
+    """Every call, with its logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Any] = []
+        for where in ("epoch", "train_batch", "test_batch"):
+            for when in ("begin", "end"):
+                setattr(self, f"on_{where}_{when}", self._recording(f"{where} {when}"))
+
+    def _recording(self, hook: str) -> Any:
+        return lambda at, logs=None: self.calls.append((hook, at, dict(logs or {})))
+
+    def get_state(self) -> list[str]:
+        return [str(call) for call in self.calls]
+
+    def set_state(self, state: Any) -> None:
+        raise AssertionError(state)
+
+
+@pytest.fixture
+def _without_constant_folding() -> Iterator[None]:
+    tf.config.optimizer.set_experimental_options({"constant_folding": False})
+    yield
+    tf.config.optimizer.set_experimental_options({"constant_folding": True})
+
+
+FITTED: dict[str, Callable[[], tuple[Data, dict[str, Any]]]] = {
+    "PyDataset": lambda: (
+        Data(train=Batches(), validation=Batches(), shuffle=False, class_weight={1: 2.0}),
+        {"x": Batches(), "validation_data": Batches(), "class_weight": {0: 1.0, 1: 2.0}},
+    ),
+    "tf.data": lambda: (
+        Data(train=dataset(), validation=dataset(), validation_steps=3, class_weight={1: 2.0}),
+        {
+            "x": dataset(),
+            "validation_data": dataset(),
+            "validation_steps": 3,
+            "class_weight": {0: 1.0, 1: 2.0, 2: 1.0, 3: 1.0},
+        },
+    ),
+    "tf.data, endless": lambda: (
+        Data(train=dataset().repeat(), steps_per_epoch=5),
+        {"x": dataset().repeat(), "steps_per_epoch": 5},
+    ),
+    "arrays, split": lambda: (
+        Data(train=(X, Y), batch_size=8, shuffle=False, validation_split=0.3, validation_freq=[2]),
+        {"x": X, "y": Y, "batch_size": 8, "validation_split": 0.3, "validation_freq": [2]},
+    ),
+}
+
+
+@pytest.mark.usefixtures("_without_constant_folding")
+@pytest.mark.parametrize("kind", FITTED)
+def test_a_training_on_any_kind_of_data_is_fits_own(kind: str) -> None:
+    data, given = FITTED[kind]()
+    theirs, ours = Recorder(), Recorder()
+    model = plan(model=small, data=lambda: data).model
+    model.fit(**given, epochs=3, shuffle=False, callbacks=[theirs], verbose=0)
+    planned = plan(model=small, data=lambda: data, callbacks=lambda: [ours])
+    loop = quiet(planned, Watcher())
+    assert ours.calls == theirs.calls
+    assert equal(weights(planned.model), weights(model))
+    assert loop.history.history == model.history.history
+
+
+@pytest.mark.usefixtures("_without_constant_folding")
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+@pytest.mark.parametrize("options", [{}, {"steps_per_execution": 3}])
+def test_a_dataset_of_unknown_length_calls_back_as_fit_does(options: dict[str, Any]) -> None:
+    # Fit finds the end by a step that fails, and that still counts the optimizer's iterations and
+    # draws a dropout's seed (not so with steps_per_execution): no dropout, and the weights alone.
+    options = {**options, "dropout": 0.0}
+    data = Data(train=dataset(known=False))
+    theirs, ours = Recorder(), Recorder()
+    model = plan(model=lambda: small(**options), data=lambda: data).model
+    model.fit(data.train, epochs=2, shuffle=False, callbacks=[theirs], verbose=0)
+    planned = plan(
+        model=lambda: small(**options), data=lambda: data, callbacks=lambda: [ours], epochs=2
+    )
+    quiet(planned, Watcher())
+    assert ours.calls == theirs.calls
+    assert equal(planned.model.get_weights(), model.get_weights())
+    assert int(planned.model.optimizer.iterations) == 14
+
+
+def test_a_model_that_runs_eagerly_trains_on_batches_and_datasets_alike() -> None:
+    trained = [
+        weights(
+            quiet(
+                plan(model=lambda: small(run_eagerly=True), data=lambda d=data: d, epochs=1),
+                Watcher(),
+            )._plan.model
+        )
+        for data in (
+            Data(train=Batches(), shuffle=False),
+            Data(train=dataset()),
+            Data(train=(X, Y), batch_size=8, shuffle=False),
+        )
+    ]
+    assert equal(trained[0], trained[1])
+    assert equal(trained[0], trained[2])
+
+
+# What cannot be trained on
+
+
+def test_an_epoch_without_a_batch_is_refused() -> None:
+    make = planner(lambda: Data(train=lambda epoch: BATCHES[:2] if epoch == 0 else []))
+    with pytest.raises(DataError, match="gave no batch in epoch 1"):
+        train(make(), Watcher())
+
+
+def test_a_batch_of_another_form_is_refused_with_its_place() -> None:
+    wide = [*BATCHES[:2], (np.zeros((8, 9), "float32"), Y[:8])]
+    with pytest.raises(DataError, match=r"batch 2 of epoch 0 has an array of shape \(8, 9\)"):
+        train(planner(lambda: Data(train=lambda _epoch: wide))(), Watcher())
