@@ -70,14 +70,31 @@ def record_process(
     )
 
 
-def record_fingerprint(connection: Connection, token: int, fingerprint: Mapping[str, Any]) -> None:
-    """Store what the attempt runs under (versions, devices, threads), as plain JSON."""
-    _current(connection, token)
+def record_fingerprint(
+    connection: Connection, token: int, fingerprint: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Store what the attempt runs under (versions, devices, threads), as plain JSON.
+
+    Returns:
+        The newest earlier attempt's, if the trial has one.
+    """
+    trial = _current(connection, token)
     connection.execute(
         sa.update(Attempt)
         .where(Attempt.id == token)
         .values(fingerprint=json.dumps(dict(fingerprint), sort_keys=True))
     )
+    before = connection.scalar(
+        sa.select(Attempt.fingerprint)
+        .where(
+            Attempt.trial_id == trial.id,
+            Attempt.number < trial.attempt,
+            Attempt.fingerprint.is_not(None),
+        )
+        .order_by(Attempt.number.desc())
+        .limit(1)
+    )
+    return None if before is None else json.loads(before)
 
 
 def record_parameter(

@@ -131,9 +131,11 @@ class Repository:
         """Store the trial's process, how it is isolated, and the step from which it goes on."""
         self.database.write(lambda c: attempts.record_process(c, token, pid, isolation, start_step))
 
-    def record_fingerprint(self, token: int, fingerprint: Mapping[str, Any]) -> None:
-        """Store what the attempt runs under, as plain JSON."""
-        self.database.write(lambda c: attempts.record_fingerprint(c, token, fingerprint))
+    def record_fingerprint(
+        self, token: int, fingerprint: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Store what the attempt runs under, as JSON; return the newest earlier attempt's."""
+        return self.database.write(lambda c: attempts.record_fingerprint(c, token, fingerprint))
 
     def record_parameter(
         self, token: int, name: str, distribution: Distribution, value: CategoricalChoice

@@ -900,6 +900,19 @@ def test_a_changed_definition_is_refused_with_each_key_and_both_values(
     assert repository.study("digits") == ROW
 
 
+def test_an_attempts_fingerprint_comes_back_to_the_attempts_after_it(
+    repository: Repository,
+) -> None:
+    repository.create_or_open(ROW)
+    first = take(repository)
+    assert repository.record_fingerprint(first.token, {"keras": "3.15"}) is None
+    repository.finish(first.token, "interrupted")
+    second = take(repository)
+    assert second.number == first.number
+    assert repository.record_fingerprint(second.token, {"keras": "3.16"}) == {"keras": "3.15"}
+    assert repository.record_fingerprint(second.token, {"keras": "3.16"}) == {"keras": "3.15"}
+
+
 def test_a_changed_definition_that_is_accepted_is_recorded_and_holds_from_then_on(
     repository: Repository,
 ) -> None:
