@@ -188,15 +188,17 @@ def _usable_cores() -> int:
 
 
 def _callable(value: Any, name: str, form: str) -> Any:
-    if callable(value):
+    of_keras = any(kind.__module__.startswith("keras.") for kind in type(value).__mro__)
+    if callable(value) and not of_keras:
         return value
     hint = ""
-    if type(value).__module__.startswith("keras"):
+    if of_keras:
         hint = (
             "; Keras objects are changed in place by training, so two trials would share this one: "
             f"write a function that builds it, {name}=lambda trial: …"
         )
-    msg = f"{name}={value!r} cannot be called; give a function, {form}{hint}"
+    seen = "is no factory" if of_keras else "cannot be called"
+    msg = f"{name}={value!r} {seen}; give a function, {form}{hint}"
     raise DefinitionError(msg)
 
 

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,9 +22,20 @@ from types import ModuleType
 from sweeper.definition import StudyDefinition
 from sweeper.errors import StudyFileError, StudyImportError, SweeperError
 
-__all__ = ["is_loading", "load_definition", "split_target"]
+__all__ = [
+    "MADE_UP",
+    "is_loading",
+    "load_definition",
+    "loaded_from",
+    "split_target",
+    "unpickling_error",
+]
+
+MADE_UP = "sweeper_study_"
+"""Begins the name of a module whose file no import statement would find."""
 
 _loading_depth = 0
+_targets: weakref.WeakKeyDictionary[StudyDefinition, str] = weakref.WeakKeyDictionary()
 
 
 def is_loading() -> bool:
@@ -39,18 +51,29 @@ def split_target(target: str) -> tuple[str, str | None]:
     return head, name
 
 
+def loaded_from(definition: StudyDefinition) -> str | None:
+    """The target that ``definition`` was loaded from; None if this process defined it itself."""
+    return _targets.get(definition)
+
+
 def load_definition(target: str, *, study_name: str | None = None) -> StudyDefinition:
     """Import what ``target`` names and return the study in it.
 
     Args:
         target: ``path/to/file.py``, ``path/to/file.py:NAME``, ``package.module`` or
             ``package.module:NAME``; NAME is the variable that holds the study.
-        study_name: Prefer the study whose ``name`` this is, where the module holds several.
+        study_name: What the study must be called.
 
     Raises:
         StudyFileError: No such file or module, no study in it, or several and no NAME.
         StudyImportError: The module raised; its ``traceback`` starts in the user's file.
     """
+    definition = _find(target, study_name)
+    _targets[definition] = target
+    return definition
+
+
+def _find(target: str, study_name: str | None) -> StudyDefinition:
     location, name = split_target(target)
     module = _import(location)
     if name is not None:
@@ -59,6 +82,12 @@ def load_definition(target: str, *, study_name: str | None = None) -> StudyDefin
             seen = "nothing" if found is None else f"a {type(found).__name__}"
             msg = (
                 f"{location} has {seen} under the name {name!r}, and a sweeper.Study was expected; "
+                f"{_what_it_has(module)}"
+            )
+            raise StudyFileError(msg)
+        if study_name not in (None, found.name):
+            msg = (
+                f"{target} is now a study called {found.name!r}, and {study_name!r} was expected; "
                 f"{_what_it_has(module)}"
             )
             raise StudyFileError(msg)
@@ -94,7 +123,8 @@ def _what_it_has(module: ModuleType) -> str:
 
 def _import(location: str) -> ModuleType:
     path = Path(location)
-    if path.suffix == ".py" or path.exists():
+    package = location.isidentifier() and (path / "__init__.py").is_file()
+    if path.suffix == ".py" or (path.exists() and not package):
         return _import_file(path)
     if "/" in location or "\\" in location:
         msg = f"there is no file {location}"
@@ -147,14 +177,25 @@ def _module_name(file: Path) -> str:
     """The file's own name, unless a module of that name can be imported from elsewhere."""
     stem = file.stem
     if not stem.isidentifier():
-        return f"sweeper_study_{zlib.crc32(str(file).encode()):08x}"
+        return f"{MADE_UP}{zlib.crc32(str(file).encode()):08x}"
     known = sys.modules.get(stem)
     if known is not None:
-        return stem if getattr(known, "__file__", None) == str(file) else f"sweeper_study_{stem}"
+        return stem if getattr(known, "__file__", None) == str(file) else f"{MADE_UP}{stem}"
     spec = importlib.util.find_spec(stem)
     if spec is None or spec.origin == str(file):
         return stem
-    return f"sweeper_study_{stem}"
+    return f"{MADE_UP}{stem}"
+
+
+def unpickling_error(study: str, error: Exception) -> StudyImportError:
+    """The error for a study that was sent to this process and cannot be put together in it."""
+    text = "".join(traceback.format_exception(error))
+    msg = (
+        f"study {study!r} was sent to another process, which cannot put it together "
+        f"({type(error).__name__}: {error}); define it in a file of its own, and use "
+        "`sweeper run FILE`"
+    )
+    return StudyImportError(msg, text)
 
 
 def _import_error(location: str, error: BaseException) -> StudyImportError:
@@ -170,7 +211,8 @@ def _import_error(location: str, error: BaseException) -> StudyImportError:
     if isinstance(error, SystemExit):
         said = f"called sys.exit({error.code!r})"
     else:
-        said = f"raised {type(error).__name__}: {error}"
+        message = error.msg if isinstance(error, SyntaxError) else error
+        said = f"raised {type(error).__name__}: {message}"
     where = ""
     if isinstance(error, SyntaxError) and error.filename:
         where = f" ({error.filename}, line {error.lineno})"

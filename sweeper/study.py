@@ -34,6 +34,7 @@ class Study(StudyDefinition):
         engine: str | None = None,
         isolation: str | None = None,
         listener: Listener | None = None,
+        accept_changes: bool = False,
     ) -> StudyResults:
         """Run the study to its total and return its results.
 
@@ -45,8 +46,11 @@ class Study(StudyDefinition):
             engine: Where workers run: ``"local"``.
             isolation: ``"auto"``, ``"fork"``, ``"spawn"``, or ``"inline"`` for a debugger.
             listener: Told of everything that happens; by default progress goes to standard error.
+            accept_changes: Go on although the stored study was defined otherwise. The change is
+                recorded; trials finished before belong to the old definition.
 
         Raises:
+            DefinitionChangedError: The stored study was defined otherwise.
             Interrupted: SIGINT or SIGTERM; call again to go on.
             SweeperError: The study cannot be run as it is defined, or the database or the disk
                 failed. A failed trial raises nothing: it is in the results.
@@ -81,6 +85,7 @@ class Study(StudyDefinition):
                     storage=settings.storage,
                     runs_dir=settings.runs_dir,
                     listener=told,
+                    accept_changes=accept_changes,
                     definition=self,
                     resume_command="study.resume()",
                 )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar, cast
 
-from sweeper.errors import ParameterError
+from sweeper.errors import ParameterError, UncapturableError
 from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 __all__ = ["Trial"]
 
 _Choice = TypeVar("_Choice", bound=CategoricalChoice)
+_Tracked = TypeVar("_Tracked")
 
 
 class Trial:
@@ -38,6 +40,7 @@ class Trial:
         self.directory = directory
         self._ask = ask
         self._asked: dict[str, tuple[Distribution, CategoricalChoice]] = {}
+        self._tracked: dict[str, object] = {}
 
     @property
     def params(self) -> Mapping[str, CategoricalChoice]:
@@ -63,7 +66,16 @@ class Trial:
         Raises:
             ParameterError: The range is impossible, or ``name`` was asked for with another one.
         """
-        return int(cast("int", self._suggest(name, IntRange(low, high, log=log, step=step))))
+        try:
+            whole = tuple(operator.index(number) for number in (low, high, step))
+        except TypeError:
+            msg = (
+                f"suggest_int({name!r}): low={low!r}, high={high!r} and step={step!r} must be "
+                "whole numbers; for others there is suggest_float"
+            )
+            raise ParameterError(msg) from None
+        distribution = IntRange(whole[0], whole[1], log=log, step=whole[2])
+        return int(cast("int", self._suggest(name, distribution)))
 
     def suggest_categorical(self, name: str, choices: Sequence[_Choice]) -> _Choice:
         """One of ``choices``.
@@ -73,6 +85,37 @@ class Trial:
                 others.
         """
         return cast("_Choice", self._suggest(name, Categorical(tuple(choices))))
+
+    @property
+    def tracked(self) -> Mapping[str, object]:
+        """What `track` registered so far."""
+        return MappingProxyType(self._tracked)
+
+    def track(self, name: str, trackable: _Tracked) -> _Tracked:
+        """Have an object that is no part of the model saved and restored with it.
+
+        Args:
+            name: Under which checkpoints hold it.
+            trackable: A ``tf.Variable``, ``tf.random.Generator`` or ``tf.Module``, a Keras
+                variable, layer, optimizer, metric or SeedGenerator, a NumPy generator, or an object
+                with ``get_state()`` and ``set_state(state)``.
+
+        Returns:
+            ``trackable``, so that it can be used at once.
+
+        Raises:
+            UncapturableError: It is none of these, or ``name`` is another object's already.
+        """
+        from sweeper.training.attributes import check_trackable
+
+        check_trackable(name, trackable)
+        if self._tracked.setdefault(name, trackable) is not trackable:
+            msg = (
+                f"track({name!r}, …) was called for two objects; one name holds one: give the "
+                "second another name"
+            )
+            raise UncapturableError(msg)
+        return trackable
 
     def _suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         if not isinstance(name, str) or not name:

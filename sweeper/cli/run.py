@@ -80,6 +80,14 @@ def run(
     trials: Trials = None,
     engine: EngineName = None,
     isolation: IsolationName = None,
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes",
+            metavar="",
+            help="Go on although the definition has changed; the change is recorded.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
@@ -91,7 +99,8 @@ def run(
     settings = load_settings(
         storage=storage, runs_dir=runs_dir, workers=workers, engine=engine, isolation=isolation
     )
-    _sweep(_Target(source, None, workers, trials), settings, as_json=as_json)
+    target = _Target(source, None, workers, trials, accept_changes=accept_changes)
+    _sweep(target, settings, as_json=as_json)
 
 
 def resume(
@@ -117,12 +126,13 @@ def resume(
 
 @dataclass(frozen=True)
 class _Target:
-    """What to sweep, as it was typed: a source or a stored study, and the two numbers."""
+    """What to sweep, as it was typed: a source or a stored study, and what goes with it."""
 
     source: str | None
     study: str | None
     workers: int | None
     trials: int | None
+    accept_changes: bool = False
 
 
 class _WithResumeCommand:
@@ -165,6 +175,7 @@ def _sweep(target: _Target, settings: "Settings", *, as_json: bool) -> None:
                         storage=settings.storage,
                         runs_dir=settings.runs_dir,
                         listener=listener,
+                        accept_changes=target.accept_changes,
                     )
                 )
             finally:

@@ -9,14 +9,27 @@ The pipe is a socket pair. When its other end is closed, the worker is gone.
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    WrapSerializer,
+    with_config,
+)
 
+from sweeper.errors import ExecutionError
 from sweeper.results import EpochRecord
 from sweeper.space import Categorical, CategoricalChoice, FloatRange, IntRange
 
@@ -40,7 +53,33 @@ __all__ = [
     "Warned",
 ]
 
-_config = ConfigDict(ser_json_inf_nan="constants", extra="forbid")
+_config = ConfigDict(extra="forbid")
+
+
+def _kind_of(distribution: Any) -> str:
+    if isinstance(distribution, dict):
+        return str(distribution.get("kind"))
+    return type(distribution).__name__
+
+
+def _with_kind(distribution: Any, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    """Name the class: a range of integers reads as one of floats just as well."""
+    return {"kind": type(distribution).__name__, **handler(distribution)}
+
+
+def _without_kind(distribution: Any) -> Any:
+    if isinstance(distribution, dict):
+        return {name: value for name, value in distribution.items() if name != "kind"}
+    return distribution
+
+
+_writes, _reads = WrapSerializer(_with_kind), BeforeValidator(_without_kind)
+_Distribution = Annotated[
+    Annotated[FloatRange, _writes, _reads, Tag("FloatRange")]
+    | Annotated[IntRange, _writes, _reads, Tag("IntRange")]
+    | Annotated[Categorical, _writes, _reads, Tag("Categorical")],
+    Discriminator(_kind_of),
+]
 
 
 @with_config(_config)
@@ -100,7 +139,7 @@ class Suggest:
     """Up, awaiting `Suggested`: a value for the parameter ``name``."""
 
     name: str
-    distribution: FloatRange | IntRange | Categorical
+    distribution: _Distribution
     kind: Literal["suggest"] = "suggest"
 
 
@@ -287,7 +326,8 @@ class Channel:
         Raises:
             OSError: The other end is gone.
         """
-        encoded = _adapter.dump_json(message)
+        # Pydantic's own JSON has null for NaN and infinity, which are metrics like others here.
+        encoded = json.dumps(_adapter.dump_python(message, mode="json")).encode()
         with self._sending:
             self.connection.send_bytes(encoded)
 
@@ -296,13 +336,24 @@ class Channel:
 
         Raises:
             EOFError: The other end is gone, and everything it sent has been received.
+            ExecutionError: What came is no message.
         """
         try:
             if timeout is not None and not self.connection.poll(timeout):
                 return None
-            return _adapter.validate_json(self.connection.recv_bytes())
+            received = self.connection.recv_bytes()
         except ConnectionError as error:
             raise EOFError from error
+        try:
+            return _adapter.validate_python(json.loads(received))
+        except ValueError as error:
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            msg = (
+                f"the pipe between a worker and its trial carried {received[:200]!r}, which is no "
+                f"message ({reason}); both ends must run the same sweeper, and "
+                "the trial's code must not write to files that it did not open"
+            )
+            raise ExecutionError(msg) from error
 
     def close(self) -> None:
         self.connection.close()

@@ -44,7 +44,7 @@ class InlineTrials:
             raise ExecutionError(msg) from error
         try:
             run_trial(self._definition, assignment, link)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             link.send(failure_of(error))
 
 

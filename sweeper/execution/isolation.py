@@ -40,6 +40,9 @@ __all__ = [
 
 Isolation = Literal["auto", "fork", "spawn", "inline"]
 
+_MOST_SERVERS = 3
+"""So many warm servers may die before one of them has forked a trial that is asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
@@ -121,7 +124,7 @@ class WarmServer:
         self.source = source
         self._sending = threading.Lock()
         self._ready: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._forked: dict[int, queue.SimpleQueue[int | None]] = {}
+        self._forked: dict[int, queue.SimpleQueue[dict[str, Any] | None]] = {}
         self._exits: dict[int, ExitStatus] = {}
         self._changed = threading.Condition()
         self._requests = 0
@@ -138,12 +141,15 @@ class WarmServer:
                 stdout=sys.__stderr__ if _has_descriptor(sys.__stderr__) else subprocess.DEVNULL,
             )
         except OSError as error:
+            ours.close()
             msg = f"the warm server could not be started: {error}"
             raise ExecutionError(msg) from error
-        theirs.close()
+        finally:
+            theirs.close()
         self._control = ours
         self._say({"source": dataclasses.asdict(self.source)}, ())
-        threading.Thread(target=self._listen, name="sweeper-warm-server", daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     @property
     def alive(self) -> bool:
@@ -173,29 +179,34 @@ class WarmServer:
         msg = f"the process that imports the study {status.describe()}; see its output above"
         raise ExecutionError(msg)
 
-    def fork(self, assignment: Assignment) -> _ForkedTrial:
-        """A new trial process.
+    def fork(self, assignment: Assignment) -> _ForkedTrial | None:
+        """A new trial process, or None if the server is dead.
 
         Raises:
-            ExecutionError: The server died.
+            ExecutionError: The system gives no process.
         """
         channel, theirs = Channel.pair()
-        answer: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        answer: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         with self._changed:
             self._requests += 1
             request = self._requests
             self._forked[request] = answer
         said = {"request": request, "assignment": dataclasses.asdict(assignment)}
-        pid = None
+        forked = None
         if self._alive:
             self._say(said, (theirs.fileno(),))
-            pid = answer.get()
+            forked = answer.get()
         theirs.close()
-        if pid is None:
-            channel.close()
-            msg = "the warm server died; its log says why"
-            raise ExecutionError(msg)
-        return _ForkedTrial(self, channel, pid)
+        if forked is not None and forked["event"] == "forked":
+            return _ForkedTrial(self, channel, forked["pid"])
+        channel.close()
+        if forked is None:
+            return None
+        msg = (
+            f"trial {assignment.number} could not be given a process: {forked['error']}; use fewer "
+            "workers, or free memory"
+        )
+        raise ExecutionError(msg)
 
     def exit_of(self, pid: int, timeout: float) -> ExitStatus | None:
         """How the process ``pid`` ended, waiting up to ``timeout`` seconds."""
@@ -206,7 +217,7 @@ class WarmServer:
             return None if self._alive else ExitStatus(None)
 
     def close(self) -> None:
-        """End the server and wait for it; its trials end with it."""
+        """End the server and wait for it; its trials end with it. May be called again."""
         self._alive = False
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
@@ -215,6 +226,8 @@ class WarmServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._listener.join()
+        self._control.close()
 
     def _say(self, said: dict[str, Any], descriptors: tuple[int, ...]) -> None:
         data = json.dumps(said).encode() + b"\n"
@@ -239,8 +252,8 @@ class WarmServer:
     def _heard(self, said: dict[str, Any]) -> None:
         if said["event"] in ("ready", "failed"):
             self._ready.put(said)
-        elif said["event"] == "forked":
-            self._forked.pop(said["request"]).put(said["pid"])
+        elif said["event"] in ("forked", "not forked"):
+            self._forked.pop(said["request"]).put(said)
         else:
             with self._changed:
                 self._exits[said["pid"]] = ExitStatus(said["code"])
@@ -261,6 +274,7 @@ class _ForkedTrial:
         self._server = server
         self.channel = channel
         self.pid = pid
+        self._process = _running(pid)
         self._status: ExitStatus | None = None
 
     def wait(self, timeout: float) -> ExitStatus | None:
@@ -269,8 +283,9 @@ class _ForkedTrial:
         return self._status
 
     def kill(self) -> None:
-        if self.wait(0) is None:
-            _kill_tree(self.pid)
+        status = self.wait(0)
+        if status is None or status.code is None:
+            _kill_tree(self._process)
 
 
 class ForkLauncher:
@@ -283,14 +298,24 @@ class ForkLauncher:
         self._replacing = threading.Lock()
 
     def launch(self, assignment: Assignment) -> TrialProcess:
-        with self._replacing:
-            if not self._server.alive:
-                self._server = WarmServer(self._server.source)
-                self._server.loaded()
-            server = self._server
-        return server.fork(assignment)
+        for _ in range(_MOST_SERVERS):
+            with self._replacing:
+                if not self._server.alive:
+                    self._server.close()
+                    self._server = WarmServer(self._server.source)
+                    self._server.loaded()
+                server = self._server
+            trial = server.fork(assignment)
+            if trial is not None:
+                return trial
+        msg = (
+            f"the process that trials are forked from died {_MOST_SERVERS} times in a row; look "
+            "for what kills it, or use isolation='spawn'"
+        )
+        raise ExecutionError(msg)
 
     def close(self) -> None:
+        """End the server; its trials end with it."""
         self._server.close()
 
 
@@ -304,10 +329,8 @@ class SpawnLauncher:
 
     def launch(self, assignment: Assignment) -> TrialProcess:
         channel, theirs = Channel.pair()
-        log_file = Path(assignment.log)
-        log_file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with log_file.open("ab") as log:
+            with Path(assignment.log).open("ab") as log:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "sweeper.execution.process", str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
@@ -316,15 +339,15 @@ class SpawnLauncher:
                     stderr=log,
                 )
         except OSError as error:
+            channel.close()
             msg = f"a process for trial {assignment.number} could not be started: {error}"
             raise ExecutionError(msg) from error
         finally:
             theirs.close()
         trial = _SpawnedTrial(channel, process)
-        try:
+        # One that died at once is seen by its worker, as every other death is.
+        with contextlib.suppress(OSError):
             channel.send(dataclasses.replace(assignment, source=self._source))
-        except OSError:
-            return trial
         return trial
 
     def close(self) -> None:
@@ -345,12 +368,20 @@ class _SpawnedTrial:
 
     def kill(self) -> None:
         if self._process.poll() is None:
-            _kill_tree(self.pid)
+            _kill_tree(_running(self.pid))
 
 
-def _kill_tree(pid: int) -> None:
+def _running(pid: int) -> psutil.Process | None:
     try:
-        process = psutil.Process(pid)
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _kill_tree(process: psutil.Process | None) -> None:
+    if process is None:
+        return
+    try:
         family = [*process.children(recursive=True), process]
     except psutil.NoSuchProcess:
         return

@@ -87,15 +87,16 @@ def serve_trial(
     Args:
         channel: To the worker.
         assignment: The trial.
-        load: Gives the study's definition.
+        load: Gives the study's definition. Called when TensorFlow is configured: a study that is
+            imported only now may run ops as it is, and after the first op nothing can be set.
     """
     link = ChannelLink(channel)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: link.request_stop())
     try:
         show_devices(assignment.devices)
-        definition = load()
         configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+        definition = load()
         from sweeper.execution.trial_run import run_trial
 
         run_trial(definition, assignment, link)
@@ -109,18 +110,23 @@ def serve_trial(
 
 def failure_of(error: BaseException) -> Failed:
     """What the worker is told of ``error``, which ended a trial."""
-    told = f"{type(error).__name__}: {error}"
+    told = _printable(f"{type(error).__name__}: {error}")
     if isinstance(error, CheckpointError):
         return Failed(told, fault="environment")
     if isinstance(error, SweeperError):
         own = getattr(error, "traceback", "")
-        return Failed(told, traceback=own)
+        return Failed(told, traceback=_printable(own))
     if isinstance(error, SystemExit):
         told = f"the trial's code called sys.exit({error.code!r})"
     trace = _users_part(error.__traceback__)
     text = "".join(traceback.format_exception(type(error), error, trace))
     memory = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
-    return Failed(told, traceback=text, fault="memory" if memory else "trial")
+    return Failed(told, traceback=_printable(text), fault="memory" if memory else "trial")
+
+
+def _printable(text: str) -> str:
+    """``text`` as a pipe and every database can carry it: lone surrogates and NULs as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
 def die_with_parent() -> None:
@@ -146,6 +152,7 @@ def main(arguments: list[str]) -> None:
     """Entry of a spawned trial process: ``python -m sweeper.execution.process DESCRIPTOR``."""
     from sweeper.execution.devices import import_tensorflow
     from sweeper.execution.sources import load_source
+    from sweeper.training.randomness import IMPORT_SEED, seed_everything
 
     die_with_parent()
     import_tensorflow()
@@ -154,7 +161,14 @@ def main(arguments: list[str]) -> None:
     if not isinstance(assignment, Assignment) or assignment.source is None:
         sys.exit(f"expected an assignment with the study's source, got {assignment!r}")
     source = assignment.source
-    serve_trial(channel, assignment, lambda: load_source(source))
+
+    def load() -> StudyDefinition:
+        seed_everything(IMPORT_SEED)
+        return load_source(source)
+
+    serve_trial(channel, assignment, load)
+    # What the trial's code leaves running must not keep a process alive that has had its say.
+    os._exit(0)
 
 
 if __name__ == "__main__":

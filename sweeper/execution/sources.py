@@ -17,7 +17,13 @@ from typing import Any
 from sweeper.definition import StudyDefinition
 from sweeper.errors import DefinitionError, StudyFileError
 from sweeper.execution.channel import StudySource
-from sweeper.loading import load_definition, split_target
+from sweeper.loading import (
+    MADE_UP,
+    load_definition,
+    loaded_from,
+    split_target,
+    unpickling_error,
+)
 
 __all__ = ["describe_source", "load_source", "recall_source", "source_of", "target_source"]
 
@@ -35,7 +41,10 @@ def source_of(definition: StudyDefinition) -> StudySource:
     """
     import cloudpickle
 
+    unfindable = [m for n, m in sys.modules.items() if n.startswith(MADE_UP)]
     try:
+        for module in unfindable:
+            cloudpickle.register_pickle_by_value(module)
         pickled = cloudpickle.dumps(definition)
     except Exception as error:
         msg = (
@@ -44,9 +53,13 @@ def source_of(definition: StudyDefinition) -> StudySource:
             "a file with `sweeper run FILE`"
         )
         raise DefinitionError(msg) from error
+    finally:
+        for module in unfindable:
+            cloudpickle.unregister_pickle_by_value(module)
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     return StudySource(
         how="pickled",
-        target=getattr(sys.modules.get("__main__"), "__file__", None) or "",
+        target=loaded_from(definition) or main,
         study=definition.name,
         pickled=base64.b64encode(pickled).decode(),
         path=tuple(sys.path),
@@ -59,12 +72,15 @@ def load_source(source: StudySource) -> StudyDefinition:
     Raises:
         StudyFileError, StudyImportError: See `load_definition`.
     """
-    if source.how == "target":
-        return load_definition(source.target, study_name=source.study)
     for entry in source.path:
         if entry not in sys.path:
             sys.path.append(entry)
-    definition = pickle.loads(base64.b64decode(source.pickled or ""))  # noqa: S301 - our own pipe
+    if source.how == "target":
+        return load_definition(source.target, study_name=source.study)
+    try:
+        definition = pickle.loads(base64.b64decode(source.pickled or ""))  # noqa: S301 - our own pipe
+    except Exception as error:
+        raise unpickling_error(source.study or "", error) from error
     if not isinstance(definition, StudyDefinition):
         msg = f"expected a study through the pipe, got a {type(definition).__name__}"
         raise StudyFileError(msg)
@@ -74,7 +90,7 @@ def load_source(source: StudySource) -> StudyDefinition:
 def describe_source(source: StudySource) -> dict[str, Any]:
     """What the database keeps of a source, so that a later ``resume`` finds the code."""
     location, name = split_target(source.target)
-    if location and Path(location).exists():
+    if location and Path(location).is_file():
         location = str(Path(location).resolve())
     return {"how": source.how, "location": location, "name": name, "directory": str(Path.cwd())}
 
@@ -100,6 +116,9 @@ def recall_source(study: str, described: Mapping[str, Any] | None) -> StudySourc
         )
         raise StudyFileError(msg)
     name = described.get("name")
-    if name:
-        return StudySource(how="target", target=f"{location}:{name}")
-    return StudySource(how="target", target=location, study=study)
+    return StudySource(
+        how="target",
+        target=f"{location}:{name}" if name else location,
+        study=study,
+        path=(str(described["directory"]),) if described.get("directory") else (),
+    )

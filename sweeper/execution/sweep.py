@@ -20,6 +20,7 @@ from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, Interrupted, UsageError
 from sweeper.events import Event, Listener, Notice, StudyOpened
 from sweeper.execution.channel import StudySource
+from sweeper.execution.devices import import_tensorflow
 from sweeper.execution.engines import engine_named
 from sweeper.execution.isolation import (
     ForkLauncher,
@@ -38,9 +39,10 @@ from sweeper.execution.sources import (
 )
 from sweeper.paths import RunPaths
 from sweeper.results import StudyResults
+from sweeper.training.randomness import IMPORT_SEED, seed_everything
 
 if TYPE_CHECKING:
-    from sweeper.execution.worker import InlineRunner
+    from sweeper.execution.slots import InlineRunner
     from sweeper.search.sampling import SamplerSpec
     from sweeper.storage.repository import Repository, StudyRow
 
@@ -64,6 +66,7 @@ class SweepRequest:
         storage: The database's URL.
         runs_dir: Where files go.
         listener: Told of everything that happens.
+        accept_changes: Whether a changed definition takes the stored one's place.
         definition: A study object of this process, instead of ``source``.
         resume_command: What the user types, or calls, to go on.
     """
@@ -77,6 +80,7 @@ class SweepRequest:
     storage: str
     runs_dir: Path
     listener: Listener
+    accept_changes: bool = False
     definition: StudyDefinition | None = None
     resume_command: str = ""
 
@@ -92,8 +96,9 @@ def run_sweep(request: SweepRequest) -> StudyResults:
         msg = f"isolation={request.isolation!r}; it is one of {', '.join(_ISOLATIONS)}"
         raise UsageError(msg)
     engine = engine_named(request.engine)
-    with _Prepared(request) as prepared:
-        from sweeper.execution.worker import SlotContext, serve_slot
+    with _early_termination(), _Prepared(request) as prepared:
+        from sweeper.execution.slots import SlotContext
+        from sweeper.execution.worker import serve_slot
         from sweeper.storage.repository import WorkerIdentity
 
         settings, repository = prepared.settings, prepared.repository
@@ -158,8 +163,9 @@ class _Prepared:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        if self._server is not None:
-            self._server.close()
+        for held in (self._server, getattr(self, "runner", None)):
+            if isinstance(held, WarmServer | ForkLauncher | SpawnLauncher):
+                held.close()
         repository = getattr(self, "repository", None)
         if repository is not None:
             repository.database.close()
@@ -192,6 +198,10 @@ class _Prepared:
         else:
             source = target_source(request.source or "")
         loaded = self._load(source)
+        if loaded.settings.sampler == "grid":
+            from sweeper.search.grids import check_grid
+
+            check_grid(loaded.settings.grid, request.trials or loaded.settings.trials)
         if row is None:
             self._open_database(create=True)
         stored = self._store(loaded, source)
@@ -200,8 +210,11 @@ class _Prepared:
 
     def _load(self, source: StudySource) -> Loaded:
         if self._request.isolation == "inline":
-            definition = self._definition or load_source(source)
-            self._definition = definition
+            import_tensorflow()
+            definition = self._definition
+            if definition is None:
+                seed_everything(IMPORT_SEED)
+                definition = self._definition = load_source(source)
             from sweeper.execution.inline import InlineTrials
 
             self.runner = InlineTrials(definition)
@@ -246,7 +259,6 @@ class _Prepared:
 
     def _store(self, loaded: Loaded, source: StudySource) -> StudyRow:
         from sweeper.errors import UnknownStudyError
-        from sweeper.search.grids import check_grid
         from sweeper.search.sampling import looks_at_results
         from sweeper.storage.repository import StudyRow
 
@@ -261,20 +273,29 @@ class _Prepared:
         custom = settings.sampler.startswith("custom:")
         looks = custom or looks_at_results(settings.sampler)
         target = request.trials or settings.trials
-        if settings.sampler == "grid":
-            check_grid(settings.grid, target)
-        stored = self.repository.create_or_open(
-            StudyRow(
-                name=settings.name,
-                definition=settings.to_json(),
-                objective=settings.objective,
-                direction=settings.direction,
-                target=target,
-                window=settings.concurrency if looks else None,
-                seed=settings.seed,
-                source=describe_source(source),
-            )
+        if request.trials is None and request.study is not None and known is not None:
+            # A resume goes on to the total that was asked for, whatever the file says by now.
+            if settings.trials > known.target:
+                self._request.listener(
+                    Notice(
+                        f"the total of {settings.name!r} is {known.target} trials, and its file "
+                        f"says {settings.trials}; --trials {settings.trials} raises it"
+                    )
+                )
+            target = known.target
+        row = StudyRow(
+            name=settings.name,
+            definition=settings.to_json(),
+            objective=settings.objective,
+            direction=settings.direction,
+            target=target,
+            window=settings.concurrency if looks else None,
+            seed=settings.seed,
+            source=describe_source(source),
         )
+        if known is not None and request.accept_changes:
+            self._accept(row)
+        stored = self.repository.create_or_open(row)
         if request.trials is not None or target > stored.target:
             stored = self.repository.set_target(settings.name, target)
         elif target < stored.target:
@@ -285,6 +306,17 @@ class _Prepared:
                 )
             )
         return stored
+
+    def _accept(self, row: StudyRow) -> None:
+        changes = self.repository.accept_definition(row)
+        if changes:
+            self._request.listener(
+                Notice(
+                    f"the definition of {row.name!r} is another one from here on: "
+                    f"{'; '.join(changes)}; trials finished before belong to the old one, and one "
+                    "that goes on from a checkpoint is promised nothing"
+                )
+            )
 
     def _search(self, source: StudySource) -> SamplerSpec:
         from sweeper.search.sampling import SamplerSpec, looks_at_results
@@ -303,6 +335,25 @@ class _Prepared:
             direction=settings.direction,
             factory=factory,
         )
+
+
+@contextmanager
+def _early_termination() -> Iterator[None]:
+    """SIGTERM before the first trial (and after the last) ends the run as Ctrl-C does there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        msg = "the run was asked to stop (SIGTERM) while no trial was running"
+        raise Interrupted(msg)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

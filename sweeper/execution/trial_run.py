@@ -8,7 +8,7 @@ is found, and training goes on from there.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import keras
@@ -16,10 +16,10 @@ import keras
 from sweeper.checkpoints.format import Committed, LoadedCheckpoint, Snapshot
 from sweeper.checkpoints.policy import CheckpointEvery, parse_every
 from sweeper.checkpoints.reading import load_newest, read_kept
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoints.writer import BackgroundWriter
 from sweeper.definition import StudyDefinition
-from sweeper.errors import DataError, FactoryError, ObjectiveError, ParameterError
+from sweeper.errors import CheckpointError, DataError, FactoryError, ObjectiveError, ParameterError
 from sweeper.execution.channel import (
     Assignment,
     CheckpointCommitted,
@@ -60,6 +60,7 @@ def run_trial(definition: StudyDefinition, assignment: Assignment, link: Link) -
     plan = _plan(definition, assignment, trial, seeds)
     seed_everything(seeds.child("training"))
     directories = [Path(directory) for directory in assignment.checkpoints]
+    _sweep_leftovers(directories[:-1], link)
     loaded = load_newest(directories, lambda message: link.send(Warned(message)))
     observer = _TrialObserver(link, parse_every(assignment.checkpoint_every))
     with BackgroundWriter(
@@ -82,6 +83,15 @@ def run_trial(definition: StudyDefinition, assignment: Assignment, link: Link) -
             return
     value = _objective(loop, assignment.objective)
     link.send(Finished(step=end.step, value=value, digest=observer.committed_digest))
+
+
+def _sweep_leftovers(directories: Sequence[Path], link: Link) -> None:
+    """Remove what earlier attempts died over; what cannot be removed costs disk, not the trial."""
+    for directory in directories:
+        try:
+            sweep_leftovers(directory)
+        except CheckpointError as error:
+            link.send(Warned(str(error)))
 
 
 def _trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
@@ -131,6 +141,7 @@ def _plan(
         epochs=assignment.epochs,
         objective=assignment.objective,
         order_seed=seeds.sequence("order"),
+        tracked=trial.tracked,
     )
 
 

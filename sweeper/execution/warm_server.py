@@ -21,7 +21,6 @@ import signal
 import socket
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 from sweeper.definition import StudyDefinition
@@ -30,6 +29,7 @@ from sweeper.execution.channel import Assignment, Channel, StudySource
 from sweeper.execution.devices import import_tensorflow
 from sweeper.execution.process import die_with_parent, serve_trial
 from sweeper.execution.sources import load_source
+from sweeper.training.randomness import IMPORT_SEED, seed_everything
 
 __all__ = ["main"]
 
@@ -59,8 +59,10 @@ class _Server:
     def load(self, source: StudySource) -> StudyDefinition | None:
         """Import everything, and tell the worker how that went."""
         import_tensorflow()
+        seed_everything(IMPORT_SEED)
         try:
             definition = load_source(source)
+            settings = definition.settings().to_json()
         except SweeperError as error:
             trace = error.traceback if isinstance(error, StudyImportError) else ""
             self._tell(event="failed", type=type(error).__name__, message=str(error), trace=trace)
@@ -71,7 +73,7 @@ class _Server:
         gc.freeze()
         self._tell(
             event="ready",
-            settings=definition.settings().to_json(),
+            settings=settings,
             threads_given=definition.threads is not None,
             cannot_fork=_why_not_fork(),
         )
@@ -107,7 +109,12 @@ class _Server:
         self, definition: StudyDefinition, request: dict[str, Any], own: tuple[Any, ...]
     ) -> None:
         descriptor = self._descriptors.pop(0)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(descriptor)
+            self._tell(event="not forked", request=request["request"], error=str(error))
+            return
         if pid:
             os.close(descriptor)
             self._tell(event="forked", request=request["request"], pid=pid)
@@ -118,6 +125,9 @@ class _Server:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for held in own:
                 held.close()
+            # Another trial's end, held open here, would hide that trial's death from its worker.
+            for other in self._descriptors:
+                os.close(other)
             self._control.close()
             die_with_parent()
             assignment = _assignment(request["assignment"])
@@ -144,6 +154,9 @@ class _Server:
                 data, descriptors, _, _ = socket.recv_fds(self._control, 1 << 16, 16)
             except ConnectionError:
                 return None
+            for descriptor in descriptors:
+                # Or a program that a trial starts would hold the trial's pipe open after its death.
+                os.set_inheritable(descriptor, False)
             self._descriptors += descriptors
             if not data:
                 return None
@@ -176,8 +189,7 @@ def _why_not_fork() -> str:
 
 
 def _log_to(path: str) -> None:
-    """Send this process's output to the attempt's log."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    """Send this process's output to the attempt's log, whose directory the worker has made."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -8,12 +8,6 @@ how its process died.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
-
-from sweeper.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
     ExecutionError,
@@ -26,7 +20,6 @@ from sweeper.events import (
     AttemptStarted,
     CheckpointKept,
     EpochFinished,
-    Event,
     Notice,
     StepsDone,
     TrainingStarted,
@@ -49,15 +42,15 @@ from sweeper.execution.channel import (
 )
 from sweeper.execution.isolation import ExitStatus, Isolation, Launcher, TrialProcess
 from sweeper.execution.memory import out_of_memory_kills
-from sweeper.paths import RunPaths
+from sweeper.execution.slots import SlotContext
 from sweeper.results import CheckpointRecord, Outcome
-from sweeper.search.sampling import SamplerSpec, SearchSession, open_search
+from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation
 from sweeper.space import CategoricalChoice
-from sweeper.storage.repository import Claim, Repository, Waiting, WorkerIdentity
+from sweeper.storage.repository import Claim, Waiting
 from sweeper.training.randomness import TrialSeeds
 
-__all__ = ["AttemptSupervisor", "InlineRunner", "SlotContext", "serve_slot"]
+__all__ = ["AttemptSupervisor", "serve_slot"]
 
 MOST_CRASHES = 3
 """A trial whose process has died so often fails; each time before, it goes on."""
@@ -67,54 +60,6 @@ _LOOK_AROUND = 0.1
 
 _LAST_WORDS = 10.0
 """Seconds a trial process has, after its last message, to be gone by itself."""
-
-
-class InlineRunner(Protocol):
-    """Runs a trial in this process, handing its messages to ``supervisor``."""
-
-    def __call__(self, assignment: Assignment, supervisor: AttemptSupervisor) -> None: ...
-
-
-@dataclass
-class SlotContext:
-    """What the slots of one worker share.
-
-    Attributes:
-        listener: Told of every event, one at a time.
-        runner: Starts trial processes; or runs trials in this one.
-        search: How parameters are drawn.
-    """
-
-    repository: Repository
-    settings: StudySettings
-    search: SamplerSpec
-    paths: RunPaths
-    worker: WorkerIdentity
-    runner: Launcher | InlineRunner
-    listener: Callable[[Event], None]
-    stopping: threading.Event = field(default_factory=threading.Event)
-    killing: threading.Event = field(default_factory=threading.Event)
-    error: SweeperError | None = None
-    _telling: threading.Lock = field(default_factory=threading.Lock)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def tell(self, event: Event) -> None:
-        with self._telling:
-            self.listener(event)
-
-    def abort(self, error: SweeperError) -> None:
-        """Stop every slot because of ``error``, which is not one trial's own."""
-        self.error = self.error or error
-        self.stopping.set()
-
-    def attempt_is_over(self) -> None:
-        """Wake the slots that wait for a trial to finish."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def wait_for_others(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait(seconds)
 
 
 def serve_slot(context: SlotContext) -> None:
@@ -140,6 +85,9 @@ def serve_slot(context: SlotContext) -> None:
             AttemptSupervisor(context, claim).run()
         except SweeperError as error:
             context.abort(error)
+        except BaseException:
+            context.stopping.set()
+            raise
         finally:
             context.attempt_is_over()
 
@@ -162,15 +110,16 @@ class AttemptSupervisor:
         """Run the attempt and close it.
 
         Raises:
-            SweeperError: Something other than the trial failed: the database, the disk, the
+            BaseException: Something other than the trial failed: the database, the disk, the
                 listener. The attempt is closed as interrupted where that is still possible.
         """
         context, claim = self._context, self._claim
-        context.tell(AttemptStarted(claim.number, claim.attempt))
         kills_before = out_of_memory_kills()
         assignment = self._assignment()
         runner = context.runner
         try:
+            context.tell(AttemptStarted(claim.number, claim.attempt))
+            self._make_directory()
             if callable(runner):
                 context.repository.record_process(claim.token, self._pid, "inline", None)
                 runner(assignment, self)
@@ -180,7 +129,8 @@ class AttemptSupervisor:
         except SupersededError as error:
             context.tell(Notice(f"trial {claim.number}: {error}"))
             return
-        except SweeperError as error:
+        except BaseException as error:
+            # Left open, the attempt would count as running for as long as this process lives.
             self._close("interrupted", error=f"{type(error).__name__}: {error}")
             raise
         self._conclude(status, ran_out=status.killed and out_of_memory_kills() > kills_before)
@@ -246,6 +196,7 @@ class AttemptSupervisor:
             return status or ExitStatus(None)
         finally:
             process.kill()
+            process.wait(_LAST_WORDS)
             process.channel.close()
 
     def _listen(self, process: TrialProcess) -> None:
@@ -257,10 +208,14 @@ class AttemptSupervisor:
                 self._told_to_stop = True
                 self._send(process, Stop())
             try:
-                message = process.channel.receive(_LOOK_AROUND)
+                gone = process.wait(0) is not None
+                message = process.channel.receive(0 if gone else _LOOK_AROUND)
             except (EOFError, OSError):
                 return
             if message is None:
+                if gone:
+                    # Something that it started lives on and holds the pipe open.
+                    return
                 continue
             answer = self.hear(message)
             if answer is not None:
@@ -336,16 +291,16 @@ class AttemptSupervisor:
             msg = f"trial {self._claim.number} had to stop, and can be resumed: {failed.error}"
             raise CheckpointError(msg)
         if failed.fault == "memory":
-            self._crashed(f"the trial ran out of memory: {error}")
+            self._crashed(f"the trial ran out of memory: {failed.error}", failed.traceback)
         else:
             self._close("failed", error=error)
 
-    def _crashed(self, error: str) -> None:
+    def _crashed(self, how: str, traceback: str = "") -> None:
         crashes = self._claim.crashes + 1
         final = crashes >= MOST_CRASHES
         log = self._context.paths.log(self._claim.number, self._claim.attempt)
-        told = f"{error}; its output is in {log}"
-        self._close("crashed", error=told, final=final)
+        told = f"{how}; its output is in {log}"
+        self._close("crashed", error=f"{traceback}\n{told}" if traceback else told, final=final)
         if not final:
             left = MOST_CRASHES - crashes
             again = f"it goes on from its newest checkpoint ({left} of {MOST_CRASHES} tries left)"
@@ -373,6 +328,18 @@ class AttemptSupervisor:
         )
         line = None if error is None else error.strip().splitlines()[-1]
         self._context.tell(AttemptEnded(claim.number, claim.attempt, outcome, value, line))
+
+    def _make_directory(self) -> None:
+        """Make the attempt's directory, so that a disk that refuses it is no trial's fault."""
+        directory = self._context.paths.attempt(self._claim.number, self._claim.attempt)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = (
+                f"the directory {directory} cannot be made: {error}; make its parent writable, or "
+                "give another place with --runs-dir"
+            )
+            raise ExecutionError(msg) from error
 
     def _assignment(self) -> Assignment:
         context, claim = self._context, self._claim

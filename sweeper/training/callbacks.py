@@ -2,87 +2,41 @@
 
 A callback's state is found in one of three ways, in this order:
 
-1. a `keras.callbacks` class: the attributes that its code changes, listed in `BUILT_INS` (its whole
-   ``__dict__`` would be wrong: ``min_delta`` changes sign when the first epoch ends, and a restored
-   one would change it again);
-2. ``get_state()`` and ``set_state(state)`` of the callback, where it has both;
-3. all its attributes, where each is a plain value, an array, a variable or a container of these.
+1. ``get_state()`` and ``set_state(state)`` of the callback, where it has both;
+2. a `keras.callbacks` class: the attributes that its code changes (`BUILT_INS`), and any other plain
+   one that has changed since training began;
+3. all its attributes and what its methods keep in closures, where each attribute has a plain form.
 
-A callback that fits none is refused before training, by its name and the attribute's. Restoring
-comes after ``on_train_begin``, which resets most of Keras's own.
+A subclass of one of Keras's is seen both ways. A callback that fits none is refused before training,
+by its name and the attribute's. Restoring comes after ``on_train_begin``, which resets most of
+Keras's own.
 """
 
 from __future__ import annotations
 
-import types
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.training.encoding import Json, NotPlainError, Tensors, decode, encode
+from sweeper.training.built_ins import BUILT_INS, REFUSED, BuiltIn, base_of
+from sweeper.training.csv_files import cut_back, forget_start, remember_start, size_of
+from sweeper.training.encoding import (
+    Decoder,
+    Encoder,
+    Json,
+    NotPlainError,
+    Origins,
+    Tensors,
+    UnplaceableError,
+    fingerprint,
+)
+from sweeper.training.encoding.kinds import assigned_by, is_code, is_library_class
 
 __all__ = ["BUILT_INS", "REFUSED", "BuiltIn", "CallbackStates", "listens_to_batches"]
 
-
-@dataclass(frozen=True, slots=True)
-class BuiltIn:
-    """What one of Keras's callbacks carries.
-
-    Attributes:
-        attributes: Names of what its code changes during training.
-        note: What is not in them, for the table in the documentation.
-    """
-
-    attributes: tuple[str, ...] = ()
-    note: str = ""
-
-
-BUILT_INS: Mapping[type[keras.callbacks.Callback], BuiltIn] = {
-    keras.callbacks.EarlyStopping: BuiltIn(
-        ("wait", "best", "best_epoch", "stopped_epoch", "best_weights")
-    ),
-    keras.callbacks.ReduceLROnPlateau: BuiltIn(
-        ("wait", "best", "cooldown_counter"), "the learning rate is the optimizer's"
-    ),
-    keras.callbacks.ModelCheckpoint: BuiltIn(
-        ("best", "_batches_seen_since_last_saving", "_last_batch_seen", "_current_epoch"),
-        "files that it wrote after the checkpoint are written again",
-    ),
-    keras.callbacks.LearningRateScheduler: BuiltIn((), "the learning rate is the optimizer's"),
-    keras.callbacks.TerminateOnNaN: BuiltIn(),
-    keras.callbacks.LambdaCallback: BuiltIn(),
-    keras.callbacks.History: BuiltIn((), "the history is a component of its own"),
-    keras.callbacks.ProgbarLogger: BuiltIn((), "what it prints"),
-    keras.callbacks.RemoteMonitor: BuiltIn((), "what it sent"),
-    keras.callbacks.CSVLogger: BuiltIn(
-        ("keys",), "its file is cut back to where it was at the checkpoint"
-    ),
-    keras.callbacks.TensorBoard: BuiltIn(
-        ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
-        "every attempt writes event files of its own",
-    ),
-    keras.callbacks.SwapEMAWeights: BuiltIn(("_ema_weights_in_model",)),
-}
-"""Keras's own callbacks, and what of each is captured."""
-
-REFUSED: Mapping[type[keras.callbacks.Callback], str] = {
-    keras.callbacks.BackupAndRestore: (
-        "it restores weights and epoch numbers of its own over those that sweeper restores; leave "
-        "it out, sweeper checkpoints the trial already"
-    ),
-    keras.callbacks.OrbaxCheckpoint: (
-        "its writes in the background cannot be brought back to where they were; leave it out, "
-        "sweeper checkpoints the trial already (or use ModelCheckpoint)"
-    ),
-}
-"""Keras's own callbacks that cannot be used, and why."""
-
-_SET_BY_KERAS = frozenset({"_model", "params", "validation_data", "model", "history"})
-_SET_ONCE = frozenset({"monitor_op", "min_delta"})
+_SET_BY_KERAS = frozenset({"_model", "params", "validation_data", "monitor_op"})
 _BATCH_HOOKS = (
     "on_batch_begin",
     "on_batch_end",
@@ -90,7 +44,6 @@ _BATCH_HOOKS = (
     "on_train_batch_end",
 )
 _TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
-_CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, types.MethodType)
 
 
 def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: bool) -> bool:
@@ -120,6 +73,7 @@ class CallbackStates:
 
     Args:
         callbacks: The user's callbacks, in their order.
+        covered: Gives the ids of the variables that other components capture.
 
     Raises:
         UncapturableError: A callback that no checkpoint could bring back.
@@ -127,30 +81,36 @@ class CallbackStates:
 
     name = "callbacks"
 
-    def __init__(self, callbacks: Iterable[keras.callbacks.Callback]) -> None:
+    def __init__(
+        self,
+        callbacks: Iterable[keras.callbacks.Callback],
+        covered: Callable[[], frozenset[int]] = frozenset,
+    ) -> None:
         self._callbacks = tuple(callbacks)
+        self._covered = covered
+        self._origins = Origins()
+        self._began: dict[str, str | None] | None = None
+        """Fingerprints of settings as training began, by path; None where there is none."""
+        self._named = {id(c): f"callback {i}" for i, c in enumerate(self._callbacks)}
         for callback in self._callbacks:
-            for refused, reason in REFUSED.items():
-                if isinstance(callback, refused):
-                    msg = f"callback {type(callback).__name__} cannot be used: {reason}"
-                    raise UncapturableError(msg)
-            if isinstance(callback, keras.callbacks.SwapEMAWeights) and callback.swap_on_epoch:
-                msg = (
-                    "callback SwapEMAWeights(swap_on_epoch=True) leaves the averaged weights in "
-                    "the model at an epoch's end, when the checkpoint is taken, and swapping back "
-                    "is not exact; use swap_on_epoch=False"
-                )
-                raise UncapturableError(msg)
+            _refuse(callback)
 
     def capture(self, tensors: Tensors) -> Json:
-        return [self._capture(i, c, tensors) for i, c in enumerate(self._callbacks)]
+        self._remember()
+        encoder = self._encoder(tensors)
+        saved = [self._capture(i, c, encoder) for i, c in enumerate(self._callbacks)]
+        self._origins.known = True
+        return saved
 
-    def _capture(self, index: int, callback: keras.callbacks.Callback, tensors: Tensors) -> Json:
+    def _encoder(self, tensors: Tensors) -> Encoder:
+        return Encoder(tensors, self._origins, named=self._named, covered=self._covered())
+
+    def _capture(self, index: int, callback: keras.callbacks.Callback, encoder: Encoder) -> Json:
         path = f"{self.name}/{index}"
         saved: dict[str, Json] = {"class": _name(callback)}
         if _has_own_state(callback):
             try:
-                saved["state"] = encode(callback.get_state(), f"{path}/state", tensors)
+                saved["state"] = encoder.encode(callback.get_state(), f"{path}/state")
             except NotPlainError as error:
                 msg = (
                     f"callback {_name(callback)}: get_state() returned something that a checkpoint "
@@ -158,53 +118,177 @@ class CallbackStates:
                 )
                 raise UncapturableError(msg) from None
             return saved
-        known = _built_in(callback)
+        if getattr(callback, "_ema_weights_in_model", False) is True:
+            msg = (
+                f"callback {_name(callback)} has the averaged weights in the model here, and "
+                "swapping them back is not exact; swap them back before the step or epoch ends"
+            )
+            raise UncapturableError(msg)
         values: dict[str, Json] = {}
-        if known is not None:
-            for name in known.attributes:
-                if hasattr(callback, name):
-                    value = getattr(callback, name)
-                    values[name] = encode(value, f"{path}/{name}", tensors, copy=False)
-        for name, value in _own_attributes(callback):
-            try:
-                values[name] = encode(value, f"{path}/{name}", tensors)
-            except NotPlainError as error:
-                raise UncapturableError(_cannot(callback, name, error.what)) from None
+        changing, own, settings = _attributes(callback)
+        for name in (*changing, *own):
+            values[name] = self._encode(callback, name, path, encoder, copy=name in own)
+        for name in settings:
+            if self._has_changed(callback, name, path):
+                values[name] = self._encode(callback, name, path, encoder, copy=True)
         saved["attributes"] = values
+        saved["methods"] = {
+            name: self._encode(callback, name, path, encoder, copy=True, value=method)
+            for name, method in _methods(callback)
+        }
+        if getattr(callback, "monitor_op", None) is not None:
+            saved["compares"] = True
         if isinstance(callback, keras.callbacks.CSVLogger):
-            saved["file_size"] = _size(callback.filename)
+            saved["file_size"] = size_of(callback)
         return saved
 
+    def _encode(
+        self,
+        callback: keras.callbacks.Callback,
+        name: str,
+        path: str,
+        encoder: Encoder,
+        *,
+        copy: bool,
+        value: Any = None,
+    ) -> Json:
+        where = f"{path}/{name}"
+        try:
+            return encoder.encode(
+                getattr(callback, name) if value is None else value, where, copy=copy
+            )
+        except NotPlainError as error:
+            inside = error.path.removeprefix(where).lstrip("/")
+            raise UncapturableError(_cannot(callback, name, inside, error.what)) from None
+
+    def _remember(self) -> None:
+        """Note the callbacks' settings as they are when training begins or goes on."""
+        if self._began is not None:
+            return
+        self._began = {}
+        for index, callback in enumerate(self._callbacks):
+            if not _has_own_state(callback):
+                for name in _attributes(callback)[2]:
+                    path = f"{self.name}/{index}/{name}"
+                    self._began[path] = self._fingerprint(getattr(callback, name), path)
+
+    def _fingerprint(self, value: Any, path: str) -> str | None:
+        encoder = self._encoder({})
+        try:
+            if not self._origins.known:
+                encoder.encode(value, path, copy=False)
+            return fingerprint(value, path, encoder)
+        except NotPlainError:
+            return None
+
+    def _has_changed(self, callback: keras.callbacks.Callback, name: str, path: str) -> bool:
+        where = f"{path}/{name}"
+        now = self._fingerprint(getattr(callback, name), where)
+        # A setting with no fingerprint is encoded as well: that refuses it, by its name.
+        return now is None or now != (self._began or {}).get(where)
+
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        del tensors
         was = [entry["class"] for entry in saved]
         now = [_name(callback) for callback in self._callbacks]
-        if was == now:
-            return []
-        return [f"callbacks: the checkpoint has {was}, and the study makes {now}"]
+        if was != now:
+            return [f"callbacks: the checkpoint has {was}, and the study makes {now}"]
+        found = []
+        for index, (callback, entry) in enumerate(zip(self._callbacks, saved, strict=True)):
+            if ("state" in entry) != _has_own_state(callback):
+                found.append(f"callback {_name(callback)} gained or lost get_state and set_state")
+                continue
+            missing = [key for key in _tensor_names(entry) if key not in tensors]
+            found += [
+                f"callback {_name(callback)}: the tensor {key!r} is missing" for key in missing
+            ]
+            if not missing and self._began is not None:
+                found += self._unplaceable(index, callback, entry, tensors)
+        return found
 
-    def before_train_begin(self, saved: Json) -> None:
-        """Prepare what ``on_train_begin`` would destroy: a CSVLogger truncates its file there."""
-        for callback, entry in zip(self._callbacks, saved, strict=True):
+    def _unplaceable(
+        self,
+        index: int,
+        callback: keras.callbacks.Callback,
+        entry: Json,
+        tensors: Mapping[str, Any],
+    ) -> list[str]:
+        found = []
+        decoder = self._decoder(tensors, dry=True)
+        for name, node, fresh in _places(callback, entry):
+            try:
+                decoder.decode(node, f"{self.name}/{index}/{name}", fresh)
+            except UnplaceableError as error:
+                found.append(f"callback {_name(callback)}, {name!r}: {error}")
+        return found
+
+    def _decoder(self, tensors: Mapping[str, Any], *, dry: bool = False) -> Decoder:
+        named = {label: c for c, label in zip(self._callbacks, self._named.values(), strict=True)}
+        return Decoder(tensors, self._origins, named=named, covered=self._covered(), dry=dry)
+
+    def before_train_begin(self, saved: Json | None) -> None:
+        """Prepare what ``on_train_begin`` would destroy: a CSVLogger truncates its file there.
+
+        Args:
+            saved: What `capture` returned, or None when the training begins anew.
+        """
+        for index, callback in enumerate(self._callbacks):
             if isinstance(callback, keras.callbacks.CSVLogger):
-                _cut(callback, entry["file_size"])
-                callback.append = True
+                if saved is None:
+                    remember_start(callback)
+                elif "file_size" in saved[index]:
+                    cut_back(callback, saved[index]["file_size"])
+
+    def after_train_begin(self) -> None:
+        """The callbacks have been reset; what they are now is what a fresh training has."""
+        self._remember()
+
+    def after_train_end(self) -> None:
+        """The training is over, and nothing will be restored into it."""
+        for callback in self._callbacks:
+            if isinstance(callback, keras.callbacks.CSVLogger):
+                forget_start(callback)
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        for callback, entry in zip(self._callbacks, saved, strict=True):
+        self._remember()
+        decoder = self._decoder(tensors)
+        for index, (callback, entry) in enumerate(zip(self._callbacks, saved, strict=True)):
+            path = f"{self.name}/{index}"
             if "state" in entry:
-                callback.set_state(decode(entry["state"], tensors))
+                callback.set_state(decoder.decode(entry["state"], f"{path}/state"))
                 continue
-            for name, value in entry["attributes"].items():
+            if entry.get("compares") and callback.monitor_op is None:
+                # Chosen at an epoch's end; a ModelCheckpoint can need it before the next one.
+                callback._set_monitor_op()
+            own = _attributes(callback)[1]
+            for name in own:
+                if name not in entry["attributes"]:
+                    delattr(callback, name)
+            for name, node, fresh in _places(callback, entry):
                 try:
-                    restored = decode(value, tensors, getattr(callback, name, None))
-                except ValueError as error:
-                    msg = f"callback {_name(callback)}, attribute {name!r}: {error}"
+                    restored = decoder.decode(node, f"{path}/{name}", fresh)
+                except UnplaceableError as error:
+                    msg = f"callback {_name(callback)}, {name!r}: {error}"
                     raise RestoreError(msg) from None
-                setattr(callback, name, restored)
+                if name in entry["attributes"]:
+                    setattr(callback, name, restored)
+        self._origins.known = True
 
     def describe(self) -> str:
         return ", ".join(map(_name, self._callbacks)) or "none"
+
+
+def _refuse(callback: keras.callbacks.Callback) -> None:
+    for refused, reason in REFUSED.items():
+        if isinstance(callback, refused):
+            msg = f"callback {type(callback).__name__} cannot be used: {reason}"
+            raise UncapturableError(msg)
+    if isinstance(callback, keras.callbacks.SwapEMAWeights) and callback.swap_on_epoch:
+        msg = (
+            "callback SwapEMAWeights(swap_on_epoch=True) leaves the averaged weights in "
+            "the model at an epoch's end, when the checkpoint is taken, and swapping back "
+            "is not exact; use swap_on_epoch=False"
+        )
+        raise UncapturableError(msg)
 
 
 def _name(callback: keras.callbacks.Callback) -> str:
@@ -217,87 +301,72 @@ def _has_own_state(callback: keras.callbacks.Callback) -> bool:
     )
 
 
-def _built_in(callback: keras.callbacks.Callback) -> BuiltIn | None:
-    for base in type(callback).__mro__:
-        if base in BUILT_INS:
-            return BUILT_INS[base]
-    return None
-
-
-def _own_attributes(callback: keras.callbacks.Callback) -> list[tuple[str, Any]]:
-    """The attributes that the user's own code gave to the callback.
-
-    In a subclass of one of Keras's, a name that the base's code mentions belongs to the base.
-    """
-    theirs: set[str] = set(_SET_BY_KERAS | _SET_ONCE)
-    built_in = next((b for b in type(callback).__mro__ if b in BUILT_INS), None)
-    for base in () if built_in is None else built_in.__mro__:
-        for member in vars(base).values():
-            function = getattr(member, "fget", member)
-            theirs.update(getattr(getattr(function, "__code__", None), "co_names", ()))
-    if type(callback) is built_in:
-        candidates = [(n, v) for n, v in vars(callback).items() if isinstance(v, _CODE)]
-    else:
-        candidates = [(n, v) for n, v in vars(callback).items() if n not in theirs]
-    kept: list[tuple[str, Any]] = []
-    for name, value in candidates:
-        if isinstance(value, _CODE):
-            hidden = _hidden_state(value)
-            if hidden:
-                raise UncapturableError(_cannot(callback, name, hidden))
+def _attributes(
+    callback: keras.callbacks.Callback,
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Names of what Keras's code changes, of what the user's code has, and of Keras's settings."""
+    base = base_of(callback)
+    names = [name for name in vars(callback) if name not in _SET_BY_KERAS]
+    if base is None:
+        return (), tuple(names), ()
+    known = BUILT_INS[base]
+    changing = tuple(name for name in known.attributes if hasattr(callback, name))
+    keras_own = assigned_by(base, library=True)
+    user_own = assigned_by(type(callback), library=False)
+    own: list[str] = []
+    settings: list[str] = []
+    for name in names:
+        if name in (*known.attributes, *known.handles):
             continue
-        if _is_framework_object(value):
+        (own if name not in keras_own or name in user_own else settings).append(name)
+    return changing, tuple(own), tuple(settings)
+
+
+def _methods(callback: keras.callbacks.Callback) -> list[tuple[str, Any]]:
+    """The functions of the user's own classes, for what they keep in closures and globals."""
+    found = []
+    for cls in type(callback).__mro__:
+        if is_library_class(cls):
             continue
-        kept.append((name, value))
-    return kept
+        for name, member in vars(cls).items():
+            for part in (member, getattr(member, "fget", None), getattr(member, "fset", None)):
+                function = getattr(part, "__func__", part)
+                if is_code(function):
+                    found.append((f"{cls.__name__}.{name}", function))
+    return found
 
 
-def _is_framework_object(value: object) -> bool:
-    """Models, layers, optimizers and metrics are components of their own."""
-    return isinstance(
-        value, keras.layers.Layer | keras.optimizers.Optimizer | keras.metrics.Metric
-    ) and not isinstance(value, keras.callbacks.Callback)
+def _places(callback: keras.callbacks.Callback, entry: Json) -> list[tuple[str, Json, Any]]:
+    """Each saved node with its name, and what stands in its place in the callback."""
+    if "state" in entry:
+        return []
+    attributes = entry["attributes"].items()
+    methods = dict(_methods(callback))
+    return [
+        *((name, node, getattr(callback, name, None)) for name, node in attributes),
+        *((name, node, methods.get(name)) for name, node in entry["methods"].items()),
+    ]
 
 
-def _hidden_state(code: Any) -> str:
-    """What a function keeps in its closure that could change, or an empty string."""
-    function = getattr(code, "__func__", code)
-    names: tuple[str, ...] = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=True):
-        try:
-            value = cell.cell_contents
-        except ValueError:
-            continue
-        if isinstance(value, list | dict | set | bytearray):
-            return f"a function that keeps {name!r}, a {type(value).__name__}, in its closure"
-    return ""
+def _tensor_names(node: Json) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["t"]] if isinstance(node.get("t"), str) else []
+        if node.get("!") == "variables":
+            return [*own, *node["v"]]
+        return own + [key for value in node.values() for key in _tensor_names(value)]
+    if isinstance(node, list):
+        return [key for value in node for key in _tensor_names(value)]
+    return []
 
 
-def _cannot(callback: keras.callbacks.Callback, attribute: str, what: str) -> str:
+def _cannot(callback: keras.callbacks.Callback, attribute: str, inside: str, what: str) -> str:
     name = _name(callback)
+    where = f"attribute {attribute!r} is {what}"
+    if inside:
+        where = f"attribute {attribute!r} holds, at {inside}, {what}"
     return (
-        f"callback {name}: attribute {attribute!r} is {what}, which a checkpoint cannot hold, so a "
+        f"callback {name}: {where}, which a checkpoint cannot hold, so a "
         f"resumed trial would go on with a fresh one; give {name} two methods, get_state(self), "
         "which returns plain values, arrays or containers of these, and set_state(self, state), "
         "which takes them back"
     )
-
-
-def _size(path: str) -> int:
-    file = Path(path)
-    return file.stat().st_size if file.exists() else 0
-
-
-def _cut(callback: keras.callbacks.CSVLogger, size: int) -> None:
-    file = Path(callback.filename)
-    if size == 0:
-        file.unlink(missing_ok=True)
-        return
-    if _size(callback.filename) < size:
-        msg = (
-            f"CSVLogger's file {file} has {_size(callback.filename)} bytes, and had {size} at the "
-            "checkpoint: rows are missing; bring the file back, or retry the trial from its start"
-        )
-        raise RestoreError(msg)
-    with file.open("r+b") as stream:
-        stream.truncate(size)

@@ -16,7 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import keras
@@ -28,6 +28,7 @@ from sweeper.results import EpochRecord
 from sweeper.training.building import build_before_tracing
 from sweeper.training.callbacks import listens_to_batches
 from sweeper.training.data import Data
+from sweeper.training.eager import take_one_step
 from sweeper.training.runners import make_runner
 from sweeper.training.sources.opening import open_sources
 from sweeper.training.state import HistoryRecord, Position, TrainingState, default_components
@@ -91,6 +92,7 @@ class TrainingPlan:
     Attributes:
         objective: A metric that the logs must have, or None.
         order_seed: For the order of training data.
+        tracked: Objects to capture beside the model, by name.
     """
 
     model: keras.Model
@@ -99,6 +101,7 @@ class TrainingPlan:
     epochs: int
     objective: str | None
     order_seed: np.random.SeedSequence
+    tracked: Mapping[str, Any] = field(default_factory=dict)
 
 
 class TrainingLoop:
@@ -166,7 +169,14 @@ class TrainingLoop:
         self.history: keras.callbacks.History = model.history
         self._record = HistoryRecord(self.history)
         self._state = TrainingState(
-            default_components(model, plan.callbacks, self._record, self._train, self._test)
+            default_components(
+                model,
+                plan.callbacks,
+                self._record,
+                self._train,
+                self._test,
+                tracked=plan.tracked,
+            )
         )
         self._block_steps = 1
         self._position = Position()
@@ -187,8 +197,9 @@ class TrainingLoop:
         """
         model = self._plan.model
         model.stop_training = False
-        if loaded is not None:
-            self._state.before_train_begin(loaded)
+        if loaded is not None and model.run_eagerly:
+            take_one_step(model, self._train.example(), self._plan.data.batch_size)
+        self._state.before_train_begin(loaded)
         self._callbacks.on_train_begin()
         if loaded is None:
             self._snapshot()
@@ -346,6 +357,7 @@ class TrainingLoop:
         if isinstance(model.optimizer, keras.optimizers.Optimizer):
             model.optimizer.finalize_variable_values(model.trainable_weights)
         self._callbacks.on_train_end(self._position.logs)
+        self._state.after_train_end()
 
     def _snapshot(self) -> Snapshot:
         epochs = self._record.epochs

@@ -7,7 +7,6 @@ reads and changes nothing.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
@@ -16,26 +15,33 @@ import keras
 import numpy as np
 
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
-from sweeper.errors import RestoreError, UncapturableError
+from sweeper.errors import RestoreError
 from sweeper.results import EpochRecord
+from sweeper.training.attributes import ModelAttributes, Tracked
 from sweeper.training.callbacks import CallbackStates
 from sweeper.training.data_position import DataPosition
-from sweeper.training.encoding import Json, Tensors, decode, encode, hold
+from sweeper.training.encoding import Json, Tensors, UnplaceableError, decode, encode, hold
+from sweeper.training.generators import (
+    GlobalSeedGenerator,
+    NumpyRandom,
+    PythonRandom,
+    TensorFlowRandom,
+)
+from sweeper.training.reach import Found, Reach
 from sweeper.training.steps import Runner
 
 __all__ = [
     "Component",
-    "GlobalSeedGenerator",
     "HistoryRecord",
-    "NumpyRandom",
     "Position",
-    "PythonRandom",
-    "TensorFlowRandom",
     "TrainingState",
     "Variables",
     "default_components",
     "epochs_in",
 ]
+
+
+_DIGESTED = ("model/", "optimizer/", "optimizers/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,164 +95,58 @@ class Variables:
 
     Args:
         name: ``model``, ``optimizer`` or ``metrics``.
-        variables: Gives the list; called at each capture, since a model can still grow.
+        variables: Gives the list; called at each capture, since a model can still grow. With a
+            `Found`, its path is told in errors.
     """
 
     def __init__(self, name: str, variables: Callable[[], Sequence[Any]]) -> None:
         self.name = name
         self._variables = variables
 
+    def _labelled(self) -> list[Found]:
+        return [
+            each if isinstance(each, Found) else Found(_path(each), each)
+            for each in self._variables()
+        ]
+
     def capture(self, tensors: Tensors) -> Json:
         paths = []
-        for index, variable in enumerate(self._variables()):
-            tensors[self._key(index)] = hold(variable)
-            paths.append(_path(variable))
+        for index, each in enumerate(self._labelled()):
+            tensors[self._key(index)] = hold(each.value)
+            paths.append(each.path)
         return paths
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        variables = self._variables()
+        variables = self._labelled()
         found = []
         for index, path in enumerate(saved[len(variables) :], start=len(variables)):
             found.append(f"{self.name} variable {index} ({path}) is in the checkpoint only")
-        for index, variable in enumerate(variables):
+        for index, each in enumerate(variables):
+            told = f"{self.name} variable {index} ({each.path})"
             if index >= len(saved):
-                found.append(f"{self.name} variable {index} ({_path(variable)}) is not in it")
+                found.append(f"{told} is not in it")
                 continue
-            array = tensors[self._key(index)]
+            array = tensors.get(self._key(index))
+            if array is None:
+                found.append(f"{told}: its tensor {self._key(index)!r} is missing")
+                continue
             was = f"{np.dtype(array.dtype).name}{list(array.shape)}"
-            now = f"{keras.backend.standardize_dtype(variable.dtype)}{list(variable.shape)}"
+            dtype = keras.backend.standardize_dtype(each.value.dtype)
+            now = f"{dtype}{list(each.value.shape)}"
             if was != now:
-                found.append(
-                    f"{self.name} variable {index} ({_path(variable)}) is {now}, and {was} in it"
-                )
+                found.append(f"{told} is {now}, and {was} in it")
         return found
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         del saved
-        for index, variable in enumerate(self._variables()):
-            variable.assign(tensors[self._key(index)])
+        for index, each in enumerate(self._labelled()):
+            each.value.assign(tensors[self._key(index)])
 
     def describe(self) -> str:
         return f"{len(self._variables())} variables"
 
     def _key(self, index: int) -> str:
         return f"{self.name}/{index:05d}"
-
-
-class GlobalSeedGenerator:
-    """Keras's global seed generator, used by ``keras.random`` calls without a seed.
-
-    It is looked up, not asked for: asking would create it, from Python's generator.
-    """
-
-    name = "global_seed_generator"
-
-    def capture(self, tensors: Tensors) -> Json:
-        generator = _global_seed_generator()
-        if generator is None:
-            return None
-        tensors[f"{self.name}/state"] = hold(generator.state)
-        return {"present": True}
-
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        del saved, tensors
-        return []
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        from keras.src.backend.common import global_state
-        from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
-
-        if saved is None:
-            global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
-            return
-        generator = _global_seed_generator()
-        if generator is None:
-            generator = keras.random.SeedGenerator(0)
-            global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
-        generator.state.assign(tensors[f"{self.name}/state"])
-
-    def describe(self) -> str:
-        return "present" if _global_seed_generator() else "not used yet"
-
-
-class PythonRandom:
-    """The state of Python's ``random`` module."""
-
-    name = "python_random"
-
-    def capture(self, tensors: Tensors) -> Json:
-        return _capture_mersenne(random.getstate(), f"{self.name}/words", tensors)
-
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        del saved, tensors
-        return []
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        random.setstate(_restore_mersenne(saved, f"{self.name}/words", tensors))
-
-    def describe(self) -> str:
-        return "Mersenne twister"
-
-
-class NumpyRandom:
-    """The state of NumPy's legacy global generator, ``numpy.random.*``."""
-
-    name = "numpy_random"
-
-    def capture(self, tensors: Tensors) -> Json:
-        kind, words, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 - what users use
-        tensors[f"{self.name}/words"] = np.array(words)
-        return {"kind": kind, "position": position, "has_gauss": has_gauss, "cached": cached}
-
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        del saved, tensors
-        return []
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        words = np.asarray(tensors[f"{self.name}/words"], dtype=np.uint32)
-        np.random.set_state(  # noqa: NPY002 - what users use
-            (saved["kind"], words, saved["position"], saved["has_gauss"], saved["cached"])
-        )
-
-    def describe(self) -> str:
-        return "legacy global generator"
-
-
-class TensorFlowRandom:
-    """TensorFlow's global seed, and the generator that gives eager random ops their seeds.
-
-    Only the Python side: a stateful random op inside a graph keeps its state in its kernel, which
-    no API reaches; `sweeper.training.loop` refuses those.
-    """
-
-    name = "tensorflow_random"
-
-    def capture(self, tensors: Tensors) -> Json:
-        context = _eager_context()
-        generator = getattr(context, "_rng", None)
-        return {
-            "seed": getattr(context, "_seed", None),
-            "generator": None
-            if generator is None
-            else _capture_mersenne(generator.getstate(), f"{self.name}/words", tensors),
-        }
-
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        del saved, tensors
-        return []
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        import tensorflow as tf
-
-        if saved["seed"] is None:
-            return
-        tf.random.set_seed(saved["seed"])
-        if saved["generator"] is not None:
-            state = _restore_mersenne(saved["generator"], f"{self.name}/words", tensors)
-            _eager_context()._rng.setstate(state)
-
-    def describe(self) -> str:
-        return "global seed and eager op counter"
 
 
 class HistoryRecord:
@@ -270,7 +170,10 @@ class HistoryRecord:
         }
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        del saved, tensors
+        try:
+            decode(saved["logs"], tensors)
+        except UnplaceableError as error:
+            return [f"history: {error}"]
         return []
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
@@ -292,21 +195,37 @@ def default_components(
     model: keras.Model,
     callbacks: Sequence[keras.callbacks.Callback],
     history: HistoryRecord,
-    train: Runner,
-    validation: Runner | None,
+    train: Runner | None = None,
+    validation: Runner | None = None,
+    *,
+    tracked: Mapping[str, Any] | None = None,
 ) -> list[Component]:
-    """Every component of a training; the digest is of the first two."""
+    """Every component of a training; the digest is of the first three.
+
+    Args:
+        model: A compiled model whose variables exist.
+        callbacks: The user's callbacks, in their order.
+        history: Of this training.
+        train: Runs the steps of training, and knows where its data stand; None without data.
+        validation: The same for validation, or None.
+        tracked: What the user registered by name.
+    """
+    reach = Reach(model)
     return [
         Variables("model", lambda: model.variables),
-        Variables("optimizer", lambda: _optimizer_variables(model)),
+        Variables("optimizer", reach.own_optimizer),
+        Variables("optimizers", reach.other_optimizers),
         Variables("metrics", lambda: model.metrics_variables),
+        Variables("reachable", reach.loose),
+        ModelAttributes(reach),
+        Tracked(tracked or {}, reach),
         GlobalSeedGenerator(),
         PythonRandom(),
         NumpyRandom(),
         TensorFlowRandom(),
         history,
-        CallbackStates(callbacks),
-        DataPosition(train, validation),
+        CallbackStates(callbacks, reach.covered),
+        *([] if train is None else [DataPosition(train, validation)]),
     ]
 
 
@@ -330,7 +249,7 @@ class TrainingState:
         state: dict[str, Json] = {"position": asdict(position)}
         for component in self.components:
             state[component.name] = component.capture(tensors)
-        digested = tuple(n for n in tensors if n.startswith(("model/", "optimizer/")))
+        digested = tuple(n for n in tensors if n.startswith(_DIGESTED))
         return Snapshot(
             step=position.step,
             epoch=position.epoch,
@@ -340,16 +259,27 @@ class TrainingState:
             digest_names=digested,
         )
 
-    def before_train_begin(self, loaded: LoadedCheckpoint) -> None:
-        """Prepare a resumed training for the callbacks' ``on_train_begin``.
+    def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
+        """Prepare for the callbacks' ``on_train_begin``.
+
+        Args:
+            loaded: The checkpoint to go on from, or None when the training begins anew.
 
         Raises:
             RestoreError: The checkpoint does not fit; every mismatch is named.
         """
-        self._check(loaded)
+        if loaded is not None:
+            self._check(loaded)
         for component in self.components:
             if isinstance(component, CallbackStates):
-                component.before_train_begin(loaded.state[component.name])
+                saved = None if loaded is None else loaded.state[component.name]
+                component.before_train_begin(saved)
+
+    def after_train_end(self) -> None:
+        """The training has come to its end, and its last snapshot is taken."""
+        for component in self.components:
+            if isinstance(component, CallbackStates):
+                component.after_train_end()
 
     def restore(self, loaded: LoadedCheckpoint) -> Position:
         """Bring everything back, and return where training stood.
@@ -357,6 +287,9 @@ class TrainingState:
         Raises:
             RestoreError: The checkpoint does not fit; every mismatch is named.
         """
+        for component in self.components:
+            if isinstance(component, CallbackStates):
+                component.after_train_begin()
         self._check(loaded)
         for component in self.components:
             component.restore(loaded.state[component.name], loaded.tensors)
@@ -371,6 +304,11 @@ class TrainingState:
             found += component.mismatches(loaded.state[component.name], loaded.tensors)
         known = {component.name for component in self.components} | {"position"}
         found += [f"it has a component {n!r} more" for n in loaded.state if n not in known]
+        found += [
+            f"it has a tensor {n!r} of no component"
+            for n in loaded.tensors
+            if n.partition("/")[0] not in known
+        ]
         if found:
             told = "\n  ".join(found)
             msg = (
@@ -388,29 +326,3 @@ def _optimizer_variables(model: keras.Model) -> Sequence[Any]:
 
 def _path(variable: Any) -> str:
     return str(getattr(variable, "path", None) or variable.name)
-
-
-def _global_seed_generator() -> Any:
-    from keras.src.backend.common import global_state
-    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
-
-    return global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
-
-
-def _eager_context() -> Any:
-    from tensorflow.python.eager import context
-
-    return context.context()
-
-
-def _capture_mersenne(state: Any, key: str, tensors: Tensors) -> Json:
-    version, words, gauss = state
-    tensors[key] = np.array(words, dtype=np.uint32)
-    return {"version": version, "gauss": gauss}
-
-
-def _restore_mersenne(saved: Json, key: str, tensors: Mapping[str, Any]) -> Any:
-    if key not in tensors:
-        msg = f"the checkpoint has no tensor {key!r}"
-        raise UncapturableError(msg)
-    return (saved["version"], tuple(int(word) for word in tensors[key]), saved["gauss"])

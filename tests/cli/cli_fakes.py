@@ -54,6 +54,7 @@ class FakeRequest:
     storage: str
     runs_dir: Path
     listener: Listener
+    accept_changes: bool = False
 
 
 @dataclass

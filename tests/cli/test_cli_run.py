@@ -190,3 +190,9 @@ def test_what_cannot_be_understood_exits_2_and_starts_nothing(
     assert (answer.code, answer.out) == (2, "")
     assert said in answer.err
     assert sweep.requests == []
+
+
+def test_a_changed_definition_is_accepted_only_on_request(call: Call, sweep: FakeSweep) -> None:
+    call("run", "study.py")
+    call("run", "study.py", "--accept-changes")
+    assert [request.accept_changes for request in sweep.requests] == [False, True]

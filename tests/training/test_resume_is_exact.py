@@ -5,6 +5,7 @@ Every component of the state has its negative control: leave it out, and the com
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from trainings import Watcher, digits, equal, mlp, plan, small_data, train, weights
 
 from sweeper import Data
@@ -43,27 +45,55 @@ class Jitter(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.count += 1
         if self.count % 3 == 0:
-            import random
-
-            import tensorflow as tf
-
             eager = float(tf.random.uniform(()))
-            self.drawn.append(random.random() + float(np.random.rand()) + eager)
-            kernel = self.model.layers[0].kernel
-            kernel.assign_add(0.001 * self.drawn[-1] * keras.ops.ones_like(kernel))
+            shared = float(TRACKED["generator"].uniform(()))
+            self.drawn.append(random.random() + float(np.random.rand()) + eager + shared)
+            self.model.beta *= 0.9
+            kernel = self.model.layers[1].kernel
+            change = 0.001 * self.model.beta * self.drawn[-1]
+            kernel.assign_add(change * keras.ops.ones_like(kernel))
+
+
+TRACKED: dict[str, Any] = {}
+"""What the newest plan tracks by name; a module's variable is nothing that a callback carries."""
+
+
+def tracked() -> dict[str, Any]:
+    TRACKED["generator"] = tf.random.Generator.from_seed(3)
+    return TRACKED
+
+
+class Sources:
+    """A plain object, into which Keras does not look."""
+
+    def __init__(self) -> None:
+        self.generator = keras.random.SeedGenerator(5)
+
+
+class Carrier(keras.Model):
+    """Carries what is in none of Keras's lists, and lets all of it act on its weights."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.beta = 1.0
+        self.sources = Sources()
+        self.scale = keras.Variable(0.0, trainable=False, name="scale")
+        self.side_optimizer = keras.optimizers.Adam(0.1)
+
+    def train_step(self, data: Any) -> Any:
+        logs = super().train_step(data)
+        target = keras.random.normal((), seed=self.sources.generator)
+        self.side_optimizer.apply([self.scale - target], [self.scale])
+        return logs
 
 
 def noisy() -> keras.Model:
-    model = keras.Sequential(
-        [
-            keras.Input((8,)),
-            keras.layers.Dense(16, activation="relu"),
-            Noise(),
-            keras.layers.BatchNormalization(),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(4, activation="softmax"),
-        ]
-    )
+    inputs = keras.Input((8,))
+    x = keras.layers.Dense(16, activation="relu")(inputs)
+    x = Noise()(x)
+    x = keras.layers.BatchNormalization()(x)
+    x = keras.layers.Dropout(0.3)(x)
+    model = Carrier(inputs=inputs, outputs=keras.layers.Dense(4, activation="softmax")(x))
     model.compile(
         optimizer=keras.optimizers.Adam(0.01),
         loss="sparse_categorical_crossentropy",
@@ -81,7 +111,7 @@ def watchful() -> list[keras.callbacks.Callback]:
 
 
 def planner() -> TrainingPlan:
-    return plan(model=noisy, callbacks=watchful, epochs=4)
+    return plan(model=noisy, callbacks=watchful, epochs=4, tracked=tracked)
 
 
 class ShufflesItself(keras.utils.PyDataset):
@@ -109,6 +139,7 @@ def shuffling_itself() -> TrainingPlan:
         data=lambda: Data(train=ShufflesItself(), validation=digits(30)),
         callbacks=watchful,
         epochs=4,
+        tracked=tracked,
     )
 
 
@@ -163,14 +194,18 @@ def test_a_training_stopped_many_times_ends_as_if_it_never_was(
 
 def test_a_training_with_other_seeds_differs(whole: tuple[list[Any], dict[str, Any]]) -> None:
     planned = planner()
-    planned.model.layers[0].kernel.assign_add(keras.ops.ones((8, 16)) * 1e-6)
+    planned.model.layers[1].kernel.assign_add(keras.ops.ones((8, 16)) * 1e-6)
     assert not same(outcome(train(planned, Watcher()), planned), whole)
 
 
 COMPONENTS = [
     "model",
     "optimizer",
+    "optimizers",
     "metrics",
+    "reachable",
+    "attributes",
+    "tracked",
     "global_seed_generator",
     "python_random",
     "numpy_random",
@@ -193,8 +228,8 @@ def test_leaving_out_a_component_is_noticed(
     expected = uninterrupted(make) if left_out == "data" else whole
     original = state_module.default_components
 
-    def without(*arguments: Any) -> list[Any]:
-        return [c for c in original(*arguments) if c.name != left_out]
+    def without(*arguments: Any, **options: Any) -> list[Any]:
+        return [c for c in original(*arguments, **options) if c.name != left_out]
 
     monkeypatch.setattr(loop_module, "default_components", without)
     assert not same(interrupted(tmp_path, [10], make), expected)
@@ -211,8 +246,8 @@ def test_leaving_out_the_layers_seed_generators_is_noticed(
 ) -> None:
     original = state_module.default_components
 
-    def without(model: keras.Model, *rest: Any) -> list[Any]:
-        components = original(model, *rest)
+    def without(model: keras.Model, *rest: Any, **options: Any) -> list[Any]:
+        components = original(model, *rest, **options)
         components[0] = state_module.Variables(
             "model", lambda: [v for v in model.variables if "seed" not in v.path]
         )
@@ -313,7 +348,7 @@ def test_a_model_of_another_shape_is_refused_with_every_mismatch_named(tmp_path:
 
     def wider() -> keras.Model:
         model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(17), keras.layers.Dense(4)])
-        model.compile("sgd", "mse")
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         return model
 
     with pytest.raises(RestoreError) as raised:
@@ -336,8 +371,6 @@ def test_a_restore_that_fails_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_stateful_random_op_in_the_step_is_refused_by_name() -> None:
-    import tensorflow as tf
-
     class Stateful(keras.layers.Layer):
         def call(self, x: Any) -> Any:
             return x + tf.random.uniform(tf.shape(x), 0, 1e-3)

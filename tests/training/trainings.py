@@ -105,6 +105,7 @@ def plan(
     callbacks: Callable[[], Sequence[keras.callbacks.Callback]] = tuple,
     epochs: int = 3,
     objective: str | None = None,
+    tracked: Callable[[], Mapping[str, Any]] = dict,
 ) -> TrainingPlan:
     """A plan built as a trial builds it: each factory from its own seed."""
     seed_everything(SEEDS.child("model"))
@@ -114,7 +115,8 @@ def plan(
     seed_everything(SEEDS.child("callbacks"))
     called = callbacks()
     seed_everything(SEEDS.child("training"))
-    return TrainingPlan(built, given, called, epochs, objective, SEEDS.sequence("order"))
+    order = SEEDS.sequence("order")
+    return TrainingPlan(built, given, called, epochs, objective, order, tracked=tracked())
 
 
 def train(

@@ -1,0 +1,196 @@
+"""The process-wide random generators as components: Keras's, Python's, NumPy's and TensorFlow's.
+
+Each is read without being asked for a number, and without being created: a capture changes nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from sweeper.training.encoding import Json, Tensors, hold
+
+__all__ = ["GlobalSeedGenerator", "NumpyRandom", "PythonRandom", "TensorFlowRandom"]
+
+_WORDS = 624
+"""Of 32 bits, in a Mersenne twister's state as NumPy keeps it; Python adds the position."""
+
+
+class GlobalSeedGenerator:
+    """Keras's global seed generator, used by ``keras.random`` calls without a seed.
+
+    It is looked up, not asked for: asking would create it, from Python's generator.
+    """
+
+    name = "global_seed_generator"
+
+    def capture(self, tensors: Tensors) -> Json:
+        generator = _global_seed_generator()
+        if generator is None:
+            return None
+        tensors[f"{self.name}/state"] = hold(generator.state)
+        return {"present": True}
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        from keras.src.backend import random_seed_dtype
+
+        if saved is None:
+            return []
+        return _misfit(f"{self.name}/state", tensors, random_seed_dtype(), (2,))
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        from keras.src.backend.common import global_state
+        from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+        if saved is None:
+            global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
+            return
+        generator = _global_seed_generator()
+        if generator is None:
+            generator = keras.random.SeedGenerator(0)
+            global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+        generator.state.assign(tensors[f"{self.name}/state"])
+
+    def describe(self) -> str:
+        return "present" if _global_seed_generator() else "not used yet"
+
+
+class PythonRandom:
+    """The state of Python's ``random`` module."""
+
+    name = "python_random"
+
+    def capture(self, tensors: Tensors) -> Json:
+        return _capture_mersenne(random.getstate(), f"{self.name}/words", tensors)
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        del saved
+        return _misfit(f"{self.name}/words", tensors, "uint32", (_WORDS + 1,))
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        random.setstate(_restore_mersenne(saved, f"{self.name}/words", tensors))
+
+    def describe(self) -> str:
+        return "Mersenne twister"
+
+
+class NumpyRandom:
+    """The state of NumPy's legacy global generator, ``numpy.random.*``."""
+
+    name = "numpy_random"
+
+    def capture(self, tensors: Tensors) -> Json:
+        kind, words, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 - what users use
+        tensors[f"{self.name}/words"] = np.array(words)
+        return {"kind": kind, "position": position, "has_gauss": has_gauss, "cached": cached}
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        del saved
+        return _misfit(f"{self.name}/words", tensors, "uint32", (_WORDS,))
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        words = np.asarray(tensors[f"{self.name}/words"], dtype=np.uint32)
+        np.random.set_state(  # noqa: NPY002 - what users use
+            (saved["kind"], words, saved["position"], saved["has_gauss"], saved["cached"])
+        )
+
+    def describe(self) -> str:
+        return "legacy global generator"
+
+
+class TensorFlowRandom:
+    """TensorFlow's global seed and generator, and what gives eager random ops their seeds.
+
+    Only what Python reaches: a stateful random op inside a graph keeps its state in its kernel,
+    where no API reads it; `sweeper.training.steps` refuses those.
+    """
+
+    name = "tensorflow_random"
+
+    def capture(self, tensors: Tensors) -> Json:
+        context = _eager_context()
+        generator = getattr(context, "_rng", None)
+        shared = _shared_generator()
+        if shared is not None:
+            tensors[f"{self.name}/global"] = hold(shared.state)
+        return {
+            "seed": getattr(context, "_seed", None),
+            "generator": None
+            if generator is None
+            else _capture_mersenne(generator.getstate(), f"{self.name}/words", tensors),
+            "global": None if shared is None else int(shared.algorithm),
+        }
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        found = []
+        if saved["generator"] is not None:
+            found += _misfit(f"{self.name}/words", tensors, "uint32", (_WORDS + 1,))
+        if saved.get("global") is not None:
+            found += _misfit(f"{self.name}/global", tensors, "int64", None)
+        return found
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        import tensorflow as tf
+
+        if saved.get("global") is not None:
+            state = tensors[f"{self.name}/global"]
+            shared = _shared_generator()
+            if shared is not None and tuple(shared.state.shape) == tuple(state.shape):
+                shared.reset(state)
+            else:
+                new = tf.random.Generator.from_state(state, alg=saved["global"])
+                tf.random.set_global_generator(new)
+        if saved["seed"] is None:
+            return
+        tf.random.set_seed(saved["seed"])
+        if saved["generator"] is not None:
+            words = _restore_mersenne(saved["generator"], f"{self.name}/words", tensors)
+            _eager_context()._rng.setstate(words)
+
+    def describe(self) -> str:
+        return "global seed, eager op counter and global generator"
+
+
+def _global_seed_generator() -> Any:
+    from keras.src.backend.common import global_state
+    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+    return global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+
+
+def _shared_generator() -> Any:
+    from tensorflow.python.ops import stateful_random_ops
+
+    return stateful_random_ops.global_generator
+
+
+def _eager_context() -> Any:
+    from tensorflow.python.eager import context
+
+    return context.context()
+
+
+def _misfit(
+    key: str, tensors: Mapping[str, Any], dtype: str, shape: tuple[int, ...] | None
+) -> list[str]:
+    """What is wrong with the saved tensor ``key``, a sentence each."""
+    if key not in tensors:
+        return [f"the tensor {key!r} is missing"]
+    array = tensors[key]
+    was = f"{np.dtype(array.dtype).name}{list(array.shape)}"
+    expected = f"{dtype}{list(array.shape if shape is None else shape)}"
+    return [] if was == expected else [f"the tensor {key!r} is {was}, expected {expected}"]
+
+
+def _capture_mersenne(state: Any, key: str, tensors: Tensors) -> Json:
+    version, words, gauss = state
+    tensors[key] = np.array(words, dtype=np.uint32)
+    return {"version": version, "gauss": gauss}
+
+
+def _restore_mersenne(saved: Json, key: str, tensors: Mapping[str, Any]) -> Any:
+    return (saved["version"], tuple(int(word) for word in tensors[key]), saved["gauss"])

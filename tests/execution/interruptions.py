@@ -1,0 +1,58 @@
+"""The study that the kill and signal tests interrupt, and what it gives when nobody does."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from study_files import StudyText
+from sweeps import Result, RunningCommand, results_of, trials_in
+
+INTERRUPTED_STUDY = StudyText(
+    head="""
+    from sweeper.checkpoints.operations import FileOperations
+
+    # "rename:3" kills the process group inside the third rename of a trial's commits.
+    KILL_INSIDE = os.environ.get("KILL_INSIDE")
+
+    def kill_inside(operation, count):
+        original = getattr(FileOperations, operation)
+        done = 0
+
+        def killing(self, *arguments):
+            nonlocal done
+            done += 1
+            if done == count:
+                os.killpg(os.getpgrp(), signal.SIGKILL)
+            return original(self, *arguments)
+
+        setattr(FileOperations, operation, killing)
+
+    if KILL_INSIDE:
+        kill_inside(KILL_INSIDE.split(":")[0], int(KILL_INSIDE.split(":")[1]))
+    """,
+    callbacks="""
+        keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.7, patience=4, cooldown=1),
+        keras.callbacks.EarlyStopping(
+            monitor="loss", patience=25, restore_best_weights=trial.number % 2 == 1
+        ),
+    """,
+    rate='trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)',
+    arguments="""objective="val_loss", epochs=80, trials=6, sampler="random",
+    checkpoint_every=Every(steps=7)""",
+)
+"""Six trials of up to 1,600 steps, with a checkpoint at every seventh: in and between epochs."""
+
+
+class WholeRun:
+    """A study run from its start to its end without a disturbance."""
+
+    def __init__(self, file: Path, runs: Path, study: str = "small") -> None:
+        words = ("run", file, "--workers", 2, "--runs-dir", runs)
+        with RunningCommand(*words, cwd=file.parent) as run:
+            run.wait_for("attempt 1 started")
+            begun = time.monotonic()
+            assert run.end() == 0, run.err
+            self.seconds = time.monotonic() - begun
+        self.file = file
+        self.results: dict[int, Result] = results_of(trials_in(runs, study))

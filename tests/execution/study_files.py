@@ -1,0 +1,107 @@
+"""Study files for the tests: one small study as text, changed in one place at a time."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+_FILE = """\
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from sweeper import Data, Every, Study
+
+{head}
+
+def build_model(trial):
+{model}
+    model = keras.Sequential(
+        [
+            keras.Input((16,)),
+            keras.layers.Dense(16, activation="relu"),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(4),
+        ]
+    )
+    rate = {rate}
+    model.compile(
+        optimizer=keras.optimizers.Adam(rate),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def load_data(trial):
+    numbers = np.random.default_rng(7)
+    x = numbers.normal(size=(200, 16)).astype("float32")
+    y = numbers.integers(0, 4, 200)
+{data}
+    return Data(train=(x[:160], y[:160]), validation=(x[160:], y[160:]), batch_size=8)
+
+
+def build_callbacks(trial):
+    return [{callbacks}]
+
+
+study = Study(
+    name="{name}",
+    model=build_model,
+    data=load_data,
+    callbacks=build_callbacks,
+    {arguments},
+)
+{tail}
+"""
+
+
+@dataclass(frozen=True)
+class StudyText:
+    """A study of a network on 160 random samples: 20 steps an epoch, a fraction of a second.
+
+    Attributes:
+        head: Stands at the top level, below the imports.
+        model: Stands at the top of the model factory; ``data``: in the data factory, below x and y.
+        rate: The learning rate, as an expression.
+        callbacks: The callbacks, as expressions.
+        arguments: Of ``Study``, beside the factories.
+        tail: Stands below the study.
+    """
+
+    name: str = "small"
+    head: str = ""
+    model: str = ""
+    data: str = ""
+    rate: str = 'trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)'
+    callbacks: str = ""
+    arguments: str = 'objective="val_loss", epochs=2, trials=2, sampler="random"'
+    tail: str = ""
+
+    def __str__(self) -> str:
+        return _FILE.format(
+            name=self.name,
+            head=textwrap.dedent(self.head),
+            model=_indented(self.model),
+            data=_indented(self.data),
+            rate=self.rate,
+            callbacks=self.callbacks,
+            arguments=self.arguments,
+            tail=textwrap.dedent(self.tail),
+        )
+
+    def write(self, path: Path) -> Path:
+        path.write_text(str(self))
+        return path
+
+
+def _indented(text: str) -> str:
+    return textwrap.indent(textwrap.dedent(text).strip("\n"), "    ")

@@ -1,0 +1,197 @@
+"""Running sweeps from tests: in this process, as a command, and as a command to be interrupted."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from sweeper.events import Event
+from sweeper.execution.sweep import SweepRequest, run_sweep
+from sweeper.results import StudyResults, TrialRecord
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+LIMIT = 180.0
+"""Seconds after which a command counts as hanging."""
+
+
+@dataclass
+class Swept:
+    results: StudyResults
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def trials(self) -> tuple[TrialRecord, ...]:
+        return self.results.trials
+
+
+def database_url(runs: Path) -> str:
+    return f"sqlite:///{runs / 'sweeper.db'}"
+
+
+def sweep(
+    source: Path | str | None,
+    runs: Path,
+    *,
+    study: str | None = None,
+    workers: int = 2,
+    trials: int | None = None,
+    isolation: str = "auto",
+) -> Swept:
+    """Run a study's file from this process, which imports neither it nor TensorFlow."""
+    events: list[Event] = []
+    results = run_sweep(
+        SweepRequest(
+            source=None if source is None else str(source),
+            study=study,
+            workers=workers,
+            trials=trials,
+            engine="local",
+            isolation=isolation,
+            storage=database_url(runs),
+            runs_dir=runs,
+            listener=events.append,
+        )
+    )
+    return Swept(results, events)
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
+    kept = {n: v for n, v in os.environ.items() if not n.startswith("SWEEPER_")}
+    return {**kept, "PYTHONPATH": str(Path(__file__).parents[2]), **(extra or {})}
+
+
+def command(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
+    """Run ``sweeper WORDS`` to its end."""
+    return python("-m", "sweeper", *words, cwd=cwd, env=env)
+
+
+def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=cwd,
+        env=_environment(env),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+class RunningCommand:
+    """``sweeper WORDS`` in a process group of its own, its progress read as it comes."""
+
+    def __init__(self, *words: object, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sweeper", *map(str, words)],
+            cwd=cwd,
+            env=_environment(env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.lines: list[str] = []
+        self._news: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self.process.poll() is None:
+            self.kill_group()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    @property
+    def err(self) -> str:
+        return "".join(self.lines)
+
+    def wait_for(self, *texts: str) -> str | None:
+        """The next line of progress that holds every one of ``texts``; None if it ends before."""
+        deadline = time.monotonic() + LIMIT
+        while True:
+            line = self._news.get(timeout=max(0.0, deadline - time.monotonic()))
+            if line is None or all(text in line for text in texts):
+                return line
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill_group(self) -> None:
+        """SIGKILL to the whole process group, and wait until it is gone."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            self.process.wait(LIMIT)
+        self.end()
+
+    def end(self) -> int:
+        """Wait for the end; the exit code."""
+        code = self.process.wait(LIMIT)
+        self._reader.join(LIMIT)
+        return code
+
+    def _read(self) -> None:
+        stream = self.process.stderr
+        if stream is not None:
+            with stream:
+                for line in stream:
+                    self.lines.append(line)
+                    self._news.put(line)
+        self._news.put(None)
+
+
+def trials_in(runs: Path, study: str = "small") -> tuple[TrialRecord, ...]:
+    with Database.open(database_url(runs), create=False) as database:
+        return Repository(database).trials(study)
+
+
+@dataclass(frozen=True)
+class Result:
+    """All of a trial that must not depend on how it came about."""
+
+    state: str
+    params: Mapping[str, object]
+    value: float | None
+    seed: int
+    digest: str | None
+    epochs: tuple[tuple[int, Mapping[str, float]], ...]
+
+
+def results_of(trials: Sequence[TrialRecord]) -> dict[int, Result]:
+    return {
+        t.number: Result(
+            t.state,
+            dict(t.params),
+            t.value,
+            t.seed,
+            t.digest,
+            tuple((e.epoch, dict(e.metrics)) for e in t.epochs),
+        )
+        for t in trials
+    }
+
+
+def differing(one: dict[int, Result], other: dict[int, Result]) -> list[int]:
+    """The numbers of the trials whose results are not the same, bit for bit."""
+    return sorted(n for n in one.keys() | other.keys() if one.get(n) != other.get(n))

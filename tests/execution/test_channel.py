@@ -1,0 +1,177 @@
+"""What one end of the pipe sends, the other receives: every message, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeper.errors import ExecutionError
+from sweeper.execution import channel as module
+from sweeper.execution.channel import (
+    Assignment,
+    Channel,
+    CheckpointCommitted,
+    CheckpointDeleted,
+    EpochsEnded,
+    Failed,
+    Finished,
+    Message,
+    Started,
+    StepsReached,
+    Stop,
+    StoppedHere,
+    StudySource,
+    Suggest,
+    Suggested,
+    Warned,
+)
+from sweeper.results import EpochRecord
+from sweeper.space import Categorical, FloatRange, IntRange
+
+words = st.text(st.characters(exclude_categories=("Cs",)))
+counts = st.integers(0, 2**62)
+numbers = st.floats(allow_nan=False)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+choices = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | numbers | words
+float_ranges = st.tuples(finite, finite).map(lambda two: FloatRange(min(two), max(two)))
+int_ranges = st.tuples(counts, counts).map(lambda two: IntRange(min(two), max(two)))
+categoricals = st.lists(choices, min_size=1).map(lambda found: Categorical(tuple(found)))
+epochs = st.builds(EpochRecord, counts, st.dictionaries(words, numbers))
+sources = st.builds(
+    StudySource,
+    st.sampled_from(["target", "pickled"]),
+    words,
+    st.none() | words,
+    st.none() | words,
+    st.lists(words).map(tuple),
+)
+
+MESSAGES = {
+    Assignment: st.builds(
+        Assignment,
+        study=words,
+        number=counts,
+        attempt=counts,
+        seed=counts,
+        epochs=counts,
+        objective=words,
+        deterministic=st.booleans(),
+        threads=counts,
+        checkpoint_every=words | st.dictionaries(words, counts),
+        files=words,
+        log=words,
+        checkpoints=st.lists(words).map(tuple),
+        devices=st.none() | words,
+        source=st.none() | sources,
+    ),
+    Suggest: st.builds(Suggest, words, float_ranges | int_ranges | categoricals),
+    Suggested: st.builds(Suggested, choices, st.none() | words),
+    Stop: st.just(Stop()),
+    Started: st.builds(Started, counts, counts),
+    StepsReached: st.builds(StepsReached, counts, counts),
+    EpochsEnded: st.builds(
+        EpochsEnded, st.lists(epochs).map(tuple), counts, st.none() | st.floats(0, 1e9)
+    ),
+    CheckpointCommitted: st.builds(CheckpointCommitted, counts, counts, words, counts, words),
+    CheckpointDeleted: st.builds(CheckpointDeleted, words),
+    Warned: st.builds(Warned, words),
+    Finished: st.builds(Finished, counts, numbers, words),
+    StoppedHere: st.builds(StoppedHere, counts),
+    Failed: st.builds(Failed, words, words, st.sampled_from(["trial", "memory", "environment"])),
+}
+
+
+def pair() -> tuple[Channel, Channel]:
+    ours, theirs = Channel.pair()
+    return ours, Channel.on(theirs.detach())
+
+
+def carried(message: Message) -> Message | None:
+    one, other = pair()
+    threading.Thread(target=one.send, args=(message,)).start()
+    received = other.receive(30)
+    one.close()
+    other.close()
+    return received
+
+
+def test_every_kind_of_message_is_tried() -> None:
+    assert set(MESSAGES) == set(get_args(Message))
+    exported = {getattr(module, name) for name in module.__all__}
+    assert set(MESSAGES) <= exported
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+def test_a_message_arrives_as_it_was_sent(kind: type[Message]) -> None:
+    @given(MESSAGES[kind])
+    def arrives(message: Message) -> None:
+        received = carried(message)
+        assert received == message
+        # 1 and 1.0 and True are equal, and as parameters they are not the same.
+        assert repr(received) == repr(message)
+
+    arrives()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_metric_that_is_no_number_arrives(value: float) -> None:
+    received = carried(EpochsEnded((EpochRecord(0, {"loss": value}),), step=1))
+    assert isinstance(received, EpochsEnded)
+    assert repr(received.epochs[0].metrics["loss"]) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"hello",
+        b"{}",
+        json.dumps({"kind": "format_disk"}).encode(),
+        json.dumps({"kind": "stop", "now": True}).encode(),
+        json.dumps({"kind": "started", "start_step": 0}).encode(),
+        json.dumps({"kind": "started", "start_step": 1.5, "steps_per_epoch": 1}).encode(),
+    ],
+)
+def test_what_is_no_message_is_refused_and_shown(sent: bytes) -> None:
+    one, other = pair()
+    one.connection.send_bytes(sent)
+    with pytest.raises(ExecutionError, match="is no message") as refusal:
+        other.receive(30)
+    assert repr(sent) in str(refusal.value)
+    one.close()
+    other.close()
+
+
+def test_nothing_within_the_time_is_none_and_a_closed_end_is_the_end() -> None:
+    one, other = pair()
+    assert other.receive(0) is None
+    one.send(Stop())
+    one.close()
+    assert other.receive(30) == Stop(), "what was sent before the end still arrives"
+    with pytest.raises(EOFError):
+        other.receive(30)
+    with pytest.raises(OSError):
+        other.send(Stop())
+    other.close()
+
+
+def test_threads_that_send_at_once_mix_no_messages() -> None:
+    one, other = pair()
+    long = "x" * 100_000
+    senders = [
+        threading.Thread(target=lambda: [one.send(Warned(long)) for _ in range(20)])
+        for _ in range(4)
+    ]
+    for sender in senders:
+        sender.start()
+    assert all(other.receive(30) == Warned(long) for _ in range(80))
+    for sender in senders:
+        sender.join()
+    one.close()
+    other.close()

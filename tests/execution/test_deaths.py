@@ -1,0 +1,227 @@
+"""Every way in which a trial can die comes back as what it was, and the study goes on.
+
+One sweep holds one trial a death. A second sweep of the same study, in which nobody dies, gives the
+results that the survivors must have.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from study_files import StudyText
+from sweeps import Ended, Result, command, differing, results_of, trials_in
+
+from sweeper.results import TrialRecord
+
+FATES = (
+    "segfault",
+    "exit",
+    "sys.exit",
+    "raise",
+    "memory",
+    "killed",
+    "server killed",
+    "orphan",
+    "terminated",
+    "survivor",
+)
+
+DEATHS = StudyText(
+    name="deaths",
+    head=f'''
+    import threading
+
+    from sweeper.checkpoints.operations import FileOperations
+
+    FATES = {FATES!r}
+
+
+    def once(trial):
+        """Whether this is the first time: nobody dies again of what is done once."""
+        mark = trial.directory / "once"
+        first = not mark.exists()
+        mark.touch()
+        return first
+
+
+    def after_step_27(act):
+        """Have ``act`` done inside the second epoch, when the checkpoint of step 27 is there."""
+        rename = FileOperations.rename
+
+        def renaming(self, source, target):
+            rename(self, source, target)
+            if target.name == "step-000000027":
+                act()
+
+        FileOperations.rename = renaming
+
+
+    def kill_server_and_wait_for_the_end():
+        os.kill(os.getppid(), signal.SIGKILL)
+        threading.Event().wait()
+
+
+    def helper():
+        raise ValueError("no layer of that kind: \\udce9")
+
+
+    def meet(fate, trial):
+        if fate == "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif fate == "exit":
+            os._exit(3)
+        elif fate == "sys.exit":
+            sys.exit("enough")
+        elif fate == "raise":
+            helper()
+        elif fate == "memory":
+            raise MemoryError("65 GB")
+        elif fate == "killed" and once(trial):
+            after_step_27(lambda: os.kill(os.getpid(), signal.SIGKILL))
+        elif fate == "server killed" and once(trial):
+            after_step_27(kill_server_and_wait_for_the_end)
+        elif fate == "orphan" and once(trial):
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            (trial.directory / "orphan").write_text(str(child))
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fate == "terminated" and once(trial):
+            after_step_27(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    ''',
+    model="""
+    print("trial", trial.number, "speaks")
+    if os.environ.get("DEATHS") == "1":
+        meet(FATES[trial.number], trial)
+    """,
+    arguments=f"""objective="val_loss", epochs=3, trials={len(FATES)}, sampler="random",
+    checkpoint_every=Every(steps=9)""",
+)
+
+
+@dataclass(frozen=True)
+class Deaths:
+    ended: Ended
+    runs: Path
+    file: Path
+    trials: dict[str, TrialRecord]
+    undisturbed: dict[int, Result]
+
+    def outcomes(self, fate: str) -> list[str | None]:
+        return [a.outcome for a in self.trials[fate].attempts]
+
+    def ends_undisturbed(self, fate: str) -> bool:
+        trial = self.trials[fate]
+        return results_of([trial])[trial.number] == self.undisturbed[trial.number]
+
+
+@pytest.fixture(scope="module")
+def deaths(tmp_path_factory: pytest.TempPathFactory) -> Deaths:
+    place = tmp_path_factory.mktemp("deaths")
+    file = DEATHS.write(place / "deaths.py")
+    words = ("run", file, "--workers", 1, "--runs-dir")
+    ended = command(*words, place / "dead", cwd=place, env={"DEATHS": "1"})
+    alive = command(*words, place / "alive", cwd=place)
+    assert alive.code == 0, alive.err
+    for orphan in (place / "dead").rglob("orphan"):
+        os.kill(int(orphan.read_text()), signal.SIGKILL)
+    trials = trials_in(place / "dead", "deaths")
+    undisturbed = results_of(trials_in(place / "alive", "deaths"))
+    return Deaths(ended, place / "dead", file, dict(zip(FATES, trials, strict=True)), undisturbed)
+
+
+def test_the_study_goes_on_to_its_end_and_says_that_trials_failed(deaths: Deaths) -> None:
+    assert deaths.ended.code == 3, deaths.ended.err
+    failed = {fate for fate, trial in deaths.trials.items() if trial.state == "failed"}
+    assert failed == {"segfault", "exit", "sys.exit", "raise", "memory"}
+    assert {t.state for f, t in deaths.trials.items() if f not in failed} == {"complete"}
+    assert "Traceback" not in deaths.ended.err
+
+
+def test_a_trial_that_nobody_touched_has_one_attempt(deaths: Deaths) -> None:
+    assert deaths.outcomes("survivor") == ["complete"]
+    assert deaths.ends_undisturbed("survivor")
+
+
+@pytest.mark.parametrize(
+    ("fate", "told"),
+    [
+        ("segfault", "was killed by SIGSEGV"),
+        ("exit", "exited with code 3"),
+        ("memory", "ran out of memory"),
+    ],
+)
+def test_a_process_that_dies_is_tried_three_times_and_then_failed(
+    deaths: Deaths, fate: str, told: str
+) -> None:
+    assert deaths.outcomes(fate) == ["crashed"] * 3
+    assert all(told in (a.error or "") for a in deaths.trials[fate].attempts)
+    assert told in deaths.ended.err
+
+
+def test_what_a_dead_process_printed_is_in_the_log_that_its_error_names(deaths: Deaths) -> None:
+    error = deaths.trials["segfault"].attempts[0].error or ""
+    log = deaths.runs / "deaths" / "trial-00000" / "attempt-01" / "log.txt"
+    assert str(log) in error
+    assert "trial 0 speaks" in log.read_text()
+
+
+def test_an_exception_fails_its_trial_at_once_with_the_users_traceback(deaths: Deaths) -> None:
+    assert deaths.outcomes("raise") == ["failed"]
+    lines = (deaths.trials["raise"].error or "").splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1].startswith(f'  File "{deaths.file}"'), "the traceback starts in user code"
+    assert "in helper" in "\n".join(lines)
+    assert lines[-1] == r"ValueError: no layer of that kind: \udce9"
+
+
+def test_sys_exit_fails_its_trial_at_once(deaths: Deaths) -> None:
+    assert deaths.outcomes("sys.exit") == ["failed"]
+    assert "sys.exit('enough')" in (deaths.trials["sys.exit"].error or "")
+
+
+@pytest.mark.parametrize(
+    ("fate", "outcomes"),
+    [
+        ("killed", ["crashed", "complete"]),
+        ("server killed", ["crashed", "complete"]),
+        ("terminated", ["interrupted", "complete"]),
+    ],
+)
+def test_a_trial_that_was_cut_off_goes_on_from_its_checkpoint_to_the_same_end(
+    deaths: Deaths, fate: str, outcomes: list[str]
+) -> None:
+    assert deaths.outcomes(fate) == outcomes
+    resumed = deaths.trials[fate].attempts[1].start_step
+    assert resumed is not None
+    assert resumed >= 27
+    assert deaths.ends_undisturbed(fate)
+
+
+def test_the_worker_tells_a_kill_from_a_lack_of_memory(deaths: Deaths) -> None:
+    error = deaths.trials["killed"].attempts[0].error or ""
+    assert "was killed by SIGKILL" in error
+    assert "no lack of memory" in error
+
+
+def test_an_orphan_that_holds_the_pipe_open_does_not_keep_its_trial_running(
+    deaths: Deaths,
+) -> None:
+    assert deaths.outcomes("orphan") == ["crashed", "complete"]
+    assert deaths.ends_undisturbed("orphan")
+
+
+def test_the_comparison_can_tell_two_trials_apart(deaths: Deaths) -> None:
+    one, other = (deaths.undisturbed[n] for n in (8, 9))
+    assert differing({0: one}, {0: other}) == [0]
+
+
+def test_no_process_is_left(deaths: Deaths) -> None:
+    pids = [a.pid for trial in deaths.trials.values() for a in trial.attempts]
+    assert len(pids) == len(set(pids))
+    assert [pid for pid in pids if pid is None or psutil.pid_exists(pid)] == []

@@ -1,0 +1,155 @@
+"""The small parts that trials are run with: devices, engines, memory, last words."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from sweeps import python
+
+from sweeper.errors import (
+    CheckpointError,
+    FactoryError,
+    RestoreError,
+    StudyImportError,
+    UsageError,
+)
+from sweeper.execution import memory
+from sweeper.execution.devices import show_devices
+from sweeper.execution.engines import LocalEngine, engine_named
+from sweeper.execution.process import failure_of
+
+ROOT = Path(__file__).parents[2]
+
+CONFIGURE = """
+import json, os, sys
+from sweeper.execution.devices import configure_tensorflow, import_tensorflow, show_devices
+import_tensorflow()
+show_devices("3")
+configure_tensorflow(threads=2, deterministic=sys.argv[1] == "yes")
+configure_tensorflow(threads=2, deterministic=False)
+import tensorflow as tf
+tf.zeros(1)
+told = ""
+try:
+    configure_tensorflow(threads=3, deterministic=False)
+except RuntimeError as error:
+    told = str(error)
+from tensorflow.python.framework import config
+threads = tf.config.threading
+print(json.dumps([threads.get_intra_op_parallelism_threads(),
+    threads.get_inter_op_parallelism_threads(), config.is_op_determinism_enabled(),
+    os.environ["CUDA_VISIBLE_DEVICES"], told]))
+"""
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_threads_and_determinism_hold_and_cannot_be_changed_after_the_first_op(
+    tmp_path: Path, deterministic: bool
+) -> None:
+    ended = python("-c", CONFIGURE, "yes" if deterministic else "no", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    intra, inter, enabled, devices, told = json.loads(ended.out)
+    assert (intra, inter, enabled, devices) == (2, 2, deterministic, "3")
+    assert "cannot be modified" in told
+    assert "oneDNN" not in ended.err, "the remarks that come with the import are held back"
+
+
+def test_no_devices_given_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    show_devices(None)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+    show_devices("")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_failed_import_of_tensorflow_shows_what_was_held_back(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text("import os\nos.write(2, b'libcuda is broken')\nnever\n")
+    (tmp_path / "keras.py").write_text("")
+    code = "from sweeper.execution.devices import import_tensorflow as i; i()"
+    ended = python("-c", code, cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert ended.code == 1
+    assert "libcuda is broken" in ended.err
+    assert "NameError" in ended.err
+
+
+def test_the_local_engine_runs_its_slots_side_by_side_and_returns_when_all_have() -> None:
+    together = threading.Barrier(3, timeout=30)
+    done = []
+
+    def slot() -> None:
+        together.wait()
+        done.append(threading.current_thread().name)
+
+    LocalEngine().run(slot, 3)
+    assert len(set(done)) == 3
+
+
+@pytest.mark.parametrize(("name", "told"), [("dask", "not available"), ("slurm", "no engine")])
+def test_an_engine_that_is_not_there_is_refused_by_name(name: str, told: str) -> None:
+    assert isinstance(engine_named("local"), LocalEngine)
+    with pytest.raises(UsageError, match=told) as refusal:
+        engine_named(name)
+    assert f"'{name}'" in str(refusal.value)
+
+
+def test_kills_for_lack_of_memory_are_added_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vmstat").write_text("pgfault 12\noom_kill 3\noom_kill_other 40\n")
+    (tmp_path / "events").write_text("low 0\noom 9\noom_kill 2\n")
+    counters = tuple((tmp_path / n, "oom_kill") for n in ("vmstat", "events", "missing"))
+    monkeypatch.setattr(memory, "_COUNTERS", counters)
+    assert memory.out_of_memory_kills() == 5
+    monkeypatch.setattr(memory, "_COUNTERS", counters[2:])
+    assert memory.out_of_memory_kills() == 0
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+class ResourceExhaustedError(Exception):
+    """Called as TensorFlow's is."""
+
+
+@pytest.mark.parametrize(
+    ("error", "fault", "with_traceback"),
+    [
+        (ValueError("x"), "trial", True),
+        (KeyboardInterrupt(), "trial", True),
+        (FactoryError("no model"), "trial", False),
+        (MemoryError("64 GB"), "memory", True),
+        (ResourceExhaustedError("OOM"), "memory", True),
+        (CheckpointError("disk full"), "environment", False),
+        (RestoreError("does not fit"), "environment", False),
+    ],
+)
+def test_what_ended_a_trial_is_told_apart(
+    error: BaseException, fault: str, with_traceback: bool
+) -> None:
+    failed = failure_of(raised(error))
+    assert failed.fault == fault
+    assert failed.error == f"{type(error).__name__}: {error}"
+    assert bool(failed.traceback) == with_traceback
+    if with_traceback:
+        assert "in raised" in failed.traceback
+
+
+def test_an_import_error_keeps_the_users_traceback() -> None:
+    assert failure_of(StudyImportError("broken", "Traceback: theirs")).traceback == (
+        "Traceback: theirs"
+    )
+
+
+def test_what_no_pipe_and_no_database_can_carry_is_told_in_escapes() -> None:
+    failed = failure_of(raised(ValueError("name \udce9, nul \0")))
+    assert failed.error == r"ValueError: name \udce9, nul \x00"
+    assert "\0" not in failed.traceback
+    failed.traceback.encode()

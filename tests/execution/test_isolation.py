@@ -1,0 +1,350 @@
+"""However a trial's process is made, and wherever its study is defined, the result is the same."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from study_files import StudyText
+from sweeps import Result, command, differing, python, results_of, sweep, trials_in
+
+from sweeper.errors import DefinitionError
+from sweeper.events import Notice
+from sweeper.execution.channel import (
+    Assignment,
+    Failed,
+    Message,
+    Started,
+    Stop,
+    StoppedHere,
+    Suggest,
+    Suggested,
+)
+from sweeper.execution.isolation import (
+    ExitStatus,
+    ForkLauncher,
+    Launcher,
+    SpawnLauncher,
+    TrialProcess,
+    WarmServer,
+)
+from sweeper.execution.process import EXIT_WORKER_GONE
+from sweeper.execution.sources import target_source
+
+WATCHED = StudyText(
+    head="""
+    from tensorflow.python.eager import context
+
+    import random
+
+    DRAWN_AT_IMPORT = [random.random(), float(np.random.rand())]
+    """,
+    model="""
+    threading = __import__("tensorflow").config.threading
+    seen = {
+        "pid": os.getpid(),
+        "untouched": context.context()._context_handle is None,
+        "threads": [
+            threading.get_intra_op_parallelism_threads(),
+            threading.get_inter_op_parallelism_threads(),
+        ],
+        "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "drawn": DRAWN_AT_IMPORT,
+    }
+    (trial.directory / "seen.json").write_text(json.dumps(seen))
+    """,
+    arguments="""objective="val_loss", epochs=2, trials=2, sampler="random", threads=2,
+    checkpoint_every=Every(steps=13)""",
+)
+
+
+@dataclass(frozen=True)
+class Observed:
+    results: dict[int, Result]
+    seen: list[dict[str, object]]
+    told: str
+
+
+def seen_in(runs: Path, study: str = "small") -> list[dict[str, object]]:
+    return [json.loads(p.read_text()) for p in sorted((runs / study).rglob("seen.json"))]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return WATCHED.write(tmp_path_factory.mktemp("watched") / "watched.py")
+
+
+@pytest.fixture(scope="module")
+def observe(watched: Path) -> Callable[[str], Observed]:
+    known: dict[str, Observed] = {}
+
+    def run(isolation: str) -> Observed:
+        if isolation not in known:
+            runs = watched.parent / isolation
+            ended = command(
+                "run", watched, "--isolation", isolation, "--runs-dir", runs, cwd=watched.parent
+            )
+            assert ended.code == 0, ended.err
+            known[isolation] = Observed(results_of(trials_in(runs)), seen_in(runs), ended.err)
+        return known[isolation]
+
+    return run
+
+
+@pytest.mark.parametrize("isolation", ["spawn", "inline"])
+def test_forked_spawned_and_inline_trials_give_equal_digests(
+    observe: Callable[[str], Observed], isolation: str
+) -> None:
+    forked, other = observe("fork"), observe(isolation)
+    assert all(r.digest for r in forked.results.values())
+    assert differing(forked.results, other.results) == []
+
+
+@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op(
+    observe: Callable[[str], Observed], isolation: str
+) -> None:
+    seen = observe(isolation).seen
+    assert len({s["pid"] for s in seen}) == len(seen) == 2
+    assert all(s["untouched"] for s in seen)
+    assert [s["threads"] for s in seen] == [[2, 2], [2, 2]]
+
+
+def test_inline_trials_share_one_process(observe: Callable[[str], Observed]) -> None:
+    assert len({s["pid"] for s in observe("inline").seen}) == 1
+
+
+def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(
+    observe: Callable[[str], Observed],
+) -> None:
+    drawn = [s["drawn"] for how in ("fork", "spawn", "inline") for s in observe(how).seen]
+    assert all(d == drawn[0] for d in drawn)
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ("TABLE = keras.Variable(np.zeros(3))", "importing the study ran TensorFlow"),
+        (
+            """
+            import threading
+            threading.Thread(target=threading.Event().wait, name="my-thread", daemon=True).start()
+            """,
+            "importing the study started threads (my-thread)",
+        ),
+    ],
+    ids=["tensorflow", "threads"],
+)
+def test_a_study_that_cannot_be_forked_is_spawned_with_the_same_results_and_says_so(
+    observe: Callable[[str], Observed], tmp_path: Path, head: str, reason: str
+) -> None:
+    file = replace(WATCHED, head=dedent(WATCHED.head) + dedent(head)).write(
+        tmp_path / "unforkable.py"
+    )
+    with pytest.raises(DefinitionError, match="cannot be forked"):
+        sweep(file, tmp_path / "never", isolation="fork")
+    assert not (tmp_path / "never").exists()
+    swept = sweep(file, tmp_path / "runs")
+    notices = [e.message for e in swept.events if isinstance(e, Notice)]
+    assert any(reason in n and "a Python of its own" in n for n in notices), notices
+    assert differing(observe("fork").results, results_of(swept.trials)) == []
+
+
+# ---------------------------------------------------------------- where the study is defined
+
+GUARDED = """
+if __name__ == "__main__":
+    if "resume" in sys.argv:
+        study.resume(workers=2)
+    results = study.run(workers=2)
+    print(json.dumps([t.digest for t in results.trials]))
+"""
+UNGUARDED = """
+print(json.dumps([t.digest for t in study.run(workers=2).trials]))
+"""
+
+
+@pytest.mark.parametrize("tail", [GUARDED, UNGUARDED], ids=["guarded", "unguarded"])
+def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
+    observe: Callable[[str], Observed], tmp_path: Path, tail: str
+) -> None:
+    script = replace(WATCHED, tail=tail).write(tmp_path / "script.py")
+    ended = python(script, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    expected = observe("fork").results
+    assert json.loads(ended.out) == [r.digest for r in expected.values()]
+    assert differing(expected, results_of(trials_in(tmp_path / "runs"))) == []
+
+    # A later command finds the study's code in the script, whose guard keeps it from running.
+    more = command("resume", "small", "--trials", 3, cwd=tmp_path)
+    if tail is GUARDED:
+        assert more.code == 0, more.err
+        assert [t.state for t in trials_in(tmp_path / "runs")] == ["complete"] * 3
+    else:
+        assert more.code == 1
+        assert 'put the call under `if __name__ == "__main__":`' in more.err
+        assert "Traceback" not in more.err
+
+
+def test_a_study_that_runs_itself_when_imported_is_refused(tmp_path: Path) -> None:
+    file = StudyText(tail="study.run()").write(tmp_path / "unguarded.py")
+    ended = command("run", file, cwd=tmp_path)
+    assert ended.code == 1
+    assert ended.err.count("error:") == 1
+    assert "is run while its own file is being imported" in ended.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_study_in_a_package_is_found_by_its_path_and_again_from_elsewhere(
+    tmp_path: Path,
+) -> None:
+    package = tmp_path / "work" / "mystudies"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "rates.py").write_text("RATE = 0.01\n")
+    StudyText(
+        head="from .rates import RATE",
+        rate="RATE",
+        tail="""
+        other = Study(
+            name="other", model=build_model, data=load_data, epochs=1, trials=1, sampler="random"
+        )
+        """,
+    ).write(package / "deep.py")
+    runs = tmp_path / "runs"
+    ended = command("run", "mystudies.deep:other", "--runs-dir", runs, cwd=package.parent)
+    assert ended.code == 0, ended.err
+    more = command("resume", "other", "--trials", 2, "--runs-dir", runs, cwd=tmp_path)
+    assert more.code == 0, more.err
+    assert [t.state for t in trials_in(runs, "other")] == ["complete"] * 2
+
+
+# ------------------------------------------------------ trial processes driven by a fake worker
+
+
+def assignment(directory: Path, number: int = 0, **changes: object) -> Assignment:
+    attempt = directory / f"trial-{number}"
+    attempt.mkdir(parents=True, exist_ok=True)
+    values = {
+        "study": "small",
+        "number": number,
+        "attempt": 1,
+        "seed": 0,
+        "epochs": 100_000,
+        "objective": "val_loss",
+        "deterministic": True,
+        "threads": 1,
+        "checkpoint_every": "epoch",
+        "files": str(attempt / "files"),
+        "log": str(attempt / "log.txt"),
+        "checkpoints": (str(attempt / "checkpoints"),),
+    }
+    return Assignment(**{**values, **changes})
+
+
+def hear(process: TrialProcess, kind: type[Message]) -> Message:
+    """Answer what the trial asks until it says something of ``kind``."""
+    for _ in range(10_000):
+        message = process.channel.receive(60)
+        if isinstance(message, Suggest):
+            process.channel.send(Suggested(0.01))
+        if isinstance(message, kind | Failed):
+            return message
+        assert message is not None, "the trial says nothing"
+    pytest.fail(f"no {kind.__name__} came")
+
+
+def ends(process: TrialProcess) -> bool:
+    """Whether the pipe comes to its end, after what was sent before."""
+    try:
+        while process.channel.receive(30) is not None:
+            continue
+    except (EOFError, OSError):
+        return True
+    return False
+
+
+@pytest.fixture(scope="module", params=["fork", "spawn"])
+def launcher(request: pytest.FixtureRequest, watched: Path) -> Iterator[Launcher]:
+    if request.param == "spawn":
+        yield SpawnLauncher(target_source(str(watched)))
+        return
+    server = WarmServer(target_source(str(watched)))
+    server.loaded()
+    launcher = ForkLauncher(server)
+    yield launcher
+    launcher.close()
+
+
+def test_a_trial_process_sees_the_devices_it_is_given_and_stops_with_a_checkpoint(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    process = launcher.launch(assignment(tmp_path, devices="5"))
+    assert isinstance(hear(process, Started), Started)
+    process.channel.send(Stop())
+    stopped = hear(process, StoppedHere)
+    assert isinstance(stopped, StoppedHere)
+    assert process.wait(30) == ExitStatus(0)
+    [seen] = [json.loads(p.read_text()) for p in tmp_path.rglob("seen.json")]
+    assert seen["devices"] == "5"
+    assert seen["pid"] == process.pid
+    names = [p.name for p in tmp_path.rglob("step-*") if p.is_dir()]
+    assert f"step-{stopped.step:09d}" in names
+    process.channel.close()
+
+
+def test_a_trial_process_whose_pipe_closes_ends_itself(launcher: Launcher, tmp_path: Path) -> None:
+    process = launcher.launch(assignment(tmp_path))
+    hear(process, Started)
+    process.channel.close()
+    assert process.wait(30) == ExitStatus(EXIT_WORKER_GONE)
+
+
+def test_a_killed_trial_process_is_known_by_its_signal_and_its_pipe_ends(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    process = launcher.launch(assignment(tmp_path))
+    hear(process, Started)
+    assert process.wait(0) is None
+    process.kill()
+    status = process.wait(30)
+    assert status == ExitStatus(-signal.SIGKILL)
+    assert status.killed
+    assert ends(process)
+    process.channel.close()
+
+
+def test_one_trials_death_ends_no_other_trials_pipe(launcher: Launcher, tmp_path: Path) -> None:
+    one = launcher.launch(assignment(tmp_path, 0))
+    other = launcher.launch(assignment(tmp_path, 1))
+    hear(one, Started)
+    hear(other, Started)
+    one.kill()
+    assert one.wait(30) == ExitStatus(-signal.SIGKILL)
+    assert ends(one), "the other trial holds the pipe open"
+    other.channel.send(Stop())
+    assert isinstance(hear(other, StoppedHere), StoppedHere)
+    assert other.wait(30) == ExitStatus(0)
+    one.channel.close()
+    other.channel.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (0, "exited with code 0"),
+        (3, "exited with code 3"),
+        (-signal.SIGSEGV, "was killed by SIGSEGV"),
+        (-signal.SIGKILL, "was killed by SIGKILL"),
+        (-250, "was killed by signal 250"),
+        (None, "vanished (its exit status is not known)"),
+    ],
+)
+def test_an_exit_status_says_how_a_process_ended(code: int | None, told: str) -> None:
+    assert ExitStatus(code).describe() == told
+    assert ExitStatus(code).killed == (code == -signal.SIGKILL)

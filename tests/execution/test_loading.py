@@ -1,0 +1,163 @@
+"""A study is found where its target says, or the message says what is there instead."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sweeper.errors import DefinitionError, StudyFileError, StudyImportError
+from sweeper.loading import is_loading, load_definition, loaded_from, split_target
+from sweeper.study import Study, load_study
+
+STUDY = """
+from sweeper import Study
+
+def model(trial): ...
+def data(trial): ...
+
+study = Study(name={name!r}, model=model, data=data, epochs=1, trials=1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Forget what a test imports, and stand in an empty directory."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    yield
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def write(path: Path, name: str = "one", more: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(STUDY.format(name=name) + more)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("target", "parts"),
+    [
+        ("a.py", ("a.py", None)),
+        ("a.py:study", ("a.py", "study")),
+        ("dir/a.py:my_study", ("dir/a.py", "my_study")),
+        ("package.module:NAME", ("package.module", "NAME")),
+        ("C:\\studies\\a.py", ("C:\\studies\\a.py", None)),
+        ("C:study", ("C:study", None)),
+        ("a.py:", ("a.py:", None)),
+        ("a.py:1", ("a.py:1", None)),
+    ],
+)
+def test_a_target_is_split_at_its_name(target: str, parts: tuple[str, str | None]) -> None:
+    assert split_target(target) == parts
+
+
+def test_the_only_study_needs_no_name_even_under_two(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.py", more="best = study\n")
+    found = load_definition(str(file))
+    assert found.name == "one"
+    assert load_definition(f"{file}:best") is found
+    assert loaded_from(found) == f"{file}:best"
+    assert loaded_from(Study(name="x", model=print, data=print, epochs=1, trials=1)) is None
+
+
+def test_of_several_studies_the_one_of_that_name_is_taken(tmp_path: Path) -> None:
+    more = 'other = Study(name="two", model=model, data=data, epochs=1, trials=1)\n'
+    file = write(tmp_path / "b.py", more=more)
+    with pytest.raises(StudyFileError, match=r"holds 2 studies; name one: .*:study or .*:other"):
+        load_definition(str(file))
+    assert load_definition(str(file), study_name="two").name == "two"
+    with pytest.raises(StudyFileError, match=r"no study called 'three'; it holds study \('one'\)"):
+        load_definition(str(file), study_name="three")
+    with pytest.raises(StudyFileError, match="is now a study called 'two', and 'one' was expected"):
+        load_definition(f"{file}:other", study_name="one")
+
+
+@pytest.mark.parametrize(
+    ("more", "target", "told"),
+    [
+        ("", "d.py:missing", "nothing under the name 'missing'"),
+        ("x = 3\n", "d.py:x", "a int under the name 'x'"),
+        ("del study\n", "d.py", "holds no study"),
+    ],
+)
+def test_what_is_there_instead_is_said(tmp_path: Path, more: str, target: str, told: str) -> None:
+    write(tmp_path / "d.py", more=more)
+    with pytest.raises(StudyFileError, match=told):
+        load_definition(target)
+
+
+def test_files_that_no_import_would_find_are_loaded_all_the_same(tmp_path: Path) -> None:
+    dashed = write(tmp_path / "my-study 2.py", "dashed")
+    shadowing = write(tmp_path / "json.py", "shadowing")
+    assert load_definition(str(dashed)).name == "dashed"
+    assert load_definition(str(shadowing)).name == "shadowing"
+    import json
+
+    assert json.loads("1") == 1
+    one, two = write(tmp_path / "x" / "s.py", "x"), write(tmp_path / "y" / "s.py", "y")
+    assert [load_definition(str(f)).name for f in (one, two)] == ["x", "y"]
+
+
+def test_a_package_is_found_below_the_current_directory(tmp_path: Path) -> None:
+    write(tmp_path / "mine" / "__init__.py", "in-init")
+    write(tmp_path / "mine" / "deep.py", "deep")
+    assert load_definition("mine").name == "in-init"
+    assert load_definition("mine.deep:study").name == "deep"
+    with pytest.raises(StudyFileError, match="neither a file nor a module"):
+        load_definition("mine.deeper")
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(StudyFileError, match="plain is a directory"):
+        load_definition("plain")
+
+
+def test_a_siblings_missing_import_is_the_modules_error(tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("import not_installed_anywhere\n")
+    with pytest.raises(StudyImportError, match="not_installed_anywhere") as failure:
+        load_definition("pack")
+    assert 'pack/__init__.py", line 1' in failure.value.traceback
+    assert "importlib" not in failure.value.traceback
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("1 / 0", "raised ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(4)", r"called sys.exit\(4\) \("),
+        ("def f(:", "raised SyntaxError"),
+    ],
+)
+def test_a_module_that_fails_is_told_with_its_place_and_can_be_mended(
+    tmp_path: Path, code: str, told: str
+) -> None:
+    file = tmp_path / "e.py"
+    file.write_text(f"\n{code}\n")
+    with pytest.raises(StudyImportError, match=told) as failure:
+        load_definition(str(file))
+    assert f"({file}, line 2)" in str(failure.value)
+    assert "sweeper/loading.py" not in failure.value.traceback
+    assert not is_loading()
+    write(file, "mended")
+    assert load_definition(str(file)).name == "mended"
+
+
+def test_an_error_of_ours_is_passed_on_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="'a/b' cannot be a study's name"):
+        load_definition(str(write(tmp_path / "f.py", "a/b")))
+
+
+def test_a_bare_definition_cannot_be_run_from_python(tmp_path: Path) -> None:
+    file = tmp_path / "g.py"
+    file.write_text(
+        "from sweeper.definition import StudyDefinition\n"
+        "study = StudyDefinition(name='g', model=print, data=print, epochs=1, trials=1)\n"
+    )
+    assert load_definition(str(file)).name == "g"
+    with pytest.raises(StudyFileError, match=r"write sweeper\.Study"):
+        load_study(file)

@@ -1,0 +1,99 @@
+"""What a factory asks its trial, and what it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweeper.errors import ParameterError
+from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
+from sweeper.trial import Trial
+
+
+class Asked:
+    def __init__(self, answer: CategoricalChoice) -> None:
+        self.answer = answer
+        self.questions: list[tuple[str, Distribution]] = []
+
+    def __call__(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        self.questions.append((name, distribution))
+        return self.answer
+
+
+def trial(answer: CategoricalChoice = 1) -> tuple[Trial, Asked]:
+    asked = Asked(answer)
+    return Trial(number=3, seed=5, directory=Path("/files"), ask=asked), asked
+
+
+def test_a_trial_knows_who_it_is() -> None:
+    made, _ = trial()
+    assert (made.number, made.seed, made.directory) == (3, 5, Path("/files"))
+
+
+def test_each_question_is_asked_as_it_was_put() -> None:
+    made, asked = trial()
+    made.suggest_float("f", 0, 1, step=0.5)
+    made.suggest_float("log", 1e-3, 1, log=True)
+    made.suggest_int("i", np.int64(1), 9, step=2)
+    made.suggest_categorical("c", ["a", 1, None])
+    assert asked.questions == [
+        ("f", FloatRange(0.0, 1.0, step=0.5)),
+        ("log", FloatRange(1e-3, 1.0, log=True)),
+        ("i", IntRange(1, 9, step=2)),
+        ("c", Categorical(("a", 1, None))),
+    ]
+    assert type(asked.questions[2][1].low) is int
+
+
+def test_a_parameter_asked_for_again_has_its_value_without_a_question() -> None:
+    made, asked = trial(0.25)
+    assert made.suggest_float("x", 0, 1) == made.suggest_float("x", 0.0, 1.0) == 0.25
+    assert len(asked.questions) == 1
+    assert made.params == {"x": 0.25}
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        lambda t: t.suggest_float("x", 0, 2),
+        lambda t: t.suggest_float("x", 0, 1, step=0.1),
+        lambda t: t.suggest_int("x", 0, 1),
+        lambda t: t.suggest_categorical("x", [0, 1]),
+    ],
+)
+def test_a_parameter_asked_for_again_in_another_range_is_refused(again: object) -> None:
+    made, asked = trial(0.25)
+    made.suggest_float("x", 0, 1)
+    with pytest.raises(ParameterError, match=r"'x' was asked for as .* and now as .*another name"):
+        again(made)
+    assert len(asked.questions) == 1
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda t: t.suggest_int("x", 1, 2.5), "must be whole numbers"),
+        (lambda t: t.suggest_int("x", "1", 2), "must be whole numbers"),
+        (lambda t: t.suggest_int("x", 0, 8, log=True), "above 0"),
+        (lambda t: t.suggest_float("x", 2, 1), "low=2.0 is above high=1.0"),
+        (lambda t: t.suggest_float("x", 0, float("inf")), "must be finite"),
+        (lambda t: t.suggest_categorical("x", []), "choices is empty"),
+        (lambda t: t.suggest_categorical("x", [print]), "look the object up"),
+        (lambda t: t.suggest_float("", 0, 1), "at least one character"),
+        (lambda t: t.suggest_float(1, 0, 1), "must be a string"),
+    ],
+)
+def test_an_impossible_question_is_refused_before_it_is_asked(ask: object, told: str) -> None:
+    made, asked = trial()
+    with pytest.raises(ParameterError, match=told):
+        ask(made)
+    assert asked.questions == []
+
+
+def test_the_parameters_cannot_be_changed_from_outside() -> None:
+    made, _ = trial()
+    made.suggest_int("i", 0, 3)
+    with pytest.raises(TypeError):
+        made.params["i"] = 2

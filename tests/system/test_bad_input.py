@@ -1,0 +1,191 @@
+"""Bad input ends in one clear message and the right exit code, and leaves nothing half-written."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from study_files import StudyText
+from sweeps import Ended, command, trials_in
+
+from sweeper.results import TrialRecord
+
+
+def check_refused(ended: Ended, code: int, *texts: str) -> None:
+    assert ended.code == code, ended.err
+    assert ended.out == ""
+    assert ended.err.count("error: ") == 1, ended.err
+    for text in texts:
+        assert text in ended.err
+    assert "sweeper/execution" not in ended.err, "a traceback of ours"
+
+
+def written(place: Path) -> list[str]:
+    return [p.name for p in place.iterdir() if p.suffix != ".py" and p.name != "__pycache__"]
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("nothing.py", "nothing.py does not exist"),
+        ("no.such.module", "neither a file nor a module called 'no.such.module'"),
+        ("a/b", "there is no file a/b"),
+    ],
+)
+def test_a_study_that_is_nowhere(tmp_path: Path, word: str, told: str) -> None:
+    check_refused(command("run", word, cwd=tmp_path), 2, told)
+    assert written(tmp_path) == []
+
+
+def test_a_module_that_cannot_be_imported_shows_its_own_traceback_once(tmp_path: Path) -> None:
+    (tmp_path / "sibling.py").write_text("def work():\n    raise KeyError('colour')\n")
+    file = tmp_path / "broken.py"
+    file.write_text("import sibling\n\nsibling.work()\n")
+    ended = command("run", file, cwd=tmp_path)
+    where = f"importing {file} raised KeyError: 'colour' ({tmp_path / 'sibling.py'}, line 2)"
+    check_refused(ended, 1, where)
+    assert ended.err.count("Traceback") == 1
+    first = ended.err.split("Traceback (most recent call last):\n")[1].splitlines()[0]
+    assert first == f'  File "{file}", line 3, in <module>'
+    assert written(tmp_path) == []
+
+
+def test_a_file_without_a_study_and_one_with_two(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.py"
+    empty.write_text("x = 1\n")
+    check_refused(command("run", empty, cwd=tmp_path), 2, f"{empty} holds no study")
+    two = tmp_path / "two.py"
+    two.write_text(f"{StudyText()}\nother = Study(name='b', model=build_model, data=load_data, ")
+    with two.open("a") as file:
+        file.write("epochs=1, trials=1)\n")
+    ended = command("run", two, cwd=tmp_path)
+    check_refused(ended, 2, "holds 2 studies", f"{two}:study or {two}:other")
+    assert written(tmp_path) == []
+
+
+def test_a_name_that_cannot_be_a_directorys(tmp_path: Path) -> None:
+    file = StudyText(name="a/b").write(tmp_path / "slash.py")
+    check_refused(command("run", file, cwd=tmp_path), 1, "'a/b' cannot be a study's name")
+    assert command("resume", "../b", cwd=tmp_path).code == 2
+    assert written(tmp_path) == []
+
+
+def test_more_trials_than_the_grid_has_points(tmp_path: Path) -> None:
+    arguments = 'epochs=1, trials=3, sampler="grid", grid={"learning_rate": [0.1, 0.2]}'
+    file = StudyText(arguments=arguments).write(tmp_path / "grid.py")
+    check_refused(command("run", file, cwd=tmp_path), 1, "trials=3, but the grid has 2 points")
+    assert written(tmp_path) == []
+
+
+# ----------------------------------------------------------------------------- one trial's faults
+
+FAULTS = StudyText(
+    name="faults",
+    head="""
+    def spoilt(model, fault):
+        if fault == "nothing returned":
+            return None
+        bare = keras.Sequential([keras.Input((16,)), keras.layers.Dense(4)])
+        if fault == "no such metric":
+            bare.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return bare if fault in ("not compiled", "no such metric") else model
+    """,
+    model='fault = trial.suggest_categorical("fault", FAULTS)',
+    data="""
+    if trial.params["fault"] == "lengths":
+        y = y[:150]
+    """,
+    rate='1e30 if fault == "nan" else 0.01',
+    tail="""
+    well = build_model
+    study.model = lambda trial: spoilt(well(trial), trial.params["fault"])
+    """,
+    arguments="""objective="val_accuracy", direction="maximize", epochs=1, trials=6,
+    sampler="grid", grid={"fault": FAULTS}""",
+)
+FAULT_NAMES = ["nothing returned", "not compiled", "no such metric", "lengths", "nan", "none"]
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, dict[str, TrialRecord]]:
+    place = tmp_path_factory.mktemp("faults")
+    text = str(FAULTS).replace("\ndef spoilt", f"\nFAULTS = {FAULT_NAMES!r}\n\n\ndef spoilt")
+    file = place / "faults.py"
+    file.write_text(text)
+    ended = command("run", file, "--workers", 2, cwd=place)
+    return ended, dict(zip(FAULT_NAMES, trials_in(place / "runs", "faults"), strict=True))
+
+
+def test_failed_trials_stop_no_study(faults: tuple[Ended, dict[str, TrialRecord]]) -> None:
+    ended, trials = faults
+    assert ended.code == 3, ended.err
+    assert trials["none"].state == "complete"
+    assert "Traceback" not in ended.err
+    assert all(t.state == "failed" and len(t.attempts) == 1 for t in list(trials.values())[:5])
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "texts"),
+    [
+        ("nothing returned", "FactoryError", ["<lambda> returned None", "does it end with"]),
+        ("not compiled", "FactoryError", ["not compiled", "model.compile("]),
+        ("no such metric", "ObjectiveError", ["'val_accuracy'", "it reports 'loss', 'val_loss'"]),
+        ("lengths", "DataError", ["160", "150"]),
+        ("nan", "NonFiniteError", ["loss is nan", "epoch 1 of 1"]),
+    ],
+)
+def test_a_trials_fault_is_one_clear_message_kept_with_the_trial(
+    faults: tuple[Ended, dict[str, TrialRecord]], fault: str, kind: str, texts: list[str]
+) -> None:
+    ended, trials = faults
+    error = trials[fault].attempts[0].error or ""
+    assert error.startswith(f"{kind}: ")
+    assert all(text in error for text in texts), error
+    assert f"trial {trials[fault].number} failed: {kind}" in ended.err
+
+
+# ------------------------------------------------------------------------------------- databases
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    arguments = 'epochs=1, trials=1, sampler="random"'
+    return StudyText(arguments=arguments).write(tmp_path_factory.mktemp("small") / "small.py")
+
+
+def test_a_database_that_is_none(small: Path, tmp_path: Path) -> None:
+    file = tmp_path / "notes.db"
+    file.write_text("these are notes, and no database, and they must stay as they are\n" * 100)
+    before = file.read_bytes()
+    ended = command("run", small, "--storage", f"sqlite:///{file}", cwd=tmp_path)
+    check_refused(ended, 1, str(file))
+    assert file.read_bytes() == before
+    assert written(tmp_path) == ["notes.db"]
+
+
+def test_a_database_that_cannot_be_opened(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    url = f"sqlite:///{tmp_path / 'file' / 'below' / 'sweeper.db'}"
+    check_refused(command("run", small, "--storage", url, cwd=tmp_path), 1, "file")
+    assert written(tmp_path) == ["file"]
+    ended = command("run", small, "--storage", "mysql://localhost/x", cwd=tmp_path)
+    check_refused(ended, 1, "mysql")
+    ended = command("run", small, "--storage", "postgresql://127.0.0.1:1/x", cwd=tmp_path)
+    check_refused(ended, 1, "127.0.0.1:1")
+    assert written(tmp_path) == ["file"]
+
+
+def test_a_database_that_is_newer(small: Path, tmp_path: Path) -> None:
+    assert command("run", small, cwd=tmp_path).code == 0
+    database = tmp_path / "runs" / "sweeper.db"
+    with sqlite3.connect(database) as connection:
+        names = [row[0] for row in connection.execute("select name from sqlite_master")]
+        [table] = {n for n in names if n.startswith("sweeper") and "version" in n}
+        connection.execute(f"update {table} set version_num = 'r9999'")
+    connection.close()
+    ended = command("run", small, "--trials", 2, cwd=tmp_path)
+    check_refused(ended, 1, "r9999")
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("select count(*) from sweeper_trials").fetchone() == (1,)
+    connection.close()

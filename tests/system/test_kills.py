@@ -1,0 +1,241 @@
+"""A study killed again and again ends as one that never was: the second and the third promise."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from interruptions import INTERRUPTED_STUDY, WholeRun
+from study_files import StudyText
+from sweeps import RunningCommand, command, differing, results_of, trials_in
+
+from sweeper.results import TrialRecord
+
+STEPS_AN_EPOCH = 20
+INSIDE = ("make_directory", "create", "write", "fsync", "fsync_directory", "rename", "remove")
+
+
+@dataclass
+class Kills:
+    """What was hit, over one study.
+
+    Attributes:
+        commits: Kills inside a checkpoint's commit or deletion: it left unfinished work behind.
+    """
+
+    kills: int = 0
+    commits: int = 0
+    runs: int = 0
+
+
+def unfinished(runs: Path) -> set[Path]:
+    return {p for p in runs.rglob(".*-step-*") if p.is_dir()}
+
+
+def killed_sweep(
+    whole: WholeRun, study: str, runs: Path, *, kills: int, seed: int
+) -> tuple[Kills, tuple[TrialRecord, ...]]:
+    """Run the study of ``whole`` under ``kills`` SIGKILLs to its process group.
+
+    Every third kill comes from within a commit. The others come after a random part of what the
+    undisturbed run took, counted from the first trial's first step; all of them together take
+    three quarters of it on average.
+    """
+    chance = random.Random(seed)
+    mean = 0.75 * whole.seconds / (kills * 2 / 3)
+    told = Kills()
+    places = ["--workers", 2, "--runs-dir", runs]
+    words: list[object] = ["run", whole.file, *places]
+    while told.kills < kills:
+        env = {}
+        inside = told.kills % 3 == 2
+        if inside:
+            env["KILL_INSIDE"] = f"{chance.choice(INSIDE)}:{chance.randint(1, 12)}"
+        before = unfinished(runs)
+        told.runs += 1
+        with RunningCommand(*words, cwd=whole.file.parent, env=env) as run:
+            if inside:
+                code = run.end()
+            else:
+                run.wait_for(" attempt ", "learning_rate=")
+                time.sleep(chance.uniform(0, 2 * mean))
+                run.kill_group()
+                code = run.process.returncode
+        if code == 0:
+            break
+        assert code == -9, f"{env}: {run.err}"
+        told.kills += 1
+        told.commits += bool(unfinished(runs) - before)
+        words = ["resume", study, *places]
+    last = command(*words, cwd=whole.file.parent)
+    assert last.code == 0, last.err
+    return told, trials_in(runs, study)
+
+
+def check(
+    whole: WholeRun, told: Kills, trials: tuple[TrialRecord, ...], capsys: pytest.CaptureFixture
+) -> None:
+    attempts = [attempt for trial in trials for attempt in trial.attempts]
+    resumed = [a for a in attempts if a.number > 1]
+    past_zero = [a for a in resumed if a.start_step]
+    inside_epochs = [a for a in past_zero if a.start_step % STEPS_AN_EPOCH]
+    outcomes = Counter(a.outcome for a in attempts)
+    with capsys.disabled():
+        print(
+            f"\n{told.kills} kills of {len(trials)} trials: {len(attempts)} attempts "
+            f"({dict(outcomes)}), {len(resumed)} resumed, {len(past_zero)} past step 0, "
+            f"{len(inside_epochs)} inside an epoch, {told.commits} kills inside a commit; "
+            f"the undisturbed run took {whole.seconds:.1f} s"
+        )
+    assert differing(whole.results, results_of(trials)) == []
+    assert [t.number for t in trials] == list(range(len(whole.results)))
+    for trial in trials:
+        assert [a.outcome for a in trial.attempts].count("complete") == 1
+        assert trial.attempts[-1].outcome == "complete"
+        starts = [a.start_step for a in trial.attempts if a.start_step is not None]
+        assert starts == sorted(starts), "an attempt began before what an earlier one had reached"
+    assert set(outcomes) == {"complete", "lost"}
+    assert len(past_zero) >= len(resumed) / 2
+    assert inside_epochs
+    assert told.commits
+
+
+def test_fifteen_kills_change_no_result(
+    whole: WholeRun, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    told, trials = killed_sweep(whole, "small", tmp_path / "runs", kills=15, seed=1)
+    assert told.kills >= 10
+    check(whole, told, trials, capsys)
+    assert not unfinished(tmp_path / "runs"), "a resumed trial removes what dead attempts left"
+
+
+@pytest.mark.chaos
+def test_two_hundred_kills_change_no_result(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    study = StudyText(
+        **{
+            **vars(INTERRUPTED_STUDY),
+            "name": "chaos",
+            "arguments": INTERRUPTED_STUDY.arguments.replace("trials=6", "trials=40"),
+        }
+    )
+    whole = WholeRun(study.write(tmp_path / "chaos.py"), tmp_path / "whole", study="chaos")
+    told, trials = killed_sweep(whole, "chaos", tmp_path / "killed", kills=200, seed=2)
+    assert told.kills >= 150
+    check(whole, told, trials, capsys)
+
+
+CONTROLS = StudyText(
+    name="controls",
+    head='''
+    from sweeper.checkpoints.operations import FileOperations
+    from sweeper.training import loop
+    from sweeper.training.state import Variables, default_components
+
+
+    class NoCallbacks:
+        """Callback states that remember nothing; what they would refuse is let pass."""
+
+        name = "callbacks"
+
+        def capture(self, tensors):
+            return None
+
+        def mismatches(self, saved, tensors):
+            return []
+
+        def restore(self, saved, tensors):
+            pass
+
+
+    def leave_out(what):
+        """Have this trial's process capture less than everything."""
+
+        def fewer(model, callbacks, history):
+            kept = {c.name: c for c in default_components(model, callbacks, history)}
+            if what == "seed generators":
+                seeds = {id(v) for layer in model.layers for v in layer.non_trainable_variables}
+                kept["model"] = Variables(
+                    "model", lambda: [v for v in model.variables if id(v) not in seeds]
+                )
+            if what == "optimizer slots":
+                optimizer = model.optimizer
+                kept["optimizer"] = Variables(
+                    "optimizer", lambda: [optimizer.iterations, optimizer._learning_rate]
+                )
+            if what == "callbacks":
+                kept["callbacks"] = NoCallbacks()
+            return list(kept.values())
+
+        loop.default_components = fewer
+
+
+    def kill_this_process_once(trial):
+        """SIGKILL to the trial's process, right after the commit of step 91, in its fifth epoch."""
+        mark = trial.directory / "killed"
+        if os.environ.get("KILL") != "1" or mark.exists():
+            return
+        rename = FileOperations.rename
+
+        def renaming(self, source, target):
+            rename(self, source, target)
+            if target.name == "step-000000091":
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        FileOperations.rename = renaming
+    ''',
+    model="""
+    leave_out(trial.suggest_categorical("left_out", GRID))
+    kill_this_process_once(trial)
+    """,
+    rate="0.01",
+    callbacks="""
+        keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=3),
+        keras.callbacks.EarlyStopping(monitor="loss", patience=25),
+    """,
+    arguments="""objective="val_loss", epochs=12, trials=4, sampler="grid",
+    grid={"left_out": GRID}, checkpoint_every=Every(steps=7)""",
+)
+GRID = ["nothing", "seed generators", "optimizer slots", "callbacks"]
+
+
+@pytest.fixture(scope="module")
+def controls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, bool]]:
+    """Whether a killed trial ended as the undisturbed one, by what its checkpoints left out."""
+    directory = tmp_path_factory.mktemp("controls")
+    head = f"GRID = {GRID!r}\n" + "\n".join(
+        line.removeprefix("    ") for line in CONTROLS.head.splitlines()
+    )
+    file = StudyText(**{**vars(CONTROLS), "head": head}).write(directory / "controls.py")
+    found = []
+    for kill in ("0", "1"):
+        runs = directory / f"runs-{kill}"
+        ended = command(
+            "run", file, "--workers", 2, "--runs-dir", runs, cwd=directory, env={"KILL": kill}
+        )
+        assert ended.code == 0, ended.err
+        trials = trials_in(runs, "controls")
+        assert [len(t.attempts) for t in trials] == [1 + int(kill)] * 4
+        found.append(trials)
+    killed = found[1]
+    assert [t.attempts[-1].start_step for t in killed] == [91] * 4
+    unequal = differing(results_of(found[0]), results_of(killed))
+    return {str(t.params["left_out"]): t.number not in unequal for t in killed}
+
+
+def test_with_nothing_left_out_a_killed_trial_ends_as_an_undisturbed_one(
+    controls: dict[str, bool],
+) -> None:
+    assert controls["nothing"]
+
+
+@pytest.mark.parametrize("left_out", GRID[1:])
+def test_the_comparison_notices_what_a_checkpoint_leaves_out(
+    controls: dict[str, bool], left_out: str
+) -> None:
+    assert not controls[left_out]

@@ -1,0 +1,148 @@
+"""Asking a run to stop, insisting, and killing what trials depend on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from interruptions import WholeRun
+from study_files import StudyText
+from sweeps import RunningCommand, command, differing, results_of, trials_in
+
+ENDLESS = StudyText(
+    name="endless",
+    head='''
+    import tensorflow as tf
+
+
+    class Endless(keras.layers.Layer):
+        """Takes hours for one step, inside one call of a graph."""
+
+        def call(self, x):
+            rounds = tf.while_loop(lambda i: i < 10**12, lambda i: (i + 1,), (tf.zeros((), "int64"),))
+            return x + tf.cast(rounds[0], x.dtype)
+
+
+    Dense = keras.layers.Dense
+
+
+    def endless_at_first(units, **arguments):
+        if "activation" in arguments:
+            return Dense(units, **arguments)
+        return keras.Sequential([Endless(), Dense(units)])
+
+
+    keras.layers.Dense = endless_at_first
+    ''',
+    arguments='objective="val_loss", epochs=1, trials=1, sampler="random"',
+)
+"""A study whose only trial is in its first step for hours."""
+
+GONE = 20.0
+"""Seconds within which a process that should end itself must have."""
+
+
+def processes_of(run: RunningCommand) -> tuple[psutil.Process, psutil.Process]:
+    """The warm server of ``run`` and the trial that was forked from it."""
+    server = psutil.Process(run.process.pid).children()[0]
+    return server, server.children()[0]
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    return ENDLESS.write(tmp_path / "endless.py")
+
+
+def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(
+    whole: WholeRun, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    words = ["run", str(whole.file), "--workers", "2", "--runs-dir", str(runs)]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with RunningCommand(*words, cwd=tmp_path) as run:
+            run.wait_for("trial", "epoch")
+            run.signal(number)
+            assert run.end() == 130, run.err
+        assert "Traceback" not in run.err
+        resume = run.err.strip().splitlines()[-1].strip()
+        assert resume == f"sweeper resume small --runs-dir {runs} --workers 2"
+        words = shlex.split(resume)[1:]
+        trials = trials_in(runs)
+        assert {t.state for t in trials} <= {"interrupted", "complete"}
+        for trial in trials:
+            if trial.state == "interrupted":
+                last = trial.attempts[-1]
+                assert last.outcome == "interrupted"
+                assert last.end_step in {c.step for c in trial.checkpoints}
+
+    with RunningCommand(*words, cwd=tmp_path) as run:
+        line = run.wait_for("trial", "epoch") or ""
+        number = int(line.split()[1])
+        attempt = next(t for t in trials_in(runs) if t.number == number).attempts[-1]
+        assert attempt.pid is not None
+        os.kill(attempt.pid, signal.SIGTERM)
+        assert run.end() == 0, run.err
+    trials = trials_in(runs)
+    stopped = next(a for a in trials[number].attempts if a.pid == attempt.pid)
+    again = trials[number].attempts[stopped.number]
+    assert stopped.outcome == "interrupted", "SIGTERM to one trial's process stops that one"
+    assert again.start_step == stopped.end_step
+    assert differing(whole.results, results_of(trials)) == []
+
+
+def test_a_second_interrupt_kills_a_trial_that_cannot_stop(endless: Path) -> None:
+    runs = endless.parent / "runs"
+    with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
+        run.wait_for("attempt 1 started")
+        _, trial = processes_of(run)
+        run.signal(signal.SIGINT)
+        assert run.wait_for("stopping")
+        assert run.process.poll() is None, "the first only asks"
+        run.signal(signal.SIGINT)
+        assert run.end() == 130, run.err
+    assert not trial.is_running()
+    [attempt] = trials_in(runs, "endless")[0].attempts
+    assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
+    assert "Traceback" not in run.err
+
+
+@pytest.mark.parametrize("server_stands_still", [False, True])
+def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
+    endless: Path, server_stands_still: bool
+) -> None:
+    runs = endless.parent / "runs"
+    with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
+        run.wait_for("attempt 1 started")
+        server, trial = processes_of(run)
+        if server_stands_still:
+            server.suspend()
+        run.signal(signal.SIGKILL)
+        gone, alive = psutil.wait_procs([server, trial], timeout=GONE)
+        assert alive == []
+        assert len(gone) == 2
+        assert run.end() == -signal.SIGKILL
+    [attempt] = trials_in(runs, "endless")[0].attempts
+    assert attempt.outcome == "lost"
+    assert attempt.ended_at is None, "nobody could write down how it ended"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_before_the_study_is_loaded_leaves_nothing(
+    endless: Path, number: signal.Signals
+) -> None:
+    slow = endless.with_name("slow.py")
+    slow.write_text("import sys; print('importing', file=sys.stderr, flush=True)\nimport signal\n")
+    with slow.open("a") as file:
+        file.write("signal.pause()\n")
+    with RunningCommand("run", slow, cwd=slow.parent) as run:
+        run.wait_for("importing")
+        run.signal(number)
+        assert run.end() == 130, run.err
+    assert "Traceback" not in run.err
+    assert run.err.strip().splitlines()[-1].strip() == f"sweeper run {slow}"
+    assert not (slow.parent / "runs").exists()
+    assert command("ls", cwd=slow.parent).code == 1

@@ -1,0 +1,144 @@
+"""A sweep is the same sweep on any number of workers, its total is exact, and Optuna sees it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import optuna
+import pytest
+from study_files import StudyText
+from sweeps import database_url, differing, results_of, sweep, trials_in
+
+from sweeper.errors import DefinitionError
+from sweeper.events import Notice
+from sweeper.results import TrialRecord
+
+ARGUMENTS = {
+    "grid": 'trials=4, sampler="grid", grid={"learning_rate": [0.1, 0.01, 0.003, 0.001]}',
+    "random": 'trials=4, sampler="random"',
+    # Ten random trials come first: the last three are drawn from what earlier ones gave.
+    "tpe": 'trials=13, sampler="tpe", concurrency=2',
+}
+RATES = {
+    "grid": 'trial.suggest_categorical("learning_rate", [0.1, 0.01, 0.003, 0.001])',
+    "tpe": 'trial.suggest_float("learning_rate", 1e-3, 1e-1)',
+}
+
+Runs = Callable[[str, int], Path]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """The runs directory of the sweep with one sampler on so many workers."""
+    place = tmp_path_factory.mktemp("workers")
+
+    def run(sampler: str, workers: int) -> Path:
+        file, directory = place / f"{sampler}.py", place / f"{sampler}-{workers}"
+        if not directory.exists():
+            StudyText(
+                rate=RATES.get(sampler, StudyText.rate),
+                arguments=f'objective="val_loss", epochs=2, {ARGUMENTS[sampler]}',
+            ).write(file)
+            sweep(file, directory, workers=workers)
+        return directory
+
+    return run
+
+
+@pytest.mark.parametrize("sampler", ARGUMENTS)
+def test_one_and_two_workers_give_the_same_sweep_digest_for_digest(
+    runs: Runs, sampler: str
+) -> None:
+    one, two = (trials_in(runs(sampler, workers)) for workers in (1, 2))
+    assert len(one) == len(two) == (13 if sampler == "tpe" else 4)
+    assert differing(results_of(one), results_of(two)) == []
+    assert len({t.digest for t in one}) == len(one), "different trials, different digests"
+    assert all(t.digest for t in one)
+
+
+def overlapping(trials: tuple[TrialRecord, ...]) -> int:
+    spans = [(a.started_at, a.ended_at) for t in trials for a in t.attempts]
+    return sum(
+        one[0] < other[1] and other[0] < one[1]
+        for i, one in enumerate(spans)
+        for other in spans[i + 1 :]
+    )
+
+
+def test_two_workers_do_run_side_by_side(runs: Runs) -> None:
+    assert overlapping(trials_in(runs("random", 1))) == 0
+    assert overlapping(trials_in(runs("random", 2))) > 0
+
+
+def test_optuna_sees_exactly_the_studys_trials_all_finished(runs: Runs) -> None:
+    directory = runs("random", 2)
+    study = optuna.load_study(study_name="small", storage=database_url(directory))
+    ours = trials_in(directory)
+    assert study.direction == optuna.study.StudyDirection.MINIMIZE
+    assert [t.number for t in study.trials] == [t.number for t in ours] == [0, 1, 2, 3]
+    for theirs, own in zip(study.trials, ours, strict=True):
+        assert theirs.state == optuna.trial.TrialState.COMPLETE
+        assert theirs.params == own.params
+        assert theirs.value == own.value == own.epochs[-1].metrics["val_loss"]
+        assert theirs.intermediate_values == {e.epoch: e.metrics["val_loss"] for e in own.epochs}
+        assert theirs.datetime_start <= theirs.datetime_complete
+    assert study.best_trial.number == min(ours, key=lambda t: t.value).number
+
+
+def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs: Runs, tmp_path: Path) -> None:
+    whole = trials_in(runs("random", 2))
+    file = runs("random", 2).parent / "random.py"
+    totals = [len(sweep(file, tmp_path, trials=1).trials)]
+    again = sweep(None, tmp_path, study="small")
+    totals.append(len(again.trials))
+    totals += [len(sweep(file, tmp_path, trials=total).trials) for total in (3, 4)]
+    assert totals == [1, 1, 3, 4], "a resume goes on to the total that was asked for"
+    assert any("--trials 4 raises it" in e.message for e in again.events if isinstance(e, Notice))
+    assert differing(results_of(whole), results_of(trials_in(tmp_path))) == []
+    assert [len(t.attempts) for t in trials_in(tmp_path)] == [1] * 4
+    with pytest.raises(DefinitionError, match="4"):
+        sweep(file, tmp_path, trials=2)
+
+
+def test_more_workers_than_the_search_can_use_is_said(runs: Runs, tmp_path: Path) -> None:
+    runs("tpe", 1)
+    swept = sweep(runs("tpe", 1).parent / "tpe.py", runs("tpe", 1), workers=5)
+    told = [e.message for e in swept.events if isinstance(e, Notice)]
+    assert any("concurrency is 2, so 2 of 5 workers are used" in t for t in told), told
+
+
+def test_what_a_listener_raises_ends_the_run_and_leaves_no_trial_running(
+    runs: Runs, tmp_path: Path
+) -> None:
+    from sweeper.execution import sweep as module
+
+    file = runs("random", 2).parent / "random.py"
+
+    class BrokenError(Exception):
+        pass
+
+    def listen(event: object) -> None:
+        if type(event).__name__ == "EpochFinished":
+            raise BrokenError
+
+    request = module.SweepRequest(
+        source=str(file),
+        study=None,
+        workers=1,
+        trials=1,
+        engine="local",
+        isolation="auto",
+        storage=database_url(tmp_path),
+        runs_dir=tmp_path,
+        listener=listen,
+    )
+    with pytest.raises(BrokenError):
+        module.run_sweep(request)
+    [trial] = trials_in(tmp_path)
+    assert trial.state == "interrupted"
+    assert [a.outcome for a in trial.attempts] == ["interrupted"]
+    swept = sweep(None, tmp_path, study="small")
+    expected = results_of(trials_in(runs("random", 2)))
+    assert differing({0: expected[0]}, results_of(swept.trials)) == []
+    assert [len(t.attempts) for t in swept.trials] == [2]

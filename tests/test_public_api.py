@@ -1,0 +1,107 @@
+"""Every public name can be imported and is documented, and importing the package costs nothing."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sweeper
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("tensorflow", "keras", "optuna", "numpy", "sqlalchemy")
+
+REPORT = f"import sys; print([n for n in {HEAVY!r} if n in sys.modules])"
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+
+def test_the_names_are_sorted_and_each_is_there_once() -> None:
+    assert sweeper.__all__ == sorted(set(sweeper.__all__))
+    assert dir(sweeper) == sorted(sweeper.__all__)
+
+
+@pytest.mark.parametrize("name", sweeper.__all__)
+def test_a_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(sweeper, name)
+    documentation = inspect.getdoc(value) or ""
+    assert documentation
+    assert not documentation.startswith(f"{name}("), "the signature of a dataclass says too little"
+
+
+def public_methods() -> list[tuple[str, str]]:
+    return [
+        (name, method)
+        for name in sweeper.__all__
+        if inspect.isclass(value := getattr(sweeper, name)) and not issubclass(value, Exception)
+        for method, function in vars(value).items()
+        if not method.startswith("_")
+        and (inspect.isfunction(function) or isinstance(function, property | classmethod))
+        and method not in ("to_json", "error", "finished")
+    ]
+
+
+@pytest.mark.parametrize(("name", "method"), public_methods())
+def test_a_public_method_is_documented(name: str, method: str) -> None:
+    assert inspect.getdoc(inspect.getattr_static(getattr(sweeper, name), method))
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'sweeper' has no attribute 'Sweep'"):
+        sweeper.Sweep  # noqa: B018
+
+
+def test_every_error_is_exported() -> None:
+    from sweeper import errors
+
+    assert set(errors.__all__) <= set(sweeper.__all__)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sweeper",
+        "from sweeper.cli.main import main; assert main(['--help']) == 0; print()",
+        "from sweeper.cli.main import main; assert main(['run', '--help']) == 0; print()",
+    ],
+)
+def test_importing_and_asking_for_help_load_nothing_heavy(code: str) -> None:
+    assert python(f"{code}; {REPORT}").stdout.splitlines()[-1] == "[]"
+
+
+def test_that_check_notices_what_is_loaded() -> None:
+    assert python(f"import sweeper; sweeper.Data; {REPORT}").stdout.strip() != "[]"
+
+
+def test_the_contracts_example_type_checks_and_a_mistake_in_it_does_not(tmp_path: Path) -> None:
+    example = ROOT / "tests" / "typing" / "api.py"
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(example.read_text().replace("epochs=30", 'epochs="30"'))
+    config = tmp_path / "mypy.ini"
+    config.write_text(
+        f"[mypy]\nstrict = true\nmypy_path = {ROOT}\ncache_dir = {ROOT / '.mypy_cache' / 'api'}\n"
+        "[mypy-sweeper.*]\nfollow_imports = silent\n"
+        "[mypy-keras.*,numpy.*,pandas.*]\nfollow_imports = skip\nignore_missing_imports = true\n"
+    )
+
+    def check(file: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "mypy", "--config-file", str(config), str(file)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    right = check(example)
+    assert right.returncode == 0, right.stdout
+    refused = check(wrong)
+    assert refused.returncode == 1
+    assert 'incompatible type "str"; expected "int"' in refused.stdout

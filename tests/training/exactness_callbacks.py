@@ -1,0 +1,218 @@
+"""Callbacks for the exactness suite: Keras's own, and what users write."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import functools
+import re
+import threading
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+
+class LearningRatePerBatch(keras.callbacks.Callback):
+    """A schedule by a counter of batches over the whole training: the classic that restarts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.model.optimizer.learning_rate = 0.1 * 0.9**self.count
+        self.count += 1
+
+
+class Phase(enum.Enum):
+    """A constant."""
+
+    WARM = 1
+    COLD = 2
+
+
+Point = namedtuple("Point", "x y")  # noqa: PYI024 - what users still write
+
+
+@dataclass
+class Best:
+    """A plain object that a callback keeps."""
+
+    value: float = 9e9
+    seen: list[float] = field(default_factory=list)
+
+
+class Collector(keras.callbacks.Callback):
+    """Carries every kind of plain value, and disturbs the weights by what it carries."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.directory = directory
+        self.pattern = re.compile("loss", re.IGNORECASE)
+        self.started = dt.timedelta(0)
+        self.at = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+        self.phase = Phase.WARM
+        self.point = Point(0, [0.0])
+        self.best = Best()
+        self.rng = np.random.default_rng(5)
+        self.nested: dict[Any, Any] = {("a", 1): [deque([0], maxlen=3)], "set": set()}
+        self.counts = Counter()
+        self.lists: defaultdict[str, list[int]] = defaultdict(list)
+        self.ordered = OrderedDict(z=1.0)
+        self.array = np.zeros(3, "float32")
+        self.variable = keras.Variable(0.0)
+        self.mean = keras.metrics.Mean()
+        self.scale = functools.partial(np.multiply, 0.001)
+        self.other: Any = None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        drawn = float(self.rng.normal())
+        self.nested["a", 1][0].append(batch)
+        self.nested["set"].add(batch)
+        self.counts[batch] += 1
+        self.lists["drawn"].append(batch)
+        self.ordered[str(batch)] = drawn
+        self.ordered.move_to_end("z")
+        self.array[batch % 3] += drawn
+        self.variable.assign_add(drawn)
+        self.mean.update_state(drawn)
+        self.point = Point(self.point.x + 1, [*self.point.y, drawn])
+        self.phase = Phase.COLD if drawn > 0 else Phase.WARM
+        self.started += dt.timedelta(seconds=drawn)
+        self.at += dt.timedelta(hours=1)
+        self.best.seen.append(drawn)
+        self.best.value = min(self.best.value, drawn)
+        moved = drawn + float(self.mean.result()) + float(self.array.sum()) + self.best.value
+        if self.other is not None:
+            moved += self.other.count + len(self.nested["a", 1][0])
+        bias = self.model.layers[-1].bias
+        bias.assign_add(keras.ops.full(bias.shape, float(self.scale(moved))))
+
+
+class WithMethods(keras.callbacks.Callback):
+    """Holds what no checkpoint can, and says itself what to keep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+        self.total = 0.0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        with self.lock:
+            self.total += logs["loss"]
+        kernel = self.model.layers[-1].kernel
+        kernel.assign(kernel * (1 + 0.01 * self.total))
+
+    def get_state(self) -> Any:
+        return {"total": self.total}
+
+    def set_state(self, state: Any) -> None:
+        self.total = state["total"]
+
+
+class Patient(keras.callbacks.EarlyStopping):
+    """One of Keras's own with more: it changes a setting of its base, and keeps a list."""
+
+    def __init__(self) -> None:
+        super().__init__("loss", patience=0, min_delta=0.5)
+        self.keys: list[int] = []
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.patience += 1
+        self.keys.append(epoch)
+        self.model.layers[-1].bias.assign_add(
+            keras.ops.full((4,), 0.01 * self.patience + len(self.keys))
+        )
+        super().on_epoch_end(epoch, logs)
+
+
+def collectors() -> list[keras.callbacks.Callback]:
+    collector, schedule = Collector(Path("files")), LearningRatePerBatch()
+    collector.other = schedule
+    return [collector, schedule, WithMethods(), Patient()]
+
+
+def sharing() -> list[keras.callbacks.Callback]:
+    """Two callbacks and a function that share one list and one number in a closure."""
+    log: list[float] = []
+    count = 0
+
+    class Writes(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.log = log
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            nonlocal count
+            count += 1
+            self.log.append(0.001 * count)
+
+    class Reads(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.log = log
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            self.model.optimizer.learning_rate = 0.01 + sum(self.log)
+
+    def disturb(epoch: int, logs: Any) -> None:
+        nonlocal count
+        count += 10 * len(log)
+
+    return [Writes(), Reads(), keras.callbacks.LambdaCallback(on_epoch_end=disturb)]
+
+
+class Warm:
+    """A schedule with a memory of its own."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, epoch: int, rate: float) -> float:
+        self.calls += 1
+        return rate * 0.9**self.calls
+
+
+def of_keras() -> list[keras.callbacks.Callback]:
+    return [
+        keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True),
+        keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.5, factor=0.5),
+        keras.callbacks.TerminateOnNaN(),
+    ]
+
+
+def writing() -> list[keras.callbacks.Callback]:
+    return [
+        keras.callbacks.CSVLogger("epochs.csv"),
+        keras.callbacks.CSVLogger("more.csv", append=True),
+        keras.callbacks.ModelCheckpoint(
+            "best-{epoch}.weights.h5", "val_loss", save_best_only=True, save_weights_only=True
+        ),
+    ]
+
+
+def writing_by_batches() -> list[keras.callbacks.Callback]:
+    return [
+        keras.callbacks.ModelCheckpoint(
+            "batch-{batch}.weights.h5", save_weights_only=True, save_freq=3
+        ),
+        keras.callbacks.ModelCheckpoint(
+            "best.keras", "accuracy", mode="max", save_best_only=True, save_freq=5
+        ),
+    ]
+
+
+def scheduled() -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.LearningRateScheduler(Warm())]
+
+
+def swapping() -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.SwapEMAWeights()]
+
+
+def per_batch() -> list[keras.callbacks.Callback]:
+    return [LearningRatePerBatch()]

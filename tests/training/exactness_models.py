@@ -1,0 +1,222 @@
+"""Tiny models for the exactness suite: every optimizer, random layer and way to train once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, optimizers
+from keras.optimizers import schedules
+
+from sweeper import Data
+
+STEPS = 4
+"""In an epoch of `data`; of validation there are 3."""
+
+
+def data(**options: Any) -> Data:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(STEPS * 8, 8)).astype("float32")
+    y = generator.integers(0, 4, STEPS * 8)
+    settings: dict[str, Any] = {"batch_size": 8, "validation": (x[:12], y[:12])}
+    return Data(train=(x, y), **{**settings, "validation_batch_size": 4, **options})
+
+
+def weighted_data() -> Data:
+    return data(class_weight={0: 0.5, 2: 3.0})
+
+
+def compiled(
+    optimizer: Any, *middle: Any, first: Sequence[Any] = (), dtype: Any = None, **options: Any
+) -> keras.Model:
+    """Input, ``first``, a dense layer, ``middle`` and a softmax, compiled with ``optimizer``."""
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            *first,
+            layers.Dense(6, activation="relu", dtype=dtype),
+            *middle,
+            layers.Dense(4, activation="softmax"),
+        ]
+    )
+    settings: dict[str, Any] = {"metrics": ["accuracy"], **options}
+    model.compile(optimizer, "sparse_categorical_crossentropy", **settings)
+    return model
+
+
+def as_sequence() -> list[Any]:
+    return [layers.Reshape((4, 2))]
+
+
+def as_image() -> list[Any]:
+    return [layers.Reshape((4, 2, 1))]
+
+
+class GlobalNoise(layers.Layer):
+    """Draws from Keras's global generator."""
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return x + keras.random.normal(keras.ops.shape(x), stddev=0.1) if training else x
+
+
+def multi_optimizer() -> keras.Model:
+    by_path = optimizers.OptimizerMap(optimizers.SGD(0.05, momentum=0.9))
+    by_path[".*kernel"] = optimizers.Adam(0.02)
+    return compiled(optimizers.MultiOptimizer(by_path), layers.Dropout(0.2))
+
+
+def by_xla() -> keras.Model:
+    """Keras compiles nothing by XLA while kernels have to be deterministic, and says so."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = compiled(optimizers.SGD(0.05, 0.9), layers.Dropout(0.3), jit_compile=True)
+    assert any("Proceeding with `jit_compile=False`" in str(warning.message) for warning in told)
+    return model
+
+
+def averaged() -> keras.Model:
+    optimizer = optimizers.SGD(0.05, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=3)
+    return compiled(optimizer, layers.BatchNormalization())
+
+
+def accumulating() -> keras.Model:
+    return compiled(optimizers.Adam(0.02, gradient_accumulation_steps=2), layers.Dropout(0.3))
+
+
+def mixed_precision() -> keras.Model:
+    optimizer = optimizers.LossScaleOptimizer(
+        optimizers.Adam(schedules.CosineDecayRestarts(0.02, 5)), 2.0**10, dynamic_growth_steps=3
+    )
+    return compiled(optimizer, layers.Dropout(0.2, dtype="mixed_float16"), dtype="mixed_float16")
+
+
+class Gan(keras.Model):
+    """A generator and a discriminator, each with an optimizer and a metric of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = keras.Sequential([keras.Input((3,)), layers.Dense(8)])
+        self.discriminator = keras.Sequential(
+            [keras.Input((8,)), layers.Dropout(0.2), layers.Dense(1)]
+        )
+        self.seeds = keras.random.SeedGenerator(4)
+        self.g_loss = keras.metrics.Mean("g_loss")
+        self.d_loss = keras.metrics.Mean("d_loss")
+
+    def compile(self, g_optimizer: Any, d_optimizer: Any) -> None:
+        super().compile()
+        self.optimizer = g_optimizer
+        self.d_optimizer = d_optimizer
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.d_loss]
+
+    def _losses_of(self, real: Any, training: bool) -> tuple[Any, Any]:
+        noise = keras.random.normal((keras.ops.shape(real)[0], 3), seed=self.seeds)
+        fake = self.discriminator(self.generator(noise), training=training)
+        true = self.discriminator(real, training=training)
+        d_loss = keras.ops.mean(keras.ops.softplus(fake) + keras.ops.softplus(-true))
+        return keras.ops.mean(keras.ops.softplus(-fake)), d_loss
+
+    def train_step(self, batch: Any) -> Any:
+        real = batch[0]
+        with tf.GradientTape(persistent=True) as tape:
+            g_loss, d_loss = self._losses_of(real, training=True)
+        for loss, part, optimizer in (
+            (d_loss, self.discriminator, self.d_optimizer),
+            (g_loss, self.generator, self.optimizer),
+        ):
+            variables = part.trainable_variables
+            optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
+        self.g_loss.update_state(g_loss)
+        self.d_loss.update_state(d_loss)
+        return {"g_loss": self.g_loss.result(), "d_loss": self.d_loss.result()}
+
+    def test_step(self, batch: Any) -> Any:
+        g_loss, _ = self._losses_of(batch[0], training=False)
+        return {"g_loss": g_loss}
+
+
+def gan() -> keras.Model:
+    model = Gan()
+    model.compile(optimizers.Adam(0.02), optimizers.RMSprop(0.01, momentum=0.5))
+    return model
+
+
+class Annealed(keras.Model):
+    """Runs eagerly, and counts on itself in plain numbers, lists and a NumPy generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = layers.Dense(4, activation="softmax")
+        self.beta = 1.0
+        self.seen: list[float] = []
+        self.rng = np.random.default_rng(8)
+
+    def call(self, x: Any) -> Any:
+        return self.body(x)
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        self.beta *= 0.9
+        self.seen.append(float(self.rng.random()))
+        return super().train_step((x * self.beta + self.seen[len(self.seen) // 2], y))
+
+
+def annealed() -> keras.Model:
+    model = Annealed()
+    model.compile(
+        optimizers.Adam(0.02),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+        run_eagerly=True,
+    )
+    return model
+
+
+class Drawing(keras.Model):
+    """Draws from a generator that is no part of it: the user tracks it by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = keras.Sequential([keras.Input((8,)), layers.Dense(4, activation="softmax")])
+
+    def call(self, x: Any) -> Any:
+        return self.body(x)
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        return super().train_step((x + 0.1 * TRACKED["noise"].normal(tf.shape(x)), y))
+
+
+TRACKED: dict[str, Any] = {}
+
+
+def drawing() -> keras.Model:
+    TRACKED.clear()
+    TRACKED["noise"] = tf.random.Generator.from_seed(11)
+    model = Drawing()
+    model.compile(optimizers.SGD(0.05), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def tracked() -> dict[str, Any]:
+    return dict(TRACKED)
+
+
+def attentive() -> keras.Model:
+    inputs = keras.Input((8,))
+    x = layers.Reshape((4, 2))(inputs)
+    x = layers.MultiHeadAttention(2, 3, dropout=0.3)(x, x)
+    shared = layers.Dense(3, kernel_regularizer="l2")
+    x = layers.concatenate([shared(x[:, 0]), shared(x[:, 1])])
+    outputs = layers.Dense(4, activation="softmax")(layers.UnitNormalization()(x))
+    model = keras.Model(inputs, outputs)
+    optimizer = optimizers.AdamW(schedules.PolynomialDecay(0.02, 20), weight_decay=0.01)
+    model.compile(optimizer, "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+    return model

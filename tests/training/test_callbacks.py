@@ -1,0 +1,306 @@
+"""What callbacks carry: Keras's own by a table, the user's by their values, the rest refused."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from exactness_callbacks import LearningRatePerBatch
+from trainings import Watcher, plan, train
+
+from sweeper.checkpoints.reading import load_newest
+from sweeper.errors import RestoreError, UncapturableError
+from sweeper.training.built_ins import BUILT_INS, REFUSED
+
+Factory = Callable[[], Sequence[keras.callbacks.Callback]]
+
+
+def stopped_and_resumed(
+    make: Factory, directory: Path, stop: int, epochs: int = 2
+) -> Sequence[keras.callbacks.Callback]:
+    """Train to ``stop``, go on in fresh objects to the end, and return the last callbacks."""
+    train(plan(callbacks=make, epochs=epochs), Watcher(directory, block=1, stop_at=stop))
+    planned = plan(callbacks=make, epochs=epochs)
+    train(planned, Watcher(directory), load_newest([directory], pytest.fail))
+    return planned.callbacks
+
+
+def refusal(make: Factory) -> str:
+    """What is said of callbacks before the first step."""
+    watcher = Watcher(stop_at=1, block=1)
+    with pytest.raises(UncapturableError) as raised:
+        train(plan(callbacks=make), watcher)
+    assert watcher._step == 0
+    return str(raised.value)
+
+
+def test_every_callback_of_keras_is_in_the_table() -> None:
+    members = [m for m in vars(keras.callbacks).values() if isinstance(m, type)]
+    abstract = {keras.callbacks.Callback, keras.callbacks.CallbackList}
+    assert set(members) - abstract == {*BUILT_INS, *REFUSED}
+
+
+@pytest.mark.parametrize("known", BUILT_INS, ids=lambda cls: cls.__name__)
+def test_every_attribute_in_the_table_is_one_that_keras_assigns(known: type) -> None:
+    from sweeper.training.encoding.kinds import assigned_by
+
+    entry = BUILT_INS[known]
+    assert set(entry.attributes) | set(entry.handles) <= assigned_by(known, library=True)
+
+
+def test_a_rate_per_batch_goes_on_at_the_exact_batch(tmp_path: Path) -> None:
+    rates = []
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            rates.append(float(self.model.optimizer.learning_rate))
+
+    class Rate(LearningRatePerBatch):
+        pass
+
+    def make() -> list[keras.callbacks.Callback]:
+        return [Rate(), Recorder()]
+
+    def model() -> keras.Model:
+        built = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+        built.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return built
+
+    for stop in (10, None):
+        planned = plan(model=model, callbacks=make, epochs=2)
+        loaded = load_newest([tmp_path], pytest.fail)
+        seen = list(rates)
+        train(planned, Watcher(tmp_path, block=1, stop_at=stop), loaded)
+    rates = seen + rates[-4:]
+    assert rates == pytest.approx([0.1 * 0.9**count for count in range(14)])
+
+
+class Holder(keras.callbacks.Callback):
+    """Holds one thing."""
+
+    def __init__(self, thing: Any) -> None:
+        super().__init__()
+        self.thing = thing
+
+
+def changes_a_global() -> None:
+    global CHANGED
+    CHANGED = True
+
+
+CHANGED = False
+
+
+@pytest.mark.parametrize(
+    ("thing", "told"),
+    [
+        (threading.Lock, "'thing' is a _thread.lock"),
+        (lambda: (n for n in range(3)), "'thing' is a builtins.generator"),
+        (lambda: {"deep": [threading.Event()]}, "holds, at 'deep'/0, a threading.Event"),
+        (lambda: np.array(["a", None], object), "an array of object, not of numbers"),
+        (lambda: [].append, "the method append of a list"),
+        (lambda: changes_a_global, "changes the global variable 'CHANGED'"),
+        (lambda: Path(__file__).open(), "_io.TextIOWrapper"),  # noqa: SIM115
+    ],
+    ids=["lock", "iterator", "nested", "objects", "bound", "global", "file"],
+)
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_no_checkpoint_can_hold_is_refused_by_callback_and_attribute(
+    thing: Callable[[], Any], told: str
+) -> None:
+    message = refusal(lambda: [Holder(thing())])
+    assert told in message
+    assert "callback Holder: attribute 'thing'" in message
+    assert "get_state(self)" in message
+    assert "set_state(self, state)" in message
+
+
+def test_a_list_that_contains_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    assert "contains itself" in refusal(lambda: [Holder(loop)])
+
+
+def test_two_views_of_one_array_are_refused_and_apart_they_are_not(tmp_path: Path) -> None:
+    def overlapping() -> list[keras.callbacks.Callback]:
+        whole = np.zeros(6)
+        return [Holder(whole[:4]), Holder(whole[2:])]
+
+    def apart() -> list[keras.callbacks.Callback]:
+        whole = np.zeros(6)
+        return [Holder(whole[:3]), Holder(whole[3:])]
+
+    assert "shares its memory with the one at callbacks/0/thing" in refusal(overlapping)
+    stopped_and_resumed(apart, tmp_path, 3)
+
+
+def test_what_the_studys_code_makes_is_no_state(tmp_path: Path) -> None:
+    constants = [
+        logging.getLogger("x"),
+        np.sin,
+        Path,
+        functools.partial(np.add, 1),
+        keras.losses.MeanSquaredError(),
+    ]
+    (holder,) = stopped_and_resumed(lambda: [Holder(list(constants))], tmp_path, 3)
+    assert holder.thing[0] is constants[0]
+
+
+def test_backup_and_restore_is_refused_with_the_reason(tmp_path: Path) -> None:
+    message = refusal(lambda: [keras.callbacks.BackupAndRestore(tmp_path / "backup")])
+    assert "BackupAndRestore cannot be used: it restores weights and epoch numbers" in message
+
+
+def test_orbax_is_refused_with_the_reason() -> None:
+    class Pretends(keras.callbacks.OrbaxCheckpoint):
+        def __init__(self) -> None:
+            keras.callbacks.Callback.__init__(self)
+
+    assert "its writes in the background" in refusal(lambda: [Pretends()])
+
+
+def test_averaged_weights_left_in_the_model_are_refused() -> None:
+    def model() -> keras.Model:
+        built = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+        built.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
+        return built
+
+    message = refusal(lambda: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)])
+    assert "use swap_on_epoch=False" in message
+
+    class Leaves(keras.callbacks.SwapEMAWeights):
+        def on_train_begin(self, logs: Any = None) -> None:
+            self._ema_weights_in_model = True
+
+    assert "averaged weights in the model here" in refusal(lambda: [Leaves()])
+
+
+def test_two_callbacks_that_share_a_list_share_it_again(tmp_path: Path) -> None:
+    made = []
+
+    class Adds(Holder):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.thing.append(batch)
+
+    def make() -> list[keras.callbacks.Callback]:
+        shared: list[int] = []
+        made.append(shared)
+        return [Adds(shared), Holder(shared), Holder({"inside": shared})]
+
+    first, second, third = stopped_and_resumed(make, tmp_path, 10)
+    assert first.thing is second.thing is third.thing["inside"]
+    assert first.thing is made[-1], "whoever else holds the list has it restored as well"
+    assert first.thing == [*range(7), *range(7)]
+
+
+def test_what_came_to_be_shared_during_training_stays_shared(tmp_path: Path) -> None:
+    class Aliases(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a: list[int] = []
+            self.b: list[int] = []
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.b = self.a
+            self.a.append(batch)
+
+    (resumed,) = stopped_and_resumed(lambda: [Aliases()], tmp_path, 5)
+    assert resumed.a is resumed.b
+    assert len(resumed.a) == 14
+
+
+def test_a_large_array_that_never_changes_is_not_saved_again(tmp_path: Path) -> None:
+    train(plan(callbacks=lambda: [Holder(np.ones(100_000))]), Watcher(tmp_path, block=1, stop_at=3))
+    loaded = load_newest([tmp_path], pytest.fail)
+    assert loaded is not None
+    assert not [name for name in loaded.tensors if name.startswith("callbacks/")]
+    with pytest.raises(RestoreError, match="never changed, and is another one now"):
+        train(plan(callbacks=lambda: [Holder(np.zeros(100_000))]), Watcher(), loaded)
+    train(plan(callbacks=lambda: [Holder(np.ones(100_000))]), Watcher(), loaded)
+
+
+def test_a_variable_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
+    def make(size: int) -> Factory:
+        return lambda: [Holder(keras.Variable(np.zeros(size)))]
+
+    train(plan(callbacks=make(3)), Watcher(tmp_path, block=1, stop_at=3))
+    loaded = load_newest([tmp_path], pytest.fail)
+    with pytest.raises(RestoreError) as raised:
+        train(plan(callbacks=make(4)), Watcher(), loaded)
+    assert "callback Holder, 'thing'" in str(raised.value)
+    assert "was a variable, float64[3], and is float64[4] now" in str(raised.value)
+
+
+def test_a_local_class_made_during_training_is_refused() -> None:
+    class Local:
+        pass
+
+    class Makes(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.made: Any = None
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.made = Local()
+
+    with pytest.raises(
+        UncapturableError, match=r"Makes: attribute 'made' is a .*Local made during"
+    ):
+        train(plan(callbacks=lambda: [Makes()]), Watcher(block=1, stop_at=3))
+
+
+def test_get_state_that_returns_what_cannot_be_held_is_told_so() -> None:
+    class Wrong(keras.callbacks.Callback):
+        def get_state(self) -> Any:
+            return {"lock": threading.Lock()}
+
+        def set_state(self, state: Any) -> None:
+            raise AssertionError
+
+    assert "get_state() returned something" in refusal(lambda: [Wrong()])
+
+
+def test_a_comparison_that_was_chosen_before_is_there_at_the_first_batch(tmp_path: Path) -> None:
+    """ModelCheckpoint compares at a batch; Keras chooses how only at an epoch's end."""
+
+    def make() -> list[keras.callbacks.Callback]:
+        path = tmp_path / "best.weights.h5"
+        return [
+            keras.callbacks.ModelCheckpoint(
+                path, "loss", save_best_only=True, save_weights_only=True, save_freq=6
+            ),
+            keras.callbacks.EarlyStopping("loss", min_delta=0.1, patience=9),
+        ]
+
+    checkpoint, stopping = stopped_and_resumed(make, tmp_path / "checkpoints", 9, epochs=3)
+    assert checkpoint.monitor_op is keras.ops.less
+    assert stopping.min_delta == -0.1, "the sign is changed once, as without a stop"
+
+
+def test_settings_are_the_codes_and_what_training_changed_in_them_is_kept(tmp_path: Path) -> None:
+    def make(patience: int, changed: bool) -> Factory:
+        def callbacks() -> list[keras.callbacks.Callback]:
+            stopping = keras.callbacks.EarlyStopping("loss", patience=patience)
+
+            def change(batch: int, logs: Any) -> None:
+                if changed and batch == 2:
+                    stopping.patience = 77
+
+            return [stopping, keras.callbacks.LambdaCallback(on_train_batch_end=change)]
+
+        return callbacks
+
+    for changed, expected in ((False, 5), (True, 77)):
+        directory = tmp_path / str(changed)
+        train(plan(callbacks=make(3, changed)), Watcher(directory, block=1, stop_at=4))
+        planned = plan(callbacks=make(5, changed), epochs=1)
+        train(planned, Watcher(), load_newest([directory], pytest.fail))
+        assert planned.callbacks[0].patience == expected

@@ -1,0 +1,28 @@
+"""The documentation's table of what is captured is what the code captures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+from trainings import Watcher, plan
+
+from sweeper.training.captured import COMPONENTS, page
+from sweeper.training.loop import TrainingLoop
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "what-is-captured.md"
+
+
+def test_the_page_is_what_the_generator_prints() -> None:
+    assert PAGE.read_text() == page(), f"run: python -m sweeper.training.captured {PAGE}"
+
+
+def test_the_table_has_every_component_in_order() -> None:
+    loop = TrainingLoop(plan(), Watcher())
+    assert [component.name for component in loop._state.components] == list(COMPONENTS)
+
+
+def test_every_callback_of_keras_is_on_the_page() -> None:
+    abstract = {"Callback", "CallbackList"}
+    names = {n for n, member in vars(keras.callbacks).items() if isinstance(member, type)}
+    assert [name for name in sorted(names - abstract) if f"| `{name}` |" not in page()] == []

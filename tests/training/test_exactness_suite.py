@@ -1,0 +1,351 @@
+"""Whatever a training carries, it ends the same when it is stopped at three places on its way.
+
+Each case is trained once without a stop, and once stopped in the middle of an epoch, at an epoch's
+end and inside a validation, each time going on in fresh objects. Everything is compared: the whole
+last snapshot, the weights after the end, the history, and the files that callbacks wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import exactness_callbacks as calls
+import exactness_models as models
+import keras
+import numpy as np
+import pytest
+from exactness_models import STEPS, compiled
+from keras import layers, optimizers
+from keras.optimizers import schedules
+from trainings import Watcher, plan, train
+
+from sweeper import Data
+from sweeper.checkpoints.reading import load_newest
+from sweeper.training import loop as loop_module
+from sweeper.training import state as state_module
+from sweeper.training.loop import TrainingPlan
+from sweeper.training.state import Position
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination. ``optimizer`` is the class of the model's own."""
+
+    name: str
+    optimizer: str
+    model: Callable[[], keras.Model]
+    callbacks: Callable[[], Sequence[keras.callbacks.Callback]] = tuple
+    data: Callable[[], Data] = models.data
+    tracked: Callable[[], Mapping[str, Any]] = dict
+
+    def plan(self) -> TrainingPlan:
+        return plan(
+            model=self.model,
+            data=self.data,
+            callbacks=self.callbacks,
+            epochs=3,
+            tracked=self.tracked,
+        )
+
+
+CASES = [
+    Case(
+        "momentum-decay-dropout",
+        "SGD",
+        lambda: compiled(
+            optimizers.SGD(schedules.InverseTimeDecay(0.05, 5, 0.5), 0.9, nesterov=True),
+            layers.Dropout(0.3),
+        ),
+    ),
+    Case(
+        "centred-noise-files",
+        "RMSprop",
+        lambda: compiled(optimizers.RMSprop(0.01, centered=True), layers.GaussianNoise(0.1)),
+        calls.writing,
+    ),
+    Case(
+        "batchnorm-stopping-plateau",
+        "Adam",
+        lambda: compiled(optimizers.Adam(0.02, amsgrad=True), layers.BatchNormalization()),
+        calls.of_keras,
+    ),
+    Case(
+        "clipped-files-by-batches",
+        "AdamW",
+        lambda: compiled(optimizers.AdamW(0.02, global_clipnorm=0.5), layers.Dropout(0.2)),
+        calls.writing_by_batches,
+    ),
+    Case("attention-shared-layer", "AdamW", models.attentive),
+    Case(
+        "spatial-dropout",
+        "Adadelta",
+        lambda: compiled(
+            optimizers.Adadelta(0.5),
+            first=[*models.as_sequence(), layers.SpatialDropout1D(0.3), layers.Flatten()],
+        ),
+    ),
+    Case(
+        "alpha-dropout",
+        "Adagrad",
+        lambda: compiled(
+            optimizers.Adagrad(schedules.ExponentialDecay(0.1, 4, 0.8)), layers.AlphaDropout(0.2)
+        ),
+    ),
+    Case(
+        "gaussian-dropout-class-weight",
+        "Adamax",
+        lambda: compiled(optimizers.Adamax(0.02), layers.GaussianDropout(0.3)),
+        data=models.weighted_data,
+    ),
+    Case(
+        "global-noise",
+        "Adafactor",
+        lambda: compiled(optimizers.Adafactor(0.05), models.GlobalNoise()),
+    ),
+    Case(
+        "recurrent-dropout",
+        "Nadam",
+        lambda: compiled(
+            optimizers.Nadam(0.02),
+            first=[*models.as_sequence(), layers.LSTM(3, dropout=0.2, recurrent_dropout=0.2)],
+        ),
+    ),
+    Case(
+        "constraint-regularizer",
+        "Ftrl",
+        lambda: compiled(
+            optimizers.Ftrl(0.1, l2_regularization_strength=0.01),
+            layers.Dense(3, kernel_constraint="max_norm", kernel_regularizer="l1"),
+            layers.ActivityRegularization(0.1),
+        ),
+    ),
+    Case(
+        "scheduler-with-memory",
+        "Lion",
+        lambda: compiled(optimizers.Lion(0.01), layers.Dropout(0.3)),
+        calls.scheduled,
+    ),
+    Case(
+        "layer-normalization",
+        "Lamb",
+        lambda: compiled(optimizers.Lamb(0.02), layers.LayerNormalization()),
+    ),
+    Case(
+        "two-kinds-of-slots", "Muon", lambda: compiled(optimizers.Muon(0.02), layers.Dropout(0.1))
+    ),
+    Case(
+        "schedule-free",
+        "ScheduleFreeAdamW",
+        lambda: compiled(optimizers.ScheduleFreeAdamW(0.02, warmup_steps=3), layers.Dropout(0.2)),
+    ),
+    Case("optimizer-by-variable", "MultiOptimizer", models.multi_optimizer),
+    Case("mixed-precision-loss-scale", "LossScaleOptimizer", models.mixed_precision),
+    Case("averaged-weights-swapped", "SGD", models.averaged, calls.swapping),
+    Case("gradient-accumulation", "Adam", models.accumulating),
+    Case("two-optimizers", "Adam", models.gan),
+    Case("eager-own-step", "Adam", models.annealed),
+    Case(
+        "eager",
+        "SGD",
+        lambda: compiled(optimizers.SGD(0.05, 0.9), layers.Dropout(0.3), run_eagerly=True),
+    ),
+    Case("compiled-by-xla", "SGD", models.by_xla),
+    Case(
+        "steps-per-execution",
+        "Adam",
+        lambda: compiled(optimizers.Adam(0.02), layers.Dropout(0.3), steps_per_execution=2),
+        calls.per_batch,
+    ),
+    Case(
+        "augmentation",
+        "SGD",
+        lambda: compiled(
+            optimizers.SGD(schedules.PiecewiseConstantDecay([3, 7], [0.1, 0.05, 0.01])),
+            first=[
+                *models.as_image(),
+                layers.RandomFlip(),
+                layers.RandomTranslation(0.2, 0.2),
+                layers.Conv2D(2, 2),
+                layers.Flatten(),
+            ],
+        ),
+    ),
+    Case(
+        "rate-per-batch",
+        "SGD",
+        lambda: compiled(optimizers.SGD(0.1), layers.Dropout(0.3)),
+        calls.per_batch,
+    ),
+    Case("every-plain-value", "SGD", lambda: compiled(optimizers.SGD(0.1)), calls.collectors),
+    Case("shared-list-and-closure", "SGD", lambda: compiled(optimizers.SGD(0.1)), calls.sharing),
+    Case("tracked-generator", "SGD", models.drawing, tracked=models.tracked),
+]
+
+
+@dataclass
+class Stopper(Watcher):
+    """Stops at ``(where, which)``: a step, an epoch's end, or inside an epoch's validation."""
+
+    where: tuple[str, int] | None = None
+    asked: int = 0
+    at: Position = field(default_factory=Position)
+    ended: int = -1
+
+    def steps_done(self, position: Position) -> None:
+        super().steps_done(position)
+        self.at, self.asked = position, 0
+
+    def epoch_ended(self, epoch: int, step: int, logs: Any, seconds: float) -> None:
+        super().epoch_ended(epoch, step, logs, seconds)
+        self.ended = epoch
+
+    def stop_requested(self) -> bool:
+        if self.where is None:
+            return False
+        self.asked += 1
+        kind, which = self.where
+        if kind == "step":
+            return self.at.step >= which
+        if kind == "epoch":
+            return self.ended == which
+        # The first question after an epoch's last step comes before its validation.
+        return self.at.epoch == which and self.at.step_in_epoch == STEPS and self.asked > 1
+
+
+STOPS = [("step", 2), ("epoch", 0), ("validation", 1)]
+"""With two steps an execution, a step that ends one."""
+
+
+def outcome(case: Case, stops: Sequence[Any], directory: Path) -> dict[str, Any]:
+    """Everything that a training leaves behind, stopped at each of ``stops`` on its way."""
+    for stop in [*stops, None]:
+        keras.backend.clear_session()
+        planned = case.plan()
+        watcher = Stopper(directory, block=1, where=stop, stop_at=-1)
+        loaded = load_newest([directory], pytest.fail)
+        loop = train(planned, watcher, loaded)
+        close_files(planned)
+        assert watcher.last is not None
+        if stop is not None:
+            check_stop(stop, watcher.last.state["position"])
+    model = planned.model
+    assert type(model.optimizer).__name__ == case.optimizer
+    last = watcher.last
+    return {
+        "state": json.loads(last.state_json),
+        "weights": [v.numpy().tobytes() for v in model.variables],
+        "history": loop.history.history,
+        "files": {str(p): content(p) for p in sorted(Path().rglob("*")) if p.is_file()},
+        **{name: np.asarray(value).tobytes() for name, value in last.tensors.items()},
+    }
+
+
+def close_files(planned: TrainingPlan) -> None:
+    """What the end of a process does for a training that was stopped."""
+    for callback in planned.callbacks:
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            callback.csv_file.close()
+
+
+def check_stop(stop: tuple[str, int], position: Mapping[str, Any]) -> None:
+    at = (position["step"], position["epoch"], position["step_in_epoch"])
+    kind, which = stop
+    expected = {
+        "step": (which, 0, which),
+        "epoch": (STEPS * (which + 1), which + 1, 0),
+        "validation": (STEPS * (which + 1), which, STEPS),
+    }[kind]
+    assert at == expected
+
+
+def content(path: Path) -> Any:
+    """What is in a file that a callback wrote; of a model, without the date and Python's ids."""
+    if path.suffix == ".keras":
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name != "metadata.json"]
+            return {
+                name: re.sub(rb'"shared_object_id": \d+', b"", archive.read(name)) for name in names
+            }
+    return path.read_bytes()
+
+
+def differing(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> list[str]:
+    """Where two outcomes differ: the paths, and both values where they are short."""
+    found = []
+    for name in sorted({*a, *b}, key=str):
+        one, other = a.get(name), b.get(name)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            found += [f"{name}/{inside}" for inside in differing(one, other)]
+        elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            pairs = [dict(enumerate(map(str, each))) for each in (one, other)]
+            if one != other:
+                found += [f"{name}/{inside}" for inside in differing(*pairs)]
+        elif one != other:
+            found.append(f"{name}: {one!r:.300} != {other!r:.300}")
+    return found
+
+
+@pytest.fixture
+def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Trains a case whole and with stops, and tells in what the two differ."""
+
+    def compare(case: Case, stops_at: Sequence[Any] = STOPS) -> list[str]:
+        outcomes = []
+        for name, stops in (("whole", []), ("stopped", stops_at)):
+            (tmp_path / name).mkdir()
+            monkeypatch.chdir(tmp_path / name)
+            outcomes.append(outcome(case, stops, tmp_path / f"{name}-checkpoints"))
+        return differing(*outcomes)
+
+    return compare
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.optimizer}-{case.name}")
+def test_a_training_stopped_at_three_places_ends_as_if_it_never_was(
+    case: Case, compared: Callable[..., list[str]]
+) -> None:
+    assert compared(case) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [
+        ("two-optimizers", "optimizers"),
+        ("two-optimizers", "reachable"),
+        ("eager-own-step", "attributes"),
+        ("tracked-generator", "tracked"),
+        ("rate-per-batch", "callbacks"),
+    ],
+)
+def test_the_suite_notices_what_is_left_out(
+    name: str,
+    left_out: str,
+    compared: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Negative control: the same comparison fails without one component."""
+    original = state_module.default_components
+
+    def without(*arguments: Any, **options: Any) -> list[Any]:
+        return [c for c in original(*arguments, **options) if c.name != left_out]
+
+    monkeypatch.setattr(loop_module, "default_components", without)
+    (case,) = [case for case in CASES if case.name == name]
+    assert compared(case, STOPS[:1]) != []
+
+
+def test_the_suite_has_every_optimizer_of_keras() -> None:
+    members = vars(keras.optimizers).values()
+    known = {
+        cls.__name__
+        for cls in members
+        if isinstance(cls, type) and issubclass(cls, optimizers.Optimizer)
+    } - {"Optimizer"}
+    assert known == {case.optimizer for case in CASES}
+    assert len(CASES) >= 24

@@ -1,0 +1,205 @@
+"""What is found on a model, in which order, and what a restore says of what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import exactness_models as models
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainings import Watcher, plan, small_data, train
+
+from sweeper.checkpoints.format import LoadedCheckpoint
+from sweeper.checkpoints.reading import load_newest
+from sweeper.errors import RestoreError, UncapturableError
+from sweeper.training.attributes import check_trackable
+from sweeper.training.loop import TrainingLoop
+from sweeper.training.reach import Reach
+
+
+def snapshot_of(model: Callable[[], keras.Model], **options: Any) -> Any:
+    watcher = Watcher(block=1, stop_at=2)
+    train(plan(model=model, data=models.data, **options), watcher)
+    assert watcher.last is not None
+    return watcher.last
+
+
+def test_the_digest_is_of_the_model_its_optimizer_and_then_the_others() -> None:
+    last = snapshot_of(models.gan)
+    names = [name.partition("/")[0] for name in last.digest_names]
+    assert list(dict.fromkeys(names)) == ["model", "optimizer", "optimizers"]
+    others = last.state["optimizers"]
+    assert all(path.startswith("model.d_optimizer: ") for path in others)
+    assert len(others) == names.count("optimizers") > 2
+
+
+def test_the_digest_of_a_usual_model_is_of_its_variables_and_its_optimizers() -> None:
+    last = snapshot_of(models.multi_optimizer)
+    assert {name.partition("/")[0] for name in last.digest_names} == {"model", "optimizer"}
+
+
+def test_inner_optimizers_are_captured_once() -> None:
+    for model in (models.mixed_precision, models.multi_optimizer, models.averaged):
+        planned = plan(model=model, data=models.data)
+        TrainingLoop(planned, Watcher())
+        reach = Reach(planned.model)
+        ids = [id(v) for v in reach.own_optimizer()]
+        assert len(ids) == len(set(ids))
+        assert reach.other_optimizers() == []
+        assert reach.loose() == []
+
+
+def test_metrics_and_generators_that_no_list_of_keras_has_are_found() -> None:
+    class Hidden:
+        def __init__(self) -> None:
+            self.itself = self
+            self.seeds = [keras.random.SeedGenerator(1)]
+
+    class Holds(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+            self.hidden = {"inside": Hidden()}
+            self.generator = tf.random.Generator.from_seed(2)
+            self.counter = tf.Variable(0, trainable=False)
+            self.mean = keras.metrics.Mean("other")
+
+        @property
+        def metrics(self) -> list[Any]:
+            return []
+
+    model = Holds()
+    model.compile("sgd", "mse")
+    paths = [found.path.partition(":")[0] for found in Reach(model).loose()]
+    assert [path for path in paths if path != "model._loss_tracker"] == [
+        "model.hidden['inside'].seeds[0]",
+        "model.generator",
+        "model.counter",
+        "model.mean",
+        "model.mean",
+    ]
+
+
+def altered(loaded: LoadedCheckpoint | None, **tensors: Any) -> LoadedCheckpoint:
+    """The checkpoint with tensors replaced, added, or (None) left out."""
+    assert loaded is not None
+    kept = {n.replace("/", "__"): t for n, t in loaded.tensors.items()}
+    changed = {n.replace("__", "/"): t for n, t in {**kept, **tensors}.items() if t is not None}
+    return replace(loaded, tensors=changed)
+
+
+def test_every_tensor_that_is_missing_or_misshapen_or_of_nobody_is_named(tmp_path: Path) -> None:
+    make = lambda: plan(model=models.gan, data=models.data)  # noqa: E731 - used twice
+    train(make(), Watcher(tmp_path, block=1, stop_at=2))
+    loaded = altered(
+        load_newest([tmp_path], pytest.fail),
+        model__00000=None,
+        optimizers__00001=np.zeros((9, 9), "float32"),
+        python_random__words=np.zeros(3, "uint32"),
+        numpy_random__words=None,
+        strange__1=np.zeros(1),
+    )
+    planned = make()
+    before = [v.numpy().copy() for v in planned.model.variables]
+    with pytest.raises(RestoreError) as raised:
+        train(planned, Watcher(), loaded)
+    told = str(raised.value)
+    assert "model variable 0" in told
+    assert "its tensor 'model/00000' is missing" in told
+    assert "optimizers variable 1 (model.d_optimizer: " in told
+    assert "float32[9, 9] in it" in told
+    assert "'python_random/words' is uint32[3], expected uint32[625]" in told
+    assert "'numpy_random/words' is missing" in told
+    assert "a tensor 'strange/1' of no component" in told
+    for variable, value in zip(planned.model.variables, before, strict=False):
+        assert np.array_equal(variable.numpy(), value)
+
+
+@pytest.mark.parametrize("value", [5, [1], {"a": 1}, "x", None, np.zeros(3), object()])
+def test_what_cannot_be_tracked_is_refused_with_its_name(value: object) -> None:
+    with pytest.raises(UncapturableError, match=r"track\('my_step', …\) was given a .*tf.Variable"):
+        check_trackable("my_step", value)
+
+
+def test_what_is_tracked_comes_back_by_name(tmp_path: Path) -> None:
+    def tracked() -> dict[str, Any]:
+        return {
+            "step": tf.Variable(0, dtype=tf.int64, trainable=False),
+            "noise": tf.random.Generator.from_seed(3),
+            "numpy": np.random.default_rng(4),
+            "mean": keras.metrics.Mean(),
+        }
+
+    def draw(objects: dict[str, Any]) -> list[float]:
+        objects["step"].assign_add(1)
+        objects["mean"].update_state(float(objects["step"].numpy()))
+        return [
+            float(objects["noise"].normal(())),
+            objects["numpy"].random(),
+            float(objects["step"].numpy()),
+            float(objects["mean"].result()),
+        ]
+
+    first = tracked()
+    draw(first)
+    train(plan(tracked=lambda: first), Watcher(tmp_path, block=1, stop_at=3))
+    expected = draw(first)
+    second = tracked()
+    train(plan(tracked=lambda: second, epochs=1), Watcher(), load_newest([tmp_path], pytest.fail))
+    assert draw(second) == expected
+    assert draw(tracked()) != expected
+    renamed = {**tracked(), "other": tf.Variable(0)}
+    del renamed["step"]
+    with pytest.raises(RestoreError) as raised:
+        train(plan(tracked=lambda: renamed), Watcher(), load_newest([tmp_path], pytest.fail))
+    assert "the tracked object 'other' is not in it" in str(raised.value)
+    assert "it has a tracked object 'step' more" in str(raised.value)
+
+
+class Remembers(keras.Model):
+    """Keeps, while it trains, something on itself."""
+
+    def __init__(self, keep: Callable[[], Any]) -> None:
+        super().__init__()
+        self.body = keras.layers.Dense(4)
+        self.keep = keep
+        self.kept: Any = None
+
+    def call(self, x: Any) -> Any:
+        return self.body(x)
+
+    def train_step(self, batch: Any) -> Any:
+        self.kept = self.keep()
+        return super().train_step(batch)
+
+
+def remembering(keep: Callable[[], Any]) -> Callable[[], keras.Model]:
+    def model() -> keras.Model:
+        made = Remembers(keep)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        made.compile("sgd", loss, run_eagerly=True)
+        return made
+
+    return model
+
+
+def test_an_attribute_that_training_changes_to_what_cannot_be_held_is_refused() -> None:
+    with pytest.raises(UncapturableError, match=r"attribute 'kept' of .*Remembers changed during"):
+        snapshot_of(remembering(lambda: iter([])))
+
+
+def test_only_attributes_that_changed_are_captured() -> None:
+    last = snapshot_of(remembering(lambda: (1, 2)))
+    assert list(last.state["attributes"]) == ["attributes/model/kept"]
+
+
+def test_a_model_that_draws_no_numbers_has_no_attributes_to_capture() -> None:
+    watcher = Watcher(block=1, stop_at=2)
+    train(plan(data=small_data), watcher)
+    assert watcher.last is not None
+    assert watcher.last.state["attributes"] == {}
