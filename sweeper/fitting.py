@@ -45,6 +45,7 @@ def fit(
     keep: Keep | None = None,
     seed: int = 0,
     deterministic: bool = True,
+    tracked: Mapping[str, Any] | None = None,
     notice: Notice | None = None,
 ) -> keras.callbacks.History:
     """Train ``model``, from the newest checkpoint in ``checkpoints`` if there is one.
@@ -62,6 +63,7 @@ def fit(
             generators when the training begins.
         deterministic: Ask TensorFlow for deterministic kernels. Without, a resumed training is only
             as exact as the kernels are.
+        tracked: Objects to capture beside the model, by name: see `Trial.track`.
         notice: Told of a checkpoint that could not be used; by default a warning.
 
     Returns:
@@ -105,9 +107,15 @@ def fit(
         ) as writer:
             observer.writer = writer
             plan = TrainingPlan(
-                model, data, tuple(callbacks), epochs, None, seeds.sequence("order")
+                model=model,
+                data=data,
+                callbacks=tuple(callbacks),
+                epochs=epochs,
+                objective=None,
+                order_seed=seeds.sequence("order"),
+                tracked=dict(tracked or {}),
             )
-            loop = TrainingLoop(plan, observer)
+            loop = TrainingLoop(plan, observer, notice or _warn)
             try:
                 loop.run(loaded)
             except Stopped:

@@ -50,6 +50,7 @@ __all__ = [
     "StudySource",
     "Suggest",
     "Suggested",
+    "Surroundings",
     "Warned",
 ]
 
@@ -163,6 +164,15 @@ class Stop:
 
 @with_config(_config)
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Up, once: what the trial's bits depend on here, as `Fingerprint.to_json` has it."""
+
+    fingerprint: dict[str, Any]
+    kind: Literal["surroundings"] = "surroundings"
+
+
+@with_config(_config)
+@dataclass(frozen=True, slots=True)
 class Started:
     """Up: everything is built and restored; the first step is about to run."""
 
@@ -269,6 +279,7 @@ Message = (
     Assignment
     | Suggest
     | Suggested
+    | Surroundings
     | Stop
     | Started
     | StepsReached

@@ -29,7 +29,16 @@ __all__ = ["describe_source", "load_source", "recall_source", "source_of", "targ
 
 
 def target_source(target: str, study: str | None = None) -> StudySource:
-    """The source for ``FILE[:NAME]`` or ``package.module[:NAME]``."""
+    """The source for ``FILE[:NAME]`` or ``package.module[:NAME]``.
+
+    Raises:
+        StudyFileError: It is a file's path, and there is none.
+    """
+    location = Path(split_target(target)[0])
+    if location.suffix == ".py" and not location.is_file():
+        what = "is a directory" if location.is_dir() else "does not exist"
+        msg = f"{location} {what}; give the Python file that defines the study"
+        raise StudyFileError(msg)
     return StudySource(how="target", target=target, study=study)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -31,11 +32,13 @@ from sweeper.execution.channel import (
     StepsReached,
     StoppedHere,
     Suggest,
+    Surroundings,
     Warned,
 )
 from sweeper.results import EpochRecord
 from sweeper.space import CategoricalChoice, Distribution
 from sweeper.training.data import Data
+from sweeper.training.fingerprint import take_fingerprint
 from sweeper.training.loop import Stopped, TrainingLoop, TrainingPlan
 from sweeper.training.randomness import TrialSeeds, seed_everything
 from sweeper.training.schedule import CheckpointSchedule
@@ -72,7 +75,8 @@ def run_trial(definition: StudyDefinition, assignment: Assignment, link: Link) -
         trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
     ) as writer:
         observer.writer = writer
-        loop = TrainingLoop(plan, observer)
+        loop = TrainingLoop(plan, observer, lambda message: link.send(Warned(message)))
+        link.send(Surroundings(_surroundings(definition, plan)))
         if loaded is not None:
             observer.resumed(loaded)
         try:
@@ -83,6 +87,12 @@ def run_trial(definition: StudyDefinition, assignment: Assignment, link: Link) -
             return
     value = _objective(loop, assignment.objective)
     link.send(Finished(step=end.step, value=value, digest=observer.committed_digest))
+
+
+def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
+    factories = (definition.model, definition.data, definition.callbacks)
+    given = [factory for factory in factories if factory is not None]
+    return take_fingerprint(given, jit_compile=bool(plan.model.jit_compile)).to_json()
 
 
 def _sweep_leftovers(directories: Sequence[Path], link: Link) -> None:

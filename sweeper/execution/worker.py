@@ -38,6 +38,7 @@ from sweeper.execution.channel import (
     StoppedHere,
     Suggest,
     Suggested,
+    Surroundings,
     Warned,
 )
 from sweeper.execution.isolation import ExitStatus, Isolation, Launcher, TrialProcess
@@ -48,6 +49,7 @@ from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation
 from sweeper.space import CategoricalChoice
 from sweeper.storage.repository import Claim, Waiting
+from sweeper.training.fingerprint import differences
 from sweeper.training.randomness import TrialSeeds
 
 __all__ = ["AttemptSupervisor", "serve_slot"]
@@ -146,6 +148,8 @@ class AttemptSupervisor:
         match message:
             case Suggest():
                 return self._suggest(message)
+            case Surroundings():
+                self._surroundings(message)
             case Started():
                 self._step = message.start_step
                 repository.record_process(token, self._pid, self._isolation, message.start_step)
@@ -248,6 +252,21 @@ class AttemptSupervisor:
             return Suggested(None, error=str(error))
         self._params[question.name] = value
         return Suggested(value)
+
+    def _surroundings(self, message: Surroundings) -> None:
+        """Keep the attempt's fingerprint, and say what differs from the one before it."""
+        claim = self._claim
+        before = self._context.repository.record_fingerprint(claim.token, message.fingerprint)
+        if before is None:
+            return
+        changed = differences(before, message.fingerprint)
+        if changed:
+            self._context.tell(
+                Notice(
+                    f"trial {claim.number} goes on elsewhere than it began: {'; '.join(changed)}; "
+                    "its result may differ in the last bits from an undisturbed one's"
+                )
+            )
 
     def _epochs_ended(self, message: EpochsEnded) -> None:
         objective = self._context.settings.objective

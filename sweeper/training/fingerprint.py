@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Fingerprint", "take_fingerprint"]
+__all__ = ["Fingerprint", "differences", "take_fingerprint"]
 
 _LIBRARIES = ("tensorflow", "keras", "numpy")
 
@@ -49,19 +49,23 @@ class Fingerprint:
         values = asdict(self)
         return {**values, "devices": list(self.devices), "threads": list(self.threads)}
 
-    def differences(self, before: Mapping[str, Any]) -> list[str]:
-        """What is otherwise than in ``before``, another one's ``to_json``; a phrase each."""
-        found = []
-        for name, now in self.to_json().items():
-            was = before.get(name)
-            if was == now:
-                continue
-            if isinstance(now, dict) and isinstance(was, dict):
-                keys = sorted(key for key in {*now, *was} if now.get(key) != was.get(key))
-                found += [_difference(name, key, was.get(key), now.get(key)) for key in keys]
-            else:
-                found.append(f"{name} was {was} and is {now}")
-        return found
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What is otherwise in ``after`` than in ``before``, both `Fingerprint.to_json`'s; a phrase each.
+
+    A name that only one has, because another version of sweeper wrote the other, is passed over.
+    """
+    found = []
+    for name, now in after.items():
+        was = before.get(name, now)
+        if was == now:
+            continue
+        if isinstance(now, Mapping) and isinstance(was, Mapping):
+            keys = sorted(key for key in {*now, *was} if now.get(key) != was.get(key))
+            found += [_difference(name, key, was.get(key), now.get(key)) for key in keys]
+        else:
+            found.append(f"{name} was {was} and is {now}")
+    return found
 
 
 def take_fingerprint(factories: Iterable[object], *, jit_compile: bool) -> Fingerprint:

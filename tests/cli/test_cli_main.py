@@ -65,7 +65,9 @@ def test_the_version_is_on_stdout(call: Call) -> None:
 
 def test_a_module_with_a_group_is_registered_without_being_named_anywhere() -> None:
     found = {verb.__module__ for group in command._groups() for verb in group.verbs}
-    assert found == {f"sweeper.cli.{name}" for name in ("run", "read", "logs", "dashboard", "gc", "db")}
+    assert found == {
+        f"sweeper.cli.{name}" for name in ("run", "read", "logs", "dashboard", "gc", "db")
+    }
 
 
 def test_python_dash_m_is_the_command() -> None:

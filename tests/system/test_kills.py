@@ -155,8 +155,8 @@ CONTROLS = StudyText(
     def leave_out(what):
         """Have this trial's process capture less than everything."""
 
-        def fewer(model, callbacks, history):
-            kept = {c.name: c for c in default_components(model, callbacks, history)}
+        def fewer(model, *rest, **options):
+            kept = {c.name: c for c in default_components(model, *rest, **options)}
             if what == "seed generators":
                 seeds = {id(v) for layer in model.layers for v in layer.non_trainable_variables}
                 kept["model"] = Variables(

@@ -162,7 +162,9 @@ def test_leaving_out_the_data_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(
         loop_module,
         "default_components",
-        lambda *arguments: [c for c in original(*arguments) if c.name != "data"],
+        lambda *arguments, **options: [
+            c for c in original(*arguments, **options) if c.name != "data"
+        ],
     )
     assert not same(resumed(make, tmp_path, [10]), whole)
 

@@ -1,0 +1,90 @@
+"""What a resume says when the study, or what it runs on, is not what it was."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from study_files import StudyText
+from sweeps import RunningCommand, command, trials_in
+
+STUDY = StudyText(arguments='objective="loss", epochs=2, trials=1, sampler="random"')
+FAILS_ONCE = StudyText(
+    arguments='objective="loss", epochs=2, trials=1, sampler="random"',
+    head="""
+    class StopsOnce(keras.callbacks.Callback):
+        def __init__(self, mark):
+            super().__init__()
+            self.mark = str(mark)
+
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 1 and not Path(self.mark).exists():
+                Path(self.mark).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+    """,
+    callbacks="StopsOnce(trial.directory / 'mark')",
+)
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    file = STUDY.write(tmp_path / "study.py")
+    assert command("run", file, "--runs-dir", tmp_path / "runs", cwd=tmp_path).code == 0
+    return file
+
+
+def test_a_changed_definition_is_refused_and_accepted_only_on_request(
+    finished: Path, tmp_path: Path
+) -> None:
+    runs = ("--runs-dir", tmp_path / "runs")
+    finished.write_text(finished.read_text().replace("epochs=2, trials=1", "epochs=3, trials=2"))
+    refused = command("run", finished, *runs, cwd=tmp_path)
+    assert refused.code == 1
+    assert "epochs was 2 and is now 3" in refused.err
+    assert "--accept-changes" in refused.err
+    accepted = command("run", finished, *runs, "--accept-changes", cwd=tmp_path)
+    assert accepted.code == 0
+    assert "is another one from here on: epochs was 2 and is now 3" in accepted.err
+    assert [len(trial.epochs) for trial in trials_in(tmp_path / "runs", "small")] == [2, 3]
+    with sqlite3.connect(tmp_path / "runs" / "sweeper.db") as database:
+        (row,) = database.execute("SELECT begun, changes FROM sweeper_definition_changes")
+    assert (row[0], json.loads(row[1])) == (1, ["epochs was 2 and is now 3"])
+
+
+def test_each_attempt_keeps_its_fingerprint_and_a_difference_is_said(tmp_path: Path) -> None:
+    """The trial's process dies in its second epoch; a later attempt finds another fingerprint."""
+    file = FAILS_ONCE.write(tmp_path / "study.py")
+    runs = tmp_path / "runs"
+    same = command("run", file, "--runs-dir", runs, cwd=tmp_path)
+    assert same.code == 0
+    assert "goes on elsewhere" not in same.err, "the same surroundings are no news"
+    with sqlite3.connect(runs / "sweeper.db") as database:
+        kept = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
+    assert len(kept) == 2
+    assert kept[0] == kept[1]
+    told = json.loads(kept[0][0])
+    assert told["deterministic"] is True
+    assert set(told["sources"]) == {"study.py"}
+
+
+def test_a_trial_that_goes_on_under_other_settings_says_which(tmp_path: Path) -> None:
+    file = FAILS_ONCE.write(tmp_path / "study.py")
+    text = file.read_text()
+    file.write_text(
+        text.replace(
+            "os.kill(os.getpid(), signal.SIGKILL)", "os.killpg(os.getpgrp(), signal.SIGKILL)"
+        )
+    )
+    runs = tmp_path / "runs"
+    with RunningCommand("run", file, "--runs-dir", runs, cwd=tmp_path) as run:
+        assert run.end() == -9
+    file.write_text(file.read_text() + "\n# a remark\n")
+    resumed = command(
+        "resume", "small", "--runs-dir", runs, cwd=tmp_path, env={"TF_ENABLE_ONEDNN_OPTS": "0"}
+    )
+    assert resumed.code == 0
+    assert "trial 0 goes on elsewhere than it began" in resumed.err
+    assert "onednn was default and is 0" in resumed.err
+    assert "study.py has changed" in resumed.err
