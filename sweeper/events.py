@@ -57,7 +57,8 @@ class AttemptStarted:
 class TrainingStarted:
     """The factories are done and the first step is about to run.
 
-    ``start_step`` is above 0 when the trial goes on from a checkpoint.
+    ``start_step`` and ``start_epoch`` are above 0 when the trial goes on from a checkpoint.
+    ``steps_per_epoch`` is 0 where only an epoch's end tells how many steps it has.
     """
 
     trial: int
@@ -65,6 +66,7 @@ class TrainingStarted:
     epochs: int
     steps_per_epoch: int
     start_step: int
+    start_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,7 @@ class Started:
     """Up: everything is built and restored; the first step is about to run."""
 
     start_step: int
+    start_epoch: int
     steps_per_epoch: int
     kind: Literal["started"] = "started"
 

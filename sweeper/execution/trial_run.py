@@ -176,7 +176,7 @@ class _TrialObserver:
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
         self._schedule.begin(position.step, position.epoch)
-        self._link.send(Started(start_step=position.step, steps_per_epoch=steps_per_epoch))
+        self._link.send(Started(position.step, position.epoch, steps_per_epoch))
 
     def resumed(self, loaded: LoadedCheckpoint) -> None:
         """Tell again what the checkpoint knows: the worker may have died before writing it down."""

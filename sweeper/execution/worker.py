@@ -160,6 +160,7 @@ class AttemptSupervisor:
                         self._context.settings.epochs,
                         message.steps_per_epoch,
                         message.start_step,
+                        message.start_epoch,
                     )
                 )
             case StepsReached():

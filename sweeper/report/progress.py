@@ -107,6 +107,15 @@ class _Attempt:
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_EPOCHS))
     samples: deque[tuple[float, int]] = field(default_factory=deque)
     trained: float = 0.0
+    epoch_began_at: int = 0
+
+    @property
+    def fraction(self) -> float:
+        """How much of the epoch that has begun is done; 0 where its length is not known."""
+        if self.training is None or self.training.steps_per_epoch == 0:
+            return 0.0
+        within = (self.step - self.epoch_began_at) / self.training.steps_per_epoch
+        return min(1.0, max(0.0, within))
 
 
 class ProgressModel:
@@ -161,7 +170,8 @@ class ProgressModel:
             case TrainingStarted():
                 attempt = self._attempt(event.trial, now)
                 attempt.training = event
-                attempt.epochs_finished = event.start_step // max(1, event.steps_per_epoch)
+                attempt.epochs_finished = event.start_epoch
+                attempt.epoch_began_at = event.start_epoch * event.steps_per_epoch
                 self._stepped(attempt, event.start_step, now)
             case StepsDone():
                 self._stepped(self._attempt(event.trial, now), event.step, now)
@@ -184,6 +194,7 @@ class ProgressModel:
     def _epoch_finished(self, attempt: _Attempt, event: EpochFinished, now: float) -> None:
         attempt.metrics = dict(event.metrics)
         attempt.epochs_finished = event.epoch + 1
+        attempt.epoch_began_at = event.step
         attempt.durations.append(event.seconds)
         attempt.trained += event.seconds
         self._durations.append(event.seconds)
@@ -218,7 +229,6 @@ class ProgressModel:
                 attempt.trial, attempt.attempt, "preparing", {}, 0, 0, 0.0, {}, None, None, 0
             )
         finished = attempt.epochs_finished
-        within = attempt.step - finished * training.steps_per_epoch
         return TrialProgress(
             number=attempt.trial,
             attempt=attempt.attempt,
@@ -226,9 +236,7 @@ class ProgressModel:
             params=training.params,
             epoch=min(finished + 1, training.epochs),
             epochs=training.epochs,
-            fraction=1.0
-            if finished >= training.epochs
-            else min(1.0, max(0.0, within / max(1, training.steps_per_epoch))),
+            fraction=1.0 if finished >= training.epochs else attempt.fraction,
             metrics=attempt.metrics,
             rate=_rate(attempt),
             seconds_left=self._trial_left(attempt, now),
@@ -246,7 +254,7 @@ class ProgressModel:
         per_epoch = self._epoch_seconds(attempt)
         if per_epoch is None:
             return None
-        done = attempt.step / max(1, attempt.training.steps_per_epoch)
+        done = attempt.epochs_finished + attempt.fraction
         left = max(0.0, attempt.training.epochs - done) * per_epoch
         return max(0.0, left - min(now - attempt.stepped, per_epoch))
 
@@ -256,7 +264,7 @@ class ProgressModel:
         if self._durations:
             return median(self._durations)
         rate = _rate(attempt)
-        if rate is None or attempt.training is None:
+        if rate is None or attempt.training is None or not attempt.training.steps_per_epoch:
             return None
         return attempt.training.steps_per_epoch / rate
 

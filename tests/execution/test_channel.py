@@ -29,6 +29,7 @@ from sweeper.execution.channel import (
     StudySource,
     Suggest,
     Suggested,
+    Surroundings,
     Warned,
 )
 from sweeper.results import EpochRecord
@@ -73,7 +74,8 @@ MESSAGES = {
     Suggest: st.builds(Suggest, words, float_ranges | int_ranges | categoricals),
     Suggested: st.builds(Suggested, choices, st.none() | words),
     Stop: st.just(Stop()),
-    Started: st.builds(Started, counts, counts),
+    Started: st.builds(Started, counts, counts, counts),
+    Surroundings: st.builds(Surroundings, st.dictionaries(words, words | st.lists(words))),
     StepsReached: st.builds(StepsReached, counts, counts),
     EpochsEnded: st.builds(
         EpochsEnded, st.lists(epochs).map(tuple), counts, st.none() | st.floats(0, 1e9)

@@ -39,9 +39,10 @@ class Run:
         )
         self.model.apply(self.opened)
 
-    def start(self, trial: int, *, step: int = 0, attempt: int = 1) -> None:
+    def start(self, trial: int, *, step: int = 0, attempt: int = 1, length: int = 100) -> None:
         self.model.apply(AttemptStarted(trial, attempt))
-        self.model.apply(TrainingStarted(trial, {"lr": trial / 10}, 10, 100, step))
+        params = {"lr": trial / 10}
+        self.model.apply(TrainingStarted(trial, params, 10, length, step, step // 100))
 
     def epoch(self, trial: int, number: int, *, seconds: float, value: float = 0.5) -> None:
         self.now += seconds
@@ -106,6 +107,16 @@ def test_a_resumed_trial_goes_on_inside_its_epoch() -> None:
     run.start(0, step=250, attempt=2)
     trial = run.snapshot.running[0]
     assert (trial.epoch, trial.fraction, trial.resumed_at) == (3, 0.5, 250)
+
+
+def test_an_epoch_of_unknown_length_has_no_fraction_and_its_end_is_news() -> None:
+    run = Run()
+    run.start(0, step=250, attempt=2, length=0)
+    trial = run.snapshot.running[0]
+    assert (trial.epoch, trial.fraction, trial.seconds_left) == (3, 0.0, None)
+    run.epoch(0, 2, seconds=2.0)
+    assert run.snapshot.running[0].epoch == 4
+    assert run.snapshot.running[0].seconds_left == pytest.approx(7 * 2.0)
 
 
 def test_the_rate_is_that_of_the_last_seconds_not_of_the_whole_trial() -> None:
