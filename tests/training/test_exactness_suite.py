@@ -225,7 +225,7 @@ STOPS = [("step", 2), ("epoch", 0), ("validation", 1)]
 def outcome(case: Case, stops: Sequence[Any], directory: Path) -> dict[str, Any]:
     """Everything that a training leaves behind, stopped at each of ``stops`` on its way."""
     for stop in [*stops, None]:
-        keras.backend.clear_session()
+        keras.backend.clear_session(free_memory=False)
         planned = case.plan()
         watcher = Stopper(directory, block=1, where=stop, stop_at=-1)
         loaded = load_newest([directory], pytest.fail)

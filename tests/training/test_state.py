@@ -20,6 +20,7 @@ from sweeper.errors import RestoreError, UncapturableError
 from sweeper.training.attributes import check_trackable
 from sweeper.training.loop import TrainingLoop
 from sweeper.training.reach import Reach
+from sweeper.trial import Trial
 
 
 def snapshot_of(model: Callable[[], keras.Model], **options: Any) -> Any:
@@ -159,6 +160,17 @@ def test_what_is_tracked_comes_back_by_name(tmp_path: Path) -> None:
         train(plan(tracked=lambda: renamed), Watcher(), load_newest([tmp_path], pytest.fail))
     assert "the tracked object 'other' is not in it" in str(raised.value)
     assert "it has a tracked object 'step' more" in str(raised.value)
+
+
+def test_a_trial_tracks_an_object_under_a_name_of_its_own(tmp_path: Path) -> None:
+    trial = Trial(number=0, seed=1, directory=tmp_path, ask=lambda _name, _range: 0.0)
+    step = trial.track("step", tf.Variable(0, trainable=False))
+    assert trial.track("step", step) is step
+    assert dict(trial.tracked) == {"step": step}
+    with pytest.raises(UncapturableError, match=r"track\('step', …\) was called for two objects"):
+        trial.track("step", tf.Variable(1))
+    with pytest.raises(UncapturableError, match=r"track\('count', …\) was given a builtins.int"):
+        trial.track("count", 3)
 
 
 class Remembers(keras.Model):
