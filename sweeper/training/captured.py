@@ -1,6 +1,7 @@
 """Writes the table of what a checkpoint holds: ``python -m sweeper.training.captured FILE``.
 
-The table is made from the code that captures: the components, and Keras's callbacks by name.
+The table is made from the code that captures: the components, the sources of data, and Keras's
+callbacks by name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from sweeper.training.built_ins import BUILT_INS, REFUSED
 
-__all__ = ["COMPONENTS", "REFUSED_VALUES", "VALUES", "page"]
+__all__ = ["COMPONENTS", "REFUSED_VALUES", "SOURCES", "VALUES", "page"]
 
 COMPONENTS: Mapping[str, tuple[str, str]] = {
     "model": (
@@ -76,6 +77,47 @@ COMPONENTS: Mapping[str, tuple[str, str]] = {
     "data": ("where the sources of data stand, beyond epoch and step", ""),
 }
 """What each component captures, and what it refuses or leaves out."""
+
+SOURCES: Mapping[str, tuple[str, str, str]] = {
+    "ArraySource": (
+        "arrays, nested arrays, pandas, tensors; sample and class weights",
+        "nothing: an epoch's order is a function of (seed, epoch), and indices are skipped",
+        "sparse arrays, arrays of Python objects",
+    ),
+    "PyDatasetSource": (
+        "`keras.utils.PyDataset`",
+        (
+            "its attributes that have changed, or `get_state()`; the order of its batches is a "
+            "function of (seed, epoch), and skipped batches are not made"
+        ),
+        (
+            "an attribute with no plain form in a dataset with epoch hooks; with more than one "
+            "worker, a `__getitem__` that depends on more than the index"
+        ),
+    ),
+    "TfDataSource": (
+        "`tf.data.Dataset`",
+        (
+            "the iterator, where TensorFlow can serialize it; else the batches before are read "
+            "again, which is said"
+        ),
+        (
+            "stateful random ops and variables written in `map`; a shuffle without any seed; "
+            "training and validation taken from one reshuffling dataset"
+        ),
+    ),
+    "EpochFunctionSource": (
+        "a function `epoch -> iterable of batches`",
+        "nothing: the epoch's function is called again, and the batches before are dropped",
+        "a bare iterator or generator, whose position is hidden",
+    ),
+    "GrainSource": (
+        "a grain `MapDataset`, `IterDataset` or `DataLoader`",
+        "its iterator's own state",
+        "",
+    ),
+}
+"""Each kind of data by its source's class: what it is, what is captured, what is refused."""
 
 VALUES: tuple[tuple[str, str], ...] = (
     ("None, bool, int, float, complex, str, bytes, range, slice", "by value"),
@@ -152,6 +194,14 @@ def page() -> str:
         *(f"| `{name}` | {held} | {not_held} |" for name, (held, not_held) in COMPONENTS.items()),
         "",
         "The digest of a trial is of `model`, `optimizer` and `optimizers`, in this order.",
+        "",
+        "## Data",
+        "",
+        "For every kind a resumed epoch goes on with the very next batch.",
+        "",
+        "| Kind | Captured, beyond epoch and step | Refused |",
+        "|---|---|---|",
+        *(f"| {kind} | {held} | {refused} |" for kind, held, refused in SOURCES.values()),
         "",
         "## Keras's callbacks",
         "",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from pathlib import Path
 
 import keras
 from trainings import Watcher, plan
 
-from sweeper.training.captured import COMPONENTS, page
+from sweeper.training import sources
+from sweeper.training.captured import COMPONENTS, SOURCES, page
 from sweeper.training.loop import TrainingLoop
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "what-is-captured.md"
@@ -26,3 +29,18 @@ def test_every_callback_of_keras_is_on_the_page() -> None:
     abstract = {"Callback", "CallbackList"}
     names = {n for n, member in vars(keras.callbacks).items() if isinstance(member, type)}
     assert [name for name in sorted(names - abstract) if f"| `{name}` |" not in page()] == []
+
+
+def test_every_source_of_data_is_on_the_page() -> None:
+    modules = [
+        importlib.import_module(f"{sources.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(sources.__path__)
+    ]
+    found = {
+        name
+        for module in modules
+        for name, member in vars(module).items()
+        if isinstance(member, type) and member.__module__ == module.__name__
+        if name.endswith("Source")
+    }
+    assert found == set(SOURCES)
