@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeper.checkpoints.format import Committed, LoadedCheckpoint, Snapshot
-from sweeper.checkpoints.policy import Every, Keep, parse_every
+from sweeper.checkpoints.format import Committed, LoadedCheckpoint
+from sweeper.checkpoints.policy import CheckpointEvery, Every, Keep, parse_every
 from sweeper.checkpoints.reading import load_newest, read_kept
 from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoints.writer import BackgroundWriter
 from sweeper.errors import FactoryError, Interrupted
+from sweeper.training.keeping import SnapshotKeeper
 from sweeper.training.randomness import TrialSeeds, seed_everything
-from sweeper.training.schedule import CheckpointSchedule
 
 if TYPE_CHECKING:
     import keras
@@ -96,7 +96,7 @@ def fit(
     sweep_leftovers(directory)
     loaded = load_newest([directory], notice or _warn)
     with _stop_signals() as stopping:
-        observer = _Keeper(CheckpointSchedule(parse_every(checkpoint_every)), stopping)
+        observer = _Observer(parse_every(checkpoint_every), stopping)
         with BackgroundWriter(
             CheckpointStore(directory),
             keep or Keep(),
@@ -128,13 +128,11 @@ def fit(
     return loop.history
 
 
-class _Keeper:
-    """Hands snapshots to the writer as the schedule says."""
+class _Observer(SnapshotKeeper):
+    """Watches a training for nobody but the one that called `fit`."""
 
-    writer: BackgroundWriter
-
-    def __init__(self, schedule: CheckpointSchedule, stopping: threading.Event) -> None:
-        self._schedule = schedule
+    def __init__(self, every: CheckpointEvery, stopping: threading.Event) -> None:
+        super().__init__(every)
         self._stopping = stopping
         self.step = 0
 
@@ -143,7 +141,7 @@ class _Keeper:
 
     def started(self, position: Position, steps_per_epoch: int | None) -> None:
         del steps_per_epoch
-        self._schedule.begin(position.step, position.epoch)
+        self.begin(position)
 
     def steps_done(self, position: Position) -> None:
         del position
@@ -151,19 +149,6 @@ class _Keeper:
 
     def epoch_ended(self, epoch: int, step: int, logs: Mapping[str, float], seconds: float) -> None:
         """Nobody is told; the history has it."""
-
-    def steps_until_due(self, position: Position) -> int:
-        return self._schedule.steps_left(position.step)
-
-    def is_due(self, position: Position) -> bool:
-        return self._schedule.is_due(position.step, position.epoch)
-
-    def keep(self, snapshot: Snapshot) -> None:
-        stalled = self.writer.stalled_seconds
-        self.writer.submit(snapshot)
-        self._schedule.taken(
-            snapshot.step, snapshot.epoch, stalled_seconds=self.writer.stalled_seconds - stalled
-        )
 
     def stop_requested(self) -> bool:
         return self._stopping.is_set()

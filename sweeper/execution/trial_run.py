@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from sweeper.checkpoints.format import Committed, LoadedCheckpoint, Snapshot
+from sweeper.checkpoints.format import Committed, LoadedCheckpoint
 from sweeper.checkpoints.policy import CheckpointEvery, parse_every
 from sweeper.checkpoints.reading import load_newest, read_kept
 from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
@@ -39,9 +39,9 @@ from sweeper.results import EpochRecord
 from sweeper.space import CategoricalChoice, Distribution
 from sweeper.training.data import Data
 from sweeper.training.fingerprint import take_fingerprint
+from sweeper.training.keeping import SnapshotKeeper
 from sweeper.training.loop import Stopped, TrainingLoop, TrainingPlan
 from sweeper.training.randomness import TrialSeeds, seed_everything
-from sweeper.training.schedule import CheckpointSchedule
 from sweeper.training.state import Position, epochs_in
 from sweeper.trial import Trial
 
@@ -155,14 +155,12 @@ def _plan(
     )
 
 
-class _TrialObserver:
+class _TrialObserver(SnapshotKeeper):
     """Tells the worker what the training loop tells, and keeps the snapshots it hands over."""
 
-    writer: BackgroundWriter
-
     def __init__(self, link: Link, every: CheckpointEvery) -> None:
+        super().__init__(every)
         self._link = link
-        self._schedule = CheckpointSchedule(every)
         self._told = 0.0
         self._committed: Committed | None = None
 
@@ -175,7 +173,7 @@ class _TrialObserver:
         return "" if self._committed is None else self._committed.digest
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
-        self._schedule.begin(position.step, position.epoch)
+        self.begin(position)
         self._link.send(Started(position.step, position.epoch, steps_per_epoch))
 
     def resumed(self, loaded: LoadedCheckpoint) -> None:
@@ -197,21 +195,6 @@ class _TrialObserver:
     def epoch_ended(self, epoch: int, step: int, logs: Mapping[str, float], seconds: float) -> None:
         record = EpochRecord(epoch, dict(logs))
         self._link.send(EpochsEnded(epochs=(record,), step=step, seconds=seconds))
-
-    def steps_until_due(self, position: Position) -> int:
-        return self._schedule.steps_left(position.step)
-
-    def is_due(self, position: Position) -> bool:
-        return self._schedule.is_due(position.step, position.epoch)
-
-    def keep(self, snapshot: Snapshot) -> None:
-        stalled = self.writer.stalled_seconds
-        self.writer.submit(snapshot)
-        self._schedule.taken(
-            snapshot.step,
-            snapshot.epoch,
-            stalled_seconds=self.writer.stalled_seconds - stalled,
-        )
 
     def stop_requested(self) -> bool:
         return self._link.stop_requested()

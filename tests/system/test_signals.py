@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -50,6 +51,19 @@ def processes_of(run: RunningCommand) -> tuple[psutil.Process, psutil.Process]:
     """The warm server of ``run`` and the trial that was forked from it."""
     server = psutil.Process(run.process.pid).children()[0]
     return server, server.children()[0]
+
+
+def wait_until_stopped(process: psutil.Process) -> None:
+    """Signals arrive when the kernel has time; a process that has ended since is stopped enough."""
+    deadline = time.monotonic() + GONE
+    while time.monotonic() < deadline:
+        try:
+            if process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+                return
+        except psutil.NoSuchProcess:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"{process} runs on after SIGSTOP")
 
 
 @pytest.fixture
@@ -146,3 +160,22 @@ def test_a_stop_before_the_study_is_loaded_leaves_nothing(
     assert run.err.strip().splitlines()[-1].strip() == f"sweeper run {slow}"
     assert not (slow.parent / "runs").exists()
     assert command("ls", cwd=slow.parent).code == 1
+
+
+def test_a_pause_of_everything_changes_nothing(whole: WholeRun, tmp_path: Path) -> None:
+    """SIGSTOP and SIGCONT, as a laptop's lid or a batch system sends them, twice in a run."""
+    runs = tmp_path / "runs"
+    words = ("run", whole.file, "--workers", 2, "--runs-dir", runs)
+    with RunningCommand(*words, cwd=whole.file.parent) as run:
+        for trial in (0, 2):
+            run.wait_for(f"trial {trial} attempt 1 started")
+            family = [psutil.Process(run.process.pid)]
+            family += family[0].children(recursive=True)
+            os.killpg(run.process.pid, signal.SIGSTOP)
+            for process in family:
+                wait_until_stopped(process)
+            os.killpg(run.process.pid, signal.SIGCONT)
+        assert run.end() == 0
+    trials = trials_in(runs, "small")
+    assert differing(whole.results, results_of(trials)) == []
+    assert [len(trial.attempts) for trial in trials] == [1] * len(trials)

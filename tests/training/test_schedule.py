@@ -1,0 +1,104 @@
+"""When a checkpoint is due: by steps, epochs, seconds, or as often as costs under 1%."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeper import Every
+from sweeper.checkpoints.format import Snapshot
+from sweeper.checkpoints.policy import CheckpointEvery
+from sweeper.training.keeping import SnapshotKeeper
+from sweeper.training.schedule import CheckpointSchedule
+from sweeper.training.state import Position
+
+
+class Training:
+    """A training of steps of known length, and checkpoints of known cost, by a clock of its own."""
+
+    def __init__(self, every: CheckpointEvery, *, step: float = 0.01, stall: float = 0.0) -> None:
+        self.now = 100.0
+        self.schedule = CheckpointSchedule(every, clock=lambda: self.now)
+        self.step = step
+        self.stall = stall
+        self.taken: list[int] = []
+        self.stalled = 0.0
+
+    def run(self, steps: int, *, begin: int = 0, epoch_steps: int = 10) -> list[int]:
+        self.schedule.begin(begin, begin // epoch_steps)
+        for number in range(begin + 1, begin + steps + 1):
+            self.now += self.step
+            epoch = number // epoch_steps
+            if self.schedule.is_due(number, epoch):
+                self.now += self.stall
+                self.stalled += self.stall
+                self.taken.append(number)
+                self.schedule.taken(number, epoch, stalled_seconds=self.stall)
+                assert not self.schedule.is_due(number, epoch), "never twice at one step"
+        return self.taken
+
+
+def test_steps_are_counted_over_the_whole_trial_also_after_a_resume() -> None:
+    assert Training(Every(steps=7)).run(25) == [7, 14, 21]
+    assert Training(Every(steps=7)).run(10, begin=12) == [14, 21]
+
+
+def test_epochs_are_counted_over_the_whole_trial_also_after_a_resume() -> None:
+    assert Training(Every(epochs=2)).run(50) == [20, 40]
+    assert Training(Every(epochs=2)).run(30, begin=25) == [40]
+
+
+def test_seconds_are_counted_from_the_last_checkpoint() -> None:
+    assert Training(Every(seconds=1.0), step=0.25).run(12) == [4, 8, 12]
+
+
+def test_whichever_is_due_first_counts() -> None:
+    assert Training(Every(steps=8, epochs=1)).run(25) == [8, 10, 16, 20, 24]
+
+
+@pytest.mark.parametrize("stall", [0.001, 0.05, 0.5])
+def test_auto_keeps_the_stall_under_one_percent(stall: float) -> None:
+    training = Training("auto", step=0.01, stall=stall)
+    begun = training.now
+    training.run(40_000)
+    assert training.taken
+    share = training.stalled / (training.now - begun)
+    assert share <= 0.0101
+
+
+def test_auto_is_as_often_as_that_allows() -> None:
+    """Negative control: an interval that never comes would cost nothing either."""
+    cheap = Training("auto", step=0.01, stall=0.001).run(40_000)
+    dear = Training("auto", step=0.01, stall=0.5).run(40_000)
+    assert len(cheap) > 350, "about one a second of 400"
+    assert 6 <= len(dear) <= 9, "about one in fifty seconds of 400"
+
+
+@pytest.mark.parametrize(("every", "left"), [(Every(steps=7), 5), (Every(epochs=1), 1 << 30)])
+def test_blocks_of_steps_end_where_a_checkpoint_is_due(every: Every, left: int) -> None:
+    assert CheckpointSchedule(every).steps_left(9) == left
+
+
+class SlowWriter:
+    """Takes half a second of the clock for every snapshot."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+
+    def submit(self, _snapshot: Snapshot) -> None:
+        self.training.now += 0.5
+
+
+def test_the_cost_of_a_snapshot_is_all_that_training_waits_for() -> None:
+    """From asking whether one is due to its being handed over: its capture, and the write before."""
+    training = Training("auto")
+    keeper = SnapshotKeeper("auto", clock=lambda: training.now)
+    keeper.writer = SlowWriter(training)  # type: ignore[assignment]
+    keeper.begin(Position())
+    training.now += 2.0
+    assert keeper.is_due(Position(step=1))
+    training.now += 0.25
+    keeper.keep(Snapshot(1, 0, {}, {}, {}, ()))
+    training.now += 74.9
+    assert not keeper.is_due(Position(step=2)), "0.75 s may come every 75 s"
+    training.now += 0.2
+    assert keeper.is_due(Position(step=2))
