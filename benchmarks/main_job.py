@@ -45,7 +45,29 @@ def assignment(directory: Path, number: int):
     )
 
 
-def fresh_against_warm(directory: Path) -> Ratio:
+class WarmProcess:
+    """Trials in one process, one after another; see ``warm_process.py``."""
+
+    def __init__(self, between: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "warm_process.py"), STUDY, between],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def trial(self, directory: Path, number: int) -> float:
+        self._process.stdin.write(json.dumps(asdict(assignment(directory, number))) + "\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def fresh_against_warm(directory: Path) -> list[Ratio]:
     from sweeper.execution.channel import Suggest, Suggested
     from sweeper.execution.isolation import ForkLauncher, WarmServer
     from sweeper.execution.sources import target_source
@@ -54,13 +76,7 @@ def fresh_against_warm(directory: Path) -> Ratio:
     server = WarmServer(target_source(STUDY))
     server.loaded()
     launcher = ForkLauncher(server)
-    warm = subprocess.Popen(
-        [sys.executable, str(HERE / "warm_process.py"), STUDY],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    inline, bare = WarmProcess("inline"), WarmProcess("bare")
 
     def fresh_trial() -> float:
         started = time.perf_counter()
@@ -77,25 +93,31 @@ def fresh_against_warm(directory: Path) -> Ratio:
         assert status.code == 0
         return time.perf_counter() - started
 
-    def warm_trial() -> float:
-        warm.stdin.write(json.dumps(asdict(assignment(directory, next(numbers)))) + "\n")
-        warm.stdin.flush()
-        return float(warm.stdout.readline())
-
-    for _ in range(3):
-        fresh_trial(), warm_trial()
-    fresh, same_process = alternate(fresh_trial, warm_trial, 2 * ROUNDS)
-    warm.stdin.close()
-    warm.wait()
+    fresh, cleaned, uncleaned = [], [], []
+    for turn in range(2 * ROUNDS + 3):
+        times = (
+            fresh_trial(),
+            inline.trial(directory, next(numbers)),
+            bare.trial(directory, next(numbers)),
+        )
+        if turn >= 3:
+            for told, seconds in zip((fresh, cleaned, uncleaned), times, strict=True):
+                told.append(seconds)
+    inline.close()
+    bare.close()
     launcher.close()
-    return Ratio(
-        "1. a trial (5 epochs, a checkpoint each) in its own process, against one warm process",
-        fresh,
-        same_process,
-        "s",
-        1.1,
-        at_most=True,
-    )
+    trial = "a trial (5 epochs, a checkpoint each) in its own process, against"
+    return [
+        Ratio(f"1a. {trial} isolation='inline'", fresh, cleaned, "s", 1.1, at_most=True),
+        Ratio(
+            f"1b. {trial} one process with nothing cleaned up between trials",
+            fresh,
+            uncleaned,
+            "s",
+            1.1,
+            at_most=True,
+        ),
+    ]
 
 
 def sweep_against_optuna(directory: Path) -> Ratio:
@@ -129,7 +151,7 @@ def sweep_against_optuna(directory: Path) -> Ratio:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
-        ratios = [fresh_against_warm(Path(temporary))]
+        ratios = fresh_against_warm(Path(temporary))
         loop = subprocess.run(
             [sys.executable, str(HERE / "loop_speed.py"), str(ROUNDS)],
             check=True,

@@ -1,11 +1,19 @@
-"""One warm process that runs trials one after another, a trial for each line that it reads."""
+"""One warm process that runs trials one after another, a trial for each line that it reads.
+
+Usage: ``python benchmarks/warm_process.py STUDY inline|bare``. ``inline`` does between trials what
+``isolation="inline"`` does (a cleared Keras session, a garbage collection); ``bare`` does nothing,
+and lets the process grow.
+"""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
 import time
+
+import keras
 
 from sweeper.execution.channel import Assignment, Message, Suggest, Suggested
 from sweeper.execution.devices import configure_tensorflow, import_tensorflow
@@ -35,6 +43,9 @@ def main() -> None:
         values = json.loads(line)
         assignment = Assignment(**{**values, "checkpoints": tuple(values["checkpoints"])})
         started = time.perf_counter()
+        if sys.argv[2] == "inline":
+            keras.backend.clear_session()
+            gc.collect()
         run_trial(definition, assignment, Deaf())
         os.write(1, f"{time.perf_counter() - started}\n".encode())
 
