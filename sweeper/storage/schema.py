@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["REVISIONS", "VERSION_TABLE", "ensure", "optuna_storage", "upgrade"]
 
 VERSION_TABLE = "sweeper_alembic_version"
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """Every revision of our tables, oldest first; the last is this version's."""
 
 _OPTUNA_REVISION = "v3.2.0.a"

@@ -36,6 +36,8 @@ __all__ = [
     "Study",
     "Trial",
     "UtcNow",
+    "Verdict",
+    "Worker",
 ]
 
 
@@ -77,6 +79,7 @@ class Study(Base):
     source: Mapped[str | None] = mapped_column(Text, comment="JSON: where the definition came from")
     created_at: Mapped[datetime] = mapped_column(DateTime)
     sweeper_version: Mapped[str] = mapped_column(String(64))
+    stop_requested: Mapped[str | None] = mapped_column(String(8))
 
 
 class Trial(Base):
@@ -137,6 +140,8 @@ class Attempt(Base):
     end_step: Mapped[int | None] = mapped_column(BigInteger)
     error: Mapped[str | None] = mapped_column(Text)
     fingerprint: Mapped[str | None] = mapped_column(Text, comment="JSON")
+    worker_key: Mapped[str | None] = mapped_column(String(32))
+    devices: Mapped[str | None] = mapped_column(Text)
 
 
 class Epoch(Base):
@@ -175,3 +180,40 @@ class DefinitionChange(Base):
     changed_at: Mapped[datetime]
     begun: Mapped[int]
     changes: Mapped[str] = mapped_column(Text, comment="JSON: a sentence each")
+
+
+class Worker(Base):
+    """A process that lends slots to a study; there until its lease ends or it leaves."""
+
+    __tablename__ = "sweeper_workers"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id))
+    key: Mapped[str] = mapped_column(String(32), unique=True)
+    host: Mapped[str] = mapped_column(String(255))
+    boot_id: Mapped[str] = mapped_column(String(255))
+    pid: Mapped[int]
+    started: Mapped[float] = mapped_column(Float(53))
+    engine: Mapped[str] = mapped_column(String(16))
+    slots: Mapped[int]
+    joined_at: Mapped[datetime] = mapped_column(DateTime)
+    lease_until: Mapped[datetime] = mapped_column(DateTime)
+    left_at: Mapped[datetime | None] = mapped_column(DateTime)
+    error: Mapped[str | None] = mapped_column(Text)
+
+
+class Verdict(Base):
+    """What one verification of a finished trial found."""
+
+    __tablename__ = "sweeper_verdicts"
+    __table_args__ = (Index("sweeper_verdicts_of_trial", "trial_id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    checked_at: Mapped[datetime] = mapped_column(DateTime)
+    mode: Mapped[str] = mapped_column(String(16))
+    verdict: Mapped[str] = mapped_column(String(16))
+    epoch: Mapped[int | None]
+    step: Mapped[int | None] = mapped_column(BigInteger)
+    variable: Mapped[str | None] = mapped_column(Text)
+    report: Mapped[str] = mapped_column(Text, comment="JSON")

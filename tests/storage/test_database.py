@@ -349,7 +349,7 @@ def test_what_a_failed_transaction_wrote_is_undone(url: str) -> None:
     with Database.open(url, create=True) as database:
         with pytest.raises(LookupError):
             database.write(fail)
-        assert one(database, "SELECT version_num FROM sweeper_alembic_version") == "0001"
+        assert one(database, "SELECT version_num FROM sweeper_alembic_version") == schema.REVISIONS[-1]
 
 
 def test_tables_are_created_under_the_creation_lock_and_only_then(
