@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         DefinitionError,
         ExecutionError,
         FactoryError,
+        IndependenceError,
         Interrupted,
         NonFiniteError,
         ObjectiveError,
@@ -39,15 +40,18 @@ if TYPE_CHECKING:
         UsageError,
     )
     from sweeper.fitting import fit
+    from sweeper.policy import Retries
     from sweeper.results import (
         AttemptRecord,
         BestTrial,
         CheckpointRecord,
         EpochRecord,
+        ParetoTrial,
         StudyResults,
         StudyStatus,
         TrialRecord,
     )
+    from sweeper.searching import Objective
     from sweeper.study import Study, load_study
     from sweeper.training.data import Data
     from sweeper.trial import Trial
@@ -64,6 +68,7 @@ _PLACES = {
         "DefinitionError",
         "ExecutionError",
         "FactoryError",
+        "IndependenceError",
         "Interrupted",
         "NonFiniteError",
         "ObjectiveError",
@@ -80,15 +85,18 @@ _PLACES = {
         "UsageError",
     ),
     "sweeper.fitting": ("fit",),
+    "sweeper.policy": ("Retries",),
     "sweeper.results": (
         "AttemptRecord",
         "BestTrial",
         "CheckpointRecord",
         "EpochRecord",
+        "ParetoTrial",
         "StudyResults",
         "StudyStatus",
         "TrialRecord",
     ),
+    "sweeper.searching": ("Objective",),
     "sweeper.study": ("Study", "load_study"),
     "sweeper.training.data": ("Data",),
     "sweeper.trial": ("Trial",),
@@ -111,12 +119,16 @@ __all__ = [
     "Every",
     "ExecutionError",
     "FactoryError",
+    "IndependenceError",
     "Interrupted",
     "Keep",
     "NonFiniteError",
+    "Objective",
     "ObjectiveError",
     "ParameterError",
+    "ParetoTrial",
     "RestoreError",
+    "Retries",
     "StorageError",
     "Study",
     "StudyFileError",

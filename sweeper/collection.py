@@ -2,13 +2,17 @@
 
 A worker applies the rules as it writes; what remains for here is what crashes left behind: the
 checkpoints of earlier attempts, half-written and half-deleted directories, and copies that did not
-verify. Running trials are left alone. Afterwards the database lists what is on disk.
+verify. Running trials are left alone. Afterwards the database lists what is there.
+
+Checkpoints in an object store are found where the database has some of the trial's, and below
+``--checkpoints``. One that the database knows is looked for by name: a listing that does not show
+it is no reason to forget it.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +20,9 @@ from typing import Any, Literal
 from sweeper.checkpoints.names import is_set_aside
 from sweeper.checkpoints.policy import Keep, parse_keep
 from sweeper.checkpoints.reading import read_kept, read_manifest
-from sweeper.checkpoints.store import CheckpointStore, leftovers, sweep_leftovers
+from sweeper.checkpoints.store import leftovers, open_store, sweep_leftovers
 from sweeper.errors import CheckpointError, DefinitionError
-from sweeper.paths import RunPaths
+from sweeper.paths import Place, RemotePath, RunPaths, absolute_place, parse_place
 from sweeper.results import CheckpointRecord, TrialRecord
 from sweeper.storage.repository import FoundCheckpoint, Repository
 
@@ -37,7 +41,7 @@ class Garbage:
 
     study: str
     trial: int
-    path: Path
+    path: Place
     why: Literal["retention", "unfinished", "damaged"]
     bytes: int
 
@@ -58,8 +62,9 @@ def collect(
     *,
     keep: Keep | None = None,
     dry_run: bool = False,
+    checkpoints: Place | None = None,
 ) -> tuple[Garbage, ...]:
-    """Find, and unless ``dry_run`` delete, what a study no longer needs on this machine's disk.
+    """Find, and unless ``dry_run`` delete, what a study no longer needs of its checkpoints.
 
     Args:
         repository: The database of the study.
@@ -68,6 +73,7 @@ def collect(
         keep: Rules for finished trials instead of the study's own; unfinished trials always keep
             what the study's rules keep.
         dry_run: Only tell.
+        checkpoints: Where checkpoints go, when not below ``runs_dir``.
 
     Returns:
         What went, or would go.
@@ -79,18 +85,22 @@ def collect(
     """
     rules = _rules(repository.study(study).definition, study, keep)
     paths = RunPaths(runs_dir.absolute(), study)
+    apart = RunPaths(runs_dir.absolute(), study, absolute_place(checkpoints))
     found: list[Garbage] = []
     for trial in repository.trials(study):
-        if trial.state == "running" or not paths.trial(trial.number).is_dir():
+        directories = _directories(trial, paths, apart)
+        if trial.state == "running" or not directories:
             continue
         finished = trial.state in ("complete", "pruned", "failed")
         chosen = keep if keep is not None and finished else rules
-        directories = _directories(paths, trial.number)
         garbage = list(_garbage(trial, directories, chosen))
         found += garbage
         if not dry_run:
             _delete(garbage, directories)
-            repository.match_checkpoints(study, trial.number, _on_disk(directories))
+            known = _known(trial, directories)
+            there = _there(directories, known)
+            there += _elsewhere(trial, directories, here=paths.trial(trial.number).is_dir())
+            repository.match_checkpoints(study, trial.number, there)
     return tuple(found)
 
 
@@ -107,22 +117,70 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
     return parse_keep(described)
 
 
-def _directories(paths: RunPaths, number: int) -> dict[int, Path]:
-    """Each attempt's directory of checkpoints, by the attempt's number."""
-    found = {}
-    for attempt in sorted(paths.trial(number).glob("attempt-*")):
-        order = attempt.name.removeprefix("attempt-")
-        if order.isdigit():
-            found[int(order)] = paths.checkpoints(number, int(order))
+def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Place, int]:
+    """Where each attempt keeps its checkpoints, and the attempt's number.
+
+    On this disk, those that are there. In an object store no directory says how many attempts
+    there were; the database does.
+    """
+    found: dict[Place, int] = {}
+    for paths in below:
+        for attempt in sorted(paths.trial(trial.number).glob("attempt-*")):
+            order = attempt.name.removeprefix("attempt-")
+            if order.isdigit():
+                found[paths.checkpoints(trial.number, int(order))] = int(order)
+        if paths.checkpoints_root is not None:
+            for record in trial.attempts:
+                found[paths.checkpoints(trial.number, record.number)] = record.number
+    for checkpoint in trial.checkpoints:
+        place = parse_place(checkpoint.path)
+        attempt_name = place.parent.parent.name.removeprefix("attempt-")
+        if isinstance(place, RemotePath) and attempt_name.isdigit():
+            found[place.parent] = int(attempt_name)
     return found
 
 
-def _garbage(trial: TrialRecord, directories: dict[int, Path], keep: Keep) -> Iterator[Garbage]:
+def _known(trial: TrialRecord, directories: Container[Place]) -> list[Place]:
+    """What the database has in an object store."""
+    places = (parse_place(checkpoint.path) for checkpoint in trial.checkpoints)
+    return [p for p in places if isinstance(p, RemotePath) and p.parent in directories]
+
+
+def _elsewhere(
+    trial: TrialRecord, directories: Container[Place], *, here: bool
+) -> list[FoundCheckpoint]:
+    """What the database has outside ``directories`` on a disk, and may still be there.
+
+    Args:
+        trial: The trial.
+        directories: Those that were looked at.
+        here: Whether this machine has the trial's other files; if not, its disk tells nothing.
+    """
+    return [
+        FoundCheckpoint(int(attempt_name), record)
+        for record in trial.checkpoints
+        if isinstance(place := parse_place(record.path), Path)
+        and place.parent not in directories
+        and (place.is_dir() or not here)
+        and (attempt_name := place.parent.parent.name.removeprefix("attempt-")).isdigit()
+    ]
+
+
+def _garbage(trial: TrialRecord, directories: dict[Place, int], keep: Keep) -> Iterator[Garbage]:
     study, number = trial.study, trial.number
-    unkept = keep.select(read_kept(directories.values()))
-    for checkpoint in sorted(unkept, key=lambda c: (c.step, c.path)):
+    unkept = keep.select(read_kept(directories, _known(trial, directories)))
+    for checkpoint in sorted(unkept, key=lambda c: (c.step, str(c.path))):
         yield Garbage(study, number, checkpoint.path, "retention", _size(checkpoint.path))
-    for directory in directories.values():
+    for directory in directories:
+        if isinstance(directory, RemotePath):
+            from sweeper.checkpoints.remote_reading import RemoteListing
+
+            listing = RemoteListing.of(directory)
+            for unfinished in listing.unfinished():
+                yield Garbage(study, number, unfinished, "unfinished", listing.bytes(unfinished))
+            for damaged in listing.set_aside():
+                yield Garbage(study, number, damaged, "damaged", listing.bytes(damaged))
+            continue
         for path in leftovers(directory):
             yield Garbage(study, number, path, "unfinished", _size(path))
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
@@ -130,35 +188,36 @@ def _garbage(trial: TrialRecord, directories: dict[int, Path], keep: Keep) -> It
                 yield Garbage(study, number, path, "damaged", _size(path))
 
 
-def _delete(garbage: Sequence[Garbage], directories: dict[int, Path]) -> None:
+def _delete(garbage: Sequence[Garbage], directories: Iterable[Place]) -> None:
     for item in garbage:
-        if item.why == "retention":
-            CheckpointStore(item.path.parent).delete(item.path)
-        elif item.why == "damaged":
+        if item.why == "retention" or (item.why == "damaged" and isinstance(item.path, RemotePath)):
+            open_store(item.path.parent).delete(item.path)
+        elif item.why == "damaged" and isinstance(item.path, Path):
             try:
                 shutil.rmtree(item.path)
             except OSError as error:
                 msg = f"{item.path} cannot be deleted: {error}; remove it by hand"
                 raise CheckpointError(msg) from error
-    for directory in directories.values():
+    for directory in directories:
         sweep_leftovers(directory)
 
 
-def _on_disk(directories: dict[int, Path]) -> list[FoundCheckpoint]:
+def _there(directories: dict[Place, int], known: Sequence[Place]) -> list[FoundCheckpoint]:
     found = []
-    for attempt, directory in directories.items():
-        for kept in read_kept([directory]):
-            if not kept.good:
-                continue
-            manifest = read_manifest(kept.path)
-            record = CheckpointRecord(
-                manifest.step, manifest.epoch, manifest.digest, _size(kept.path), str(kept.path)
-            )
-            found.append(FoundCheckpoint(attempt, record))
+    for kept in read_kept(directories, known):
+        if not kept.good:
+            continue
+        manifest = read_manifest(kept.path)
+        record = CheckpointRecord(
+            manifest.step, manifest.epoch, manifest.digest, _size(kept.path), str(kept.path)
+        )
+        found.append(FoundCheckpoint(directories[kept.path.parent], record))
     return found
 
 
-def _size(path: Path) -> int:
+def _size(path: Place) -> int:
+    if isinstance(path, RemotePath):
+        return read_manifest(path).content_bytes
     if path.is_file():
         return path.stat().st_size
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

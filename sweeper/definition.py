@@ -6,15 +6,26 @@ runs nothing: `sweeper.study.Study` adds that. A trial process needs only this c
 
 from __future__ import annotations
 
-import math
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from sweeper.checkpoints.policy import CheckpointEvery, Every, Keep, describe_every, parse_every
 from sweeper.errors import DefinitionError
 from sweeper.paths import check_name
+from sweeper.policy import Retries, checked_retries, checked_seconds
+from sweeper.searching import (
+    SAMPLERS,
+    Direction,
+    Objective,
+    checked_enqueue,
+    checked_grid,
+    checked_objectives,
+    checked_sampler,
+    describe_pruner,
+)
 from sweeper.space import CategoricalChoice
 
 if TYPE_CHECKING:
@@ -23,12 +34,10 @@ if TYPE_CHECKING:
     from sweeper.training.data import Data
     from sweeper.trial import Trial
 
-__all__ = ["SAMPLERS", "Direction", "StudyDefinition", "StudySettings"]
+__all__ = ["SAMPLERS", "Direction", "Objective", "StudyDefinition", "StudySettings"]
 
-Direction = Literal["minimize", "maximize"]
 
-SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
-"""The samplers that can be asked for by name."""
+_DEFAULT_RETRIES = Retries()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,12 @@ class StudySettings:
         threads: TensorFlow threads of one trial; resolved, so that another machine gives the same.
         checkpoint_every: As `describe_every` writes it.
         keep: As `Keep.describe` writes it.
+        objective, direction: Of the only objective, or of the first of several.
         sampler: A name of `SAMPLERS`, or ``"custom:<qualified name>"`` for a callable.
+        pruner: As `describe_pruner` has it.
+        enqueue: The values given to the first trials.
+        further_objectives: Those after the first.
+        time_limit, study_time_limit, retries: Policy, which may differ from run to run.
     """
 
     name: str
@@ -49,25 +63,57 @@ class StudySettings:
     trials: int
     sampler: str
     grid: Mapping[str, Sequence[CategoricalChoice]] | None
-    pruner: str | None
+    pruner: Mapping[str, Any] | None
     concurrency: int
     seed: int
     checkpoint_every: Any
     keep: Any
     deterministic: bool
     threads: int
+    enqueue: tuple[Mapping[str, CategoricalChoice], ...] = ()
+    further_objectives: tuple[Objective, ...] = ()
+    time_limit: float | None = None
+    study_time_limit: float | None = None
+    retries: Retries = _DEFAULT_RETRIES
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """All of them, in order."""
+        return (Objective(self.objective, self.direction), *self.further_objectives)
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as JSON values, by field name."""
-        values = {name: getattr(self, name) for name in self.__slots__}
+        """The settings as JSON values, by field name.
+
+        A field that has a default is left out where it has that value, so that a study stored
+        before there was such a field is the same study.
+        """
+        values = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        }
         if self.grid is not None:
             values["grid"] = {name: list(points) for name, points in self.grid.items()}
+        if self.enqueue:
+            values["enqueue"] = [dict(given) for given in self.enqueue]
+        if self.further_objectives:
+            values["further_objectives"] = [[o.name, o.direction] for o in self.further_objectives]
+        if "retries" in values:
+            values["retries"] = self.retries.to_json()
         return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StudySettings:
         """The inverse of `to_json`."""
-        return cls(**{name: values[name] for name in cls.__slots__})
+        required = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
+        given = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
+        given |= {name: values[name] for name in required}
+        given["enqueue"] = tuple(values.get("enqueue", ()))
+        given["further_objectives"] = tuple(
+            Objective(name, direction) for name, direction in values.get("further_objectives", ())
+        )
+        given["retries"] = checked_retries(values.get("retries"))
+        return cls(**given)
 
 
 class StudyDefinition:
@@ -79,15 +125,24 @@ class StudyDefinition:
         data: ``trial -> Data``.
         callbacks: ``trial -> list[keras.callbacks.Callback]``, or None for no callbacks.
         objective: The metric to compare trials by: a key of the epoch logs, such as
-            ``"val_accuracy"``. A trial's value is the objective at its last epoch.
-        direction: ``"maximize"`` or ``"minimize"``.
+            ``"val_accuracy"``. A trial's value is the objective at its last epoch. A list of
+            several metrics makes a study of several objectives: no trial of it is the best one,
+            and its results are those that no other trial beats in all (`StudyResults.pareto`).
+        direction: ``"maximize"`` or ``"minimize"``; a list as long as ``objective``, where that is
+            a list.
         epochs: Epochs a trial trains for.
         trials: The exact total, over all runs and workers.
-        sampler: One of `SAMPLERS`, or ``seed -> optuna sampler``.
+        sampler: One of `SAMPLERS`, or ``seed -> optuna sampler``, called for every trial with a
+            seed of its own. ``"cmaes"`` needs the package cmaes, ``"gp"`` PyTorch.
         grid: With ``sampler="grid"``: each parameter's points.
-        pruner: An Optuna pruner; not supported yet.
-        concurrency: At most so many trials at once wherever the sampler looks at results: trial n
-            is drawn from what trials up to n - concurrency gave, however many workers there are.
+        enqueue: Values for the first trials, a mapping each: trial i takes those of ``enqueue[i]``,
+            and draws the parameters that it does not name.
+        pruner: An Optuna pruner. After every epoch but the last it is asked whether the trial
+            should end there, and sees the objective of this trial's epochs and of the trials that
+            the sampler sees. It must keep nothing between two questions.
+        concurrency: At most so many trials at once wherever sampler or pruner look at results.
+            However many workers there are, trial n sees what the trials up to
+            n - (2 * concurrency - 1) gave, and starts once these are finished.
         seed: From it, and a trial's number, comes all that is random in the trial.
         checkpoint_every: ``"epoch"``, ``Every(steps=…)``, ``Every(seconds=…)`` or ``"auto"``.
         keep: Which checkpoints stay on disk; the last two by default.
@@ -95,6 +150,14 @@ class StudyDefinition:
             promise that results repeat exactly.
         threads: TensorFlow threads of one trial. None: the machine's cores divided by
             ``concurrency``, decided when the study is created and kept with it.
+        time_limit: Seconds that a trial may take; then it is killed with all that it started, and
+            has failed. What counts is the training that its checkpoint holds and the present
+            attempt from its process's start on; work that was lost and done again counts once.
+            None for no limit.
+        study_time_limit: Seconds that one run, resume or worker may take; then it stops as after
+            SIGTERM, and everything can be resumed, with the whole time again. None for no limit.
+        retries: How often a trial goes on after each kind of fault: `Retries`, or a mapping such
+            as ``{"crash": 3, "memory": 3, "error": 0}``, which are the defaults.
 
     Raises:
         DefinitionError: An argument has the wrong type or an impossible value.
@@ -109,10 +172,11 @@ class StudyDefinition:
         epochs: int,
         trials: int,
         callbacks: Callable[[Trial], list[keras.callbacks.Callback]] | None = None,
-        objective: str = "val_loss",
-        direction: Direction = "minimize",
+        objective: str | Sequence[str] = "val_loss",
+        direction: Direction | Sequence[Direction] = "minimize",
         sampler: str | Callable[[int], Any] = "tpe",
         grid: Mapping[str, Sequence[CategoricalChoice]] | None = None,
+        enqueue: Sequence[Mapping[str, CategoricalChoice]] | None = None,
         pruner: object | None = None,
         concurrency: int = 4,
         seed: int = 0,
@@ -120,6 +184,9 @@ class StudyDefinition:
         keep: Keep | None = None,
         deterministic: bool = True,
         threads: int | None = None,
+        time_limit: float | None = None,
+        study_time_limit: float | None = None,
+        retries: Retries | Mapping[str, int] | None = None,
     ) -> None:
         self.name = check_name(name)
         self.model = _callable(model, "model", "trial -> a fresh, compiled keras.Model")
@@ -129,24 +196,16 @@ class StudyDefinition:
             if callbacks is None
             else _callable(callbacks, "callbacks", "trial -> list of keras callbacks")
         )
-        if not isinstance(objective, str) or not objective:
-            msg = f"objective={objective!r}; give the name of a metric, such as 'val_accuracy'"
-            raise DefinitionError(msg)
-        self.objective = objective
-        if direction not in ("minimize", "maximize"):
-            msg = f"direction={direction!r}; it is 'minimize' or 'maximize'"
-            raise DefinitionError(msg)
-        self.direction: Direction = direction
+        self.objectives = checked_objectives(objective, direction)
+        self.objective = self.objectives[0].name
+        self.direction: Direction = self.objectives[0].direction
         self.epochs = _whole(epochs, "epochs", least=1)
         self.trials = _whole(trials, "trials", least=1)
-        self.sampler = _sampler(sampler)
-        self.grid = _grid(grid, sampler)
-        if pruner is not None:
-            msg = (
-                f"pruner={pruner!r}: pruning is not supported yet, and a study that asks for it "
-                "would not be the same study without it; leave pruner out"
-            )
-            raise DefinitionError(msg)
+        self.sampler = checked_sampler(sampler)
+        self.grid = checked_grid(grid, sampler)
+        self.enqueue = checked_enqueue(enqueue, trials=trials, sampler=sampler)
+        self.pruner = pruner
+        self._described_pruner = describe_pruner(pruner, self.objectives)
         self.concurrency = _whole(concurrency, "concurrency", least=1)
         self.seed = _whole(seed, "seed", least=0)
         self.checkpoint_every: CheckpointEvery = parse_every(checkpoint_every)
@@ -156,6 +215,9 @@ class StudyDefinition:
             raise DefinitionError(msg)
         self.deterministic = bool(deterministic)
         self.threads = None if threads is None else _whole(threads, "threads", least=1)
+        self.time_limit = checked_seconds(time_limit, "time_limit")
+        self.study_time_limit = checked_seconds(study_time_limit, "study_time_limit")
+        self.retries = checked_retries(retries)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r}, trials={self.trials})"
@@ -173,13 +235,18 @@ class StudyDefinition:
             trials=self.trials,
             sampler=sampler,
             grid=self.grid,
-            pruner=None,
+            pruner=self._described_pruner,
             concurrency=self.concurrency,
             seed=self.seed,
             checkpoint_every=describe_every(self.checkpoint_every),
             keep=self.keep.describe(),
             deterministic=self.deterministic,
             threads=self.threads or max(1, _usable_cores() // self.concurrency),
+            enqueue=self.enqueue,
+            further_objectives=self.objectives[1:],
+            time_limit=self.time_limit,
+            study_time_limit=self.study_time_limit,
+            retries=self.retries,
         )
 
 
@@ -207,50 +274,3 @@ def _whole(value: Any, name: str, *, least: int) -> int:
         msg = f"{name}={value!r}; it must be a whole number, at least {least}"
         raise DefinitionError(msg)
     return value
-
-
-def _sampler(sampler: Any) -> str | Callable[[int], Any]:
-    if isinstance(sampler, str):
-        if sampler in SAMPLERS:
-            return sampler
-        msg = f"sampler={sampler!r}; the samplers are {', '.join(map(repr, SAMPLERS))}"
-        raise DefinitionError(msg)
-    if callable(sampler):
-        return sampler  # type: ignore[no-any-return]
-    msg = (
-        f"sampler={sampler!r}; give one of {', '.join(map(repr, SAMPLERS))}, or a function "
-        "seed -> optuna sampler (one sampler object would carry its state from trial to trial)"
-    )
-    raise DefinitionError(msg)
-
-
-def _grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoice, ...]] | None:
-    if (grid is not None) != (sampler == "grid"):
-        msg = (
-            "sampler='grid' needs grid={'parameter': [points, …]}, and got none"
-            if grid is None
-            else f"grid= is given, but sampler={sampler!r}; say sampler='grid'"
-        )
-        raise DefinitionError(msg)
-    if grid is None:
-        return None
-    if not isinstance(grid, Mapping) or not grid:
-        msg = f"grid={grid!r}; give a mapping of each parameter's name to its points"
-        raise DefinitionError(msg)
-    checked: dict[str, tuple[CategoricalChoice, ...]] = {}
-    for name, points in grid.items():
-        if isinstance(points, str) or not isinstance(points, Sequence) or not points:
-            msg = f"grid[{name!r}]={points!r}; give a list of at least one point"
-            raise DefinitionError(msg)
-        for point in points:
-            if point is not None and not isinstance(point, bool | int | float | str):
-                msg = f"grid[{name!r}] holds {point!r}; points are None, bool, int, float or str"
-                raise DefinitionError(msg)
-            if isinstance(point, float) and not math.isfinite(point):
-                msg = f"grid[{name!r}] holds {point!r}; points must be finite"
-                raise DefinitionError(msg)
-        if len({(type(p), p) for p in points}) != len(points):
-            msg = f"grid[{name!r}]={list(points)} names a point twice; a trial would be run twice"
-            raise DefinitionError(msg)
-        checked[str(name)] = tuple(points)
-    return checked

@@ -12,6 +12,7 @@
     │   └── ParameterError          a parameter asked for twice, with two distributions
     ├── TrialError              one trial failed; the study goes on
     │   ├── FactoryError            a factory returned what cannot be trained
+    │   ├── IndependenceError       it shares what training changes with something else
     │   ├── ObjectiveError          the objective names a metric that the model lacks
     │   ├── DataError               data whose lengths differ, or that has no such form
     │   ├── NonFiniteError          the loss or the objective is NaN or infinite
@@ -41,6 +42,7 @@ __all__ = [
     "DefinitionError",
     "ExecutionError",
     "FactoryError",
+    "IndependenceError",
     "Interrupted",
     "NonFiniteError",
     "ObjectiveError",
@@ -109,6 +111,21 @@ class FactoryError(TrialError):
     """A factory returned something that cannot be trained."""
 
 
+class IndependenceError(TrialError):
+    """A trial's model, data or callbacks hold something that was there before the trial.
+
+    ``sharings`` has each of them, as `sweeper.independence.aliases.Sharing`: ``first_path`` is
+    where the trial has it, ``second_path`` what else does. A run ends with it, and with 4, where
+    the first trial of a new study would be refused; after that it fails its own trial only.
+    """
+
+    exit_code = 4
+
+    def __init__(self, message: str, sharings: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.sharings = sharings
+
+
 class ObjectiveError(TrialError):
     """The objective names a metric that the model does not report."""
 
@@ -142,7 +159,12 @@ class StorageError(SweeperError):
 
 
 class DatabaseUnavailableError(StorageError):
-    """The database cannot be opened or reached."""
+    """The database cannot be opened or reached.
+
+    ``passing`` is True where that may be over soon: the server is away, or busy.
+    """
+
+    passing = False
 
 
 class DatabaseVersionError(StorageError):

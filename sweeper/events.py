@@ -30,7 +30,7 @@ __all__ = [
 class StudyOpened:
     """The study was created or found. ``finished`` trials of ``target`` were done before.
 
-    ``best`` leads among those.
+    ``best`` leads among those. ``objectives`` names them all, where there are several.
     """
 
     study: str
@@ -43,6 +43,7 @@ class StudyOpened:
     storage: str
     resume_command: str
     best: BestTrial | None = None
+    objectives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

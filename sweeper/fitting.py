@@ -19,7 +19,8 @@ from sweeper.checkpoints.policy import CheckpointEvery, Every, Keep, parse_every
 from sweeper.checkpoints.reading import load_newest, read_kept
 from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoints.writer import BackgroundWriter
-from sweeper.errors import FactoryError, Interrupted
+from sweeper.errors import FactoryError, Interrupted, UsageError
+from sweeper.paths import RemotePath, parse_place
 from sweeper.training.keeping import SnapshotKeeper
 from sweeper.training.randomness import TrialSeeds, seed_everything
 
@@ -75,8 +76,16 @@ def fit(
         FactoryError: ``model`` is not a compiled ``keras.Model``.
         UncapturableError: A callback or op has state that no checkpoint can hold; nothing has run.
         RestoreError: The checkpoints are of another model; every mismatch is named.
+        UsageError: ``checkpoints`` is the URL of an object store.
         CheckpointError: A checkpoint cannot be written.
     """
+    directory = parse_place(str(checkpoints))
+    if isinstance(directory, RemotePath):
+        msg = (
+            f"checkpoints={str(checkpoints)!r}: fit keeps its checkpoints in a directory; a study "
+            "takes an object store (Study.run(checkpoints_dir=…))"
+        )
+        raise UsageError(msg)
     import keras
     import tensorflow as tf
 
@@ -92,7 +101,6 @@ def fit(
         tf.config.experimental.enable_op_determinism()
     seeds = TrialSeeds(seed, 0)
     seed_everything(seeds.child("training"))
-    directory = Path(checkpoints)
     sweep_leftovers(directory)
     loaded = load_newest([directory], notice or _warn)
     with _stop_signals() as stopping:

@@ -1,15 +1,19 @@
-"""Where everything of a run lies on disk. This module owns every path and checks every name.
+"""Where everything of a run lies. This module owns every path and checks every name.
 
 ::
 
     runs/                                    --runs-dir, SWEEPER_RUNS_DIR
       sweeper.db                             the default database
       digits-learning-rate/                  a study
+        workers/dask-node1-0.log             what a worker host that an engine placed has said
         trial-00003/                         a trial
           files/                             Trial.directory: what the user's callbacks write
           attempt-01/                        one process's go at it
             log.txt                          its standard output and error
             checkpoints/step-000000420/      its checkpoints
+
+With ``--checkpoints s3://bucket/prefix`` the last line's directories lie there instead, under the
+same names from the study's on; all else stays where it is.
 """
 
 from __future__ import annotations
@@ -18,11 +22,23 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweeper.errors import DefinitionError
+from sweeper.errors import DefinitionError, UsageError
 
-__all__ = ["RunPaths", "check_name"]
+__all__ = [
+    "PROTOCOLS",
+    "Place",
+    "RemotePath",
+    "RunPaths",
+    "absolute_place",
+    "check_name",
+    "parse_place",
+]
+
+PROTOCOLS = ("s3", "gs", "memory")
+"""Object stores that checkpoints may lie in, as a URL begins."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_KEY_PART = re.compile(r"[A-Za-z0-9._=+-]{1,255}")
 
 
 def check_name(name: object, what: str = "study") -> str:
@@ -44,12 +60,96 @@ def check_name(name: object, what: str = "study") -> str:
     return name
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class RemotePath:
+    """An object, or the prefix of several, in an object store; made and compared, never opened.
+
+    Attributes:
+        protocol: One of `PROTOCOLS`.
+        parts: The bucket, then each part of the key.
+
+    Raises:
+        UsageError: A part is empty, ``.`` or ``..``, or of other characters than letters, digits
+            and ``._=+-``.
+    """
+
+    protocol: str
+    parts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if not _KEY_PART.fullmatch(part) or part in (".", ".."):
+                msg = (
+                    f"{part!r} cannot be part of a place in an object store; use letters, digits, "
+                    "'.', '_', '=', '+' and '-' between the slashes"
+                )
+                raise UsageError(msg)
+
+    @property
+    def name(self) -> str:
+        return self.parts[-1]
+
+    @property
+    def parent(self) -> RemotePath:
+        return RemotePath(self.protocol, self.parts[:-1])
+
+    @property
+    def key(self) -> str:
+        """The bucket and the key, as fsspec's file systems take them."""
+        return "/".join(self.parts)
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(self.protocol, (*self.parts, name))
+
+    def __str__(self) -> str:
+        return f"{self.protocol}://{self.key}"
+
+
+Place = Path | RemotePath
+"""A directory of this machine's, or a prefix in an object store."""
+
+
+def parse_place(text: str) -> Place:
+    """Read a directory's path, or the URL of a bucket with or without a prefix.
+
+    Raises:
+        UsageError: It is a URL, and not of the form ``s3://bucket/prefix`` with one of
+            `PROTOCOLS`.
+    """
+    protocol, separator, rest = text.partition("://")
+    if not separator:
+        return Path(text).expanduser()
+    if protocol not in PROTOCOLS:
+        known = ", ".join(f"{name}://" for name in PROTOCOLS)
+        msg = f"{protocol}:// is none of the object stores that are known ({known})"
+        raise UsageError(msg)
+    if "@" in rest:
+        msg = (
+            f"{protocol}://…@… has credentials in it, which would be stored and printed; give them "
+            "in the environment, as the store's own tools take them"
+        )
+        raise UsageError(msg)
+    if not rest.strip("/"):
+        msg = f"{text} names no bucket"
+        raise UsageError(msg)
+    return RemotePath(protocol, tuple(rest.rstrip("/").split("/")))
+
+
+def absolute_place(place: Place | None) -> Place | None:
+    """``place`` as it is called from every directory."""
+    return place.absolute() if isinstance(place, Path) else place
+
+
 @dataclass(frozen=True)
 class RunPaths:
-    """The directories of one study below ``root`` (the runs directory)."""
+    """The directories of one study below ``root`` (the runs directory).
+
+    ``checkpoints_root`` is where checkpoints go, when that is not ``root`` too.
+    """
 
     root: Path
     study: str
+    checkpoints_root: Place | None = None
 
     def __post_init__(self) -> None:
         check_name(self.study)
@@ -57,6 +157,9 @@ class RunPaths:
     @property
     def study_directory(self) -> Path:
         return self.root / self.study
+
+    def worker_log(self, name: str) -> Path:
+        return self.study_directory / "workers" / f"{check_name(name, 'worker')}.log"
 
     def trial(self, number: int) -> Path:
         return self.study_directory / f"trial-{number:05d}"
@@ -70,5 +173,8 @@ class RunPaths:
     def log(self, number: int, attempt: int) -> Path:
         return self.attempt(number, attempt) / "log.txt"
 
-    def checkpoints(self, number: int, attempt: int) -> Path:
-        return self.attempt(number, attempt) / "checkpoints"
+    def checkpoints(self, number: int, attempt: int) -> Place:
+        place = self.root if self.checkpoints_root is None else self.checkpoints_root
+        for part in (self.study, f"trial-{number:05d}", f"attempt-{attempt:02d}", "checkpoints"):
+            place = place / part
+        return place

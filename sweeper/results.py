@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from sweeper.searching import Objective
 from sweeper.space import CategoricalChoice
 
 if TYPE_CHECKING:
@@ -22,10 +23,15 @@ __all__ = [
     "CheckpointRecord",
     "EpochRecord",
     "Outcome",
+    "ParetoTrial",
     "StudyResults",
     "StudyStatus",
     "TrialRecord",
     "TrialState",
+    "VerificationMode",
+    "VerificationRecord",
+    "VerificationVerdict",
+    "WorkerRecord",
 ]
 
 TrialState = Literal["waiting", "running", "interrupted", "complete", "pruned", "failed"]
@@ -33,6 +39,13 @@ TrialState = Literal["waiting", "running", "interrupted", "complete", "pruned", 
 
 Outcome = Literal["complete", "interrupted", "crashed", "lost", "pruned", "failed"]
 """How an attempt ended. "lost": its worker vanished; "crashed": its own process died."""
+
+VerificationMode = Literal["replay", "interrupt"]
+"""How a trial was run again: from nothing in one go, or killed on the way and resumed."""
+
+VerificationVerdict = Literal["holds", "differs", "unpromised"]
+"""What that showed. "unpromised": nothing contradicts itself, and the study has
+``deterministic=False``, so that a replay proves nothing either way."""
 
 Params = Mapping[str, CategoricalChoice]
 
@@ -105,13 +118,47 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class VerificationRecord:
+    """What one `sweeper verify` of a trial found.
+
+    Attributes:
+        epoch: The first epoch that differs, from 0; None where none does.
+        step: Of the first checkpoint that differs, or that is damaged.
+        variable: The first variable that differs in it.
+        report: Everything that was compared and found, as ``sweeper verify --json`` has it.
+    """
+
+    checked_at: datetime
+    mode: VerificationMode
+    verdict: VerificationVerdict
+    epoch: int | None
+    step: int | None
+    variable: str | None
+    report: Mapping[str, Any] = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "checked_at": self.checked_at.isoformat(),
+            "mode": self.mode,
+            "verdict": self.verdict,
+            "epoch": self.epoch,
+            "step": self.step,
+            "variable": self.variable,
+            "message": self.report.get("message"),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class TrialRecord:
     """One trial, whole.
 
     Attributes:
-        value: The objective at the last epoch, or None before the trial is complete.
+        value: The objective at the last epoch, or None before the trial is complete or pruned;
+            the first one where there are several.
         seed: The trial's own seed, drawn from the study's seed and the trial's number.
-        digest: Of the final training state, or None before the trial is complete.
+        digest: Of the final training state, or None before the trial is complete or pruned.
+        values: Of a complete trial in a study of several objectives, by their names; else None.
+        verification: What the latest `sweeper verify` of it found; None before any.
     """
 
     study: str
@@ -124,6 +171,8 @@ class TrialRecord:
     epochs: tuple[EpochRecord, ...] = ()
     attempts: tuple[AttemptRecord, ...] = ()
     checkpoints: tuple[CheckpointRecord, ...] = ()
+    verification: VerificationRecord | None = None
+    values: Mapping[str, float] | None = None
 
     @property
     def error(self) -> str | None:
@@ -139,11 +188,54 @@ class TrialRecord:
             "state": self.state,
             "params": dict(self.params),
             "value": self.value,
+            **({} if self.values is None else {"values": dict(self.values)}),
             "seed": self.seed,
             "digest": self.digest,
             "epochs": [e.to_json() for e in self.epochs],
             "attempts": [a.to_json() for a in self.attempts],
             "checkpoints": [c.to_json() for c in self.checkpoints],
+            "verification": None if self.verification is None else self.verification.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A process that lends, or lent, slots to a study.
+
+    Attributes:
+        key: Unique to this one process's stay.
+        engine: What placed it: "local", "dask" or "ray".
+        slots: How many trials it runs side by side.
+        lease_until: When it counts as gone unless it is heard of before; the database's clock.
+        left_at: When it left by itself; None while it is there, or if it was lost.
+        error: Why it left, if something was wrong.
+        live: Whether it is there: it has not left, its lease has not ended, and its process is
+            not known to be gone.
+    """
+
+    key: str
+    host: str
+    pid: int
+    engine: str
+    slots: int
+    joined_at: datetime
+    lease_until: datetime
+    left_at: datetime | None
+    error: str | None
+    live: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "host": self.host,
+            "pid": self.pid,
+            "engine": self.engine,
+            "slots": self.slots,
+            "joined_at": self.joined_at.isoformat(),
+            "lease_until": self.lease_until.isoformat(),
+            "left_at": None if self.left_at is None else self.left_at.isoformat(),
+            "error": self.error,
+            "live": self.live,
         }
 
 
@@ -160,8 +252,28 @@ class BestTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class ParetoTrial:
+    """A complete trial that no other one beats in one objective without losing in another."""
+
+    number: int
+    values: Mapping[str, float]
+    params: Params
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "values": dict(self.values),
+            "params": dict(self.params),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class StudyStatus:
-    """How many of a study's trials stand where. ``target`` is the exact total asked for."""
+    """How many of a study's trials stand where. ``target`` is the exact total asked for.
+
+    A study of several objectives has no best trial, but a Pareto front; its ``objectives`` are
+    named here, and any other study's are not.
+    """
 
     study: str
     target: int
@@ -172,6 +284,8 @@ class StudyStatus:
     failed: int = 0
     waiting: int = 0
     best: BestTrial | None = None
+    objectives: tuple[Objective, ...] = ()
+    pareto: tuple[ParetoTrial, ...] = ()
 
     @property
     def finished(self) -> int:
@@ -188,6 +302,15 @@ class StudyStatus:
             "failed": self.failed,
             "waiting": self.waiting,
             "best": None if self.best is None else self.best.to_json(),
+            **self._front(),
+        }
+
+    def _front(self) -> dict[str, Any]:
+        if not self.objectives:
+            return {}
+        return {
+            "objectives": [{"name": o.name, "direction": o.direction} for o in self.objectives],
+            "pareto": [trial.to_json() for trial in self.pareto],
         }
 
 
@@ -203,13 +326,31 @@ class StudyResults:
         """The complete trial with the best objective.
 
         Raises:
-            LookupError: No trial is complete yet.
+            LookupError: No trial is complete yet, or there are several objectives.
         """
+        if self.status.objectives:
+            names = ", ".join(repr(objective.name) for objective in self.status.objectives)
+            msg = (
+                f"study {self.status.study!r} has the objectives {names}, so no one best trial; "
+                "see results.pareto"
+            )
+            raise LookupError(msg)
         if self.status.best is None:
             msg = f"study {self.status.study!r} has no complete trial yet, so no best one"
             raise LookupError(msg)
         number = self.status.best.number
         return next(t for t in self.trials if t.number == number)
+
+    @property
+    def pareto(self) -> tuple[TrialRecord, ...]:
+        """The complete trials that no other one beats in one objective without losing in another.
+
+        With one objective, the best trial alone; empty where no trial is complete.
+        """
+        leading = {trial.number for trial in self.status.pareto}
+        if not self.status.objectives and self.status.best is not None:
+            leading = {self.status.best.number}
+        return tuple(t for t in self.trials if t.number in leading)
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row a trial: number, state, value, each parameter, epochs, attempts and digest.
@@ -224,6 +365,7 @@ class StudyResults:
                 "number": t.number,
                 "state": t.state,
                 "value": t.value,
+                **{f"values_{name}": value for name, value in (t.values or {}).items()},  # noqa: PD011
                 **{f"params_{name}": value for name, value in t.params.items()},
                 "epochs": len(t.epochs),
                 "attempts": len(t.attempts),

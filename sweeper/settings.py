@@ -25,6 +25,7 @@ from pydantic_settings import (
 )
 
 from sweeper.errors import UsageError
+from sweeper.paths import Place, parse_place
 
 __all__ = [
     "CONFIGURATION_FILE",
@@ -51,6 +52,11 @@ _EXPECTED = {
     "workers": "a whole number, at least 1",
     "engine": "local, dask or ray",
     "isolation": "auto, fork, spawn or inline",
+    "engine_address": "a cluster's address such as tcp://10.0.0.1:8786",
+    "lease_seconds": "a number of seconds, at least 1",
+    "gpus": "all, or ids such as 0,1",
+    "trials_per_gpu": "a whole number, at least 1",
+    "checkpoints": "a directory's path, or a URL such as s3://bucket/prefix",
 }
 
 
@@ -75,6 +81,15 @@ class Settings(BaseSettings):
         engine: Where workers run: ``local`` (default), ``dask`` or ``ray``.
         isolation: How trial processes are made; ``auto`` (default) forks from a warm server where
             that is safe, and spawns otherwise.
+        engine_address: The cluster's address for ``dask`` and ``ray``; by default one is made on
+            this machine.
+        lease_seconds: After so many seconds without a word, a worker on another machine counts as
+            gone, and its trials are given to others. Default 60.
+        gpus: ``all`` or ids with commas between: each slot is bound to one of them. By default
+            trials see what this process sees.
+        trials_per_gpu: Trials side by side on one GPU, its memory shared out. Default 1.
+        checkpoints: Where checkpoints go: a directory, or ``s3://bucket/prefix``, ``gs://…``,
+            ``memory://…``. Default: below ``runs_dir``, with all else.
     """
 
     model_config = SettingsConfigDict(
@@ -90,6 +105,11 @@ class Settings(BaseSettings):
     workers: int = Field(default_factory=available_cores, ge=1)
     engine: Engine = "local"
     isolation: Isolation = "auto"
+    engine_address: str | None = None
+    lease_seconds: float = Field(default=60.0, ge=1)
+    gpus: str | None = None
+    trials_per_gpu: int = Field(default=1, ge=1)
+    checkpoints: str | None = None
 
     @classmethod
     def settings_customise_sources(
@@ -120,6 +140,21 @@ class Settings(BaseSettings):
             raise ValueError(msg)
         return value.expanduser()
 
+    @field_validator("checkpoints")
+    @classmethod
+    def _checkpoints_are_a_place(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                parse_place(value)
+            except UsageError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+    @property
+    def checkpoints_place(self) -> Place | None:
+        """Where checkpoints go; None for ``runs_dir``."""
+        return None if self.checkpoints is None else parse_place(self.checkpoints)
+
     @model_validator(mode="before")
     @classmethod
     def _storage_follows_runs_dir(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -136,6 +171,10 @@ def load_settings(
     workers: int | None = None,
     engine: str | None = None,
     isolation: str | None = None,
+    engine_address: str | None = None,
+    gpus: str | None = None,
+    trials_per_gpu: int | None = None,
+    checkpoints: str | None = None,
 ) -> Settings:
     """Resolve every setting; an argument is a flag that the user typed, None one they did not.
 
@@ -150,6 +189,10 @@ def load_settings(
         "workers": workers,
         "engine": engine,
         "isolation": isolation,
+        "engine_address": engine_address,
+        "gpus": gpus,
+        "trials_per_gpu": trials_per_gpu,
+        "checkpoints": checkpoints,
     }
     flags = {name: value for name, value in given.items() if value is not None}
     try:
@@ -172,6 +215,10 @@ def command_line(
     trials: int | None = None,
     engine: str = "local",
     isolation: str = "auto",
+    engine_address: str | None = None,
+    gpus: str | None = None,
+    trials_per_gpu: int | None = None,
+    checkpoints: str | None = None,
 ) -> str:
     """Return ``sweeper WORDS`` with these settings, as it must be typed in the same directory.
 
@@ -186,6 +233,14 @@ def command_line(
         typed += ["--engine", engine]
     if isolation != "auto":
         typed += ["--isolation", isolation]
+    if engine_address is not None:
+        typed += ["--engine-address", engine_address]
+    if gpus is not None:
+        typed += ["--gpus", gpus]
+    if trials_per_gpu is not None and trials_per_gpu > 1:
+        typed += ["--trials-per-gpu", str(trials_per_gpu)]
+    if checkpoints is not None:
+        typed += ["--checkpoints", checkpoints]
     return shlex.join(typed)
 
 

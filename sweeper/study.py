@@ -35,6 +35,11 @@ class Study(StudyDefinition):
         isolation: str | None = None,
         listener: Listener | None = None,
         accept_changes: bool = False,
+        engine_address: str | None = None,
+        fail_fast: bool = False,
+        gpus: str | None = None,
+        trials_per_gpu: int | None = None,
+        checkpoints_dir: str | Path | None = None,
     ) -> StudyResults:
         """Run the study to its total and return its results.
 
@@ -43,17 +48,25 @@ class Study(StudyDefinition):
             trials: A new total, instead of the definition's.
             storage: A database URL; by default ``sqlite:///runs/sweeper.db``.
             runs_dir: Where files go; ``runs`` by default.
-            engine: Where workers run: ``"local"``.
+            engine: Where workers run: ``"local"`` by default, ``"dask"`` or ``"ray"``.
             isolation: ``"auto"``, ``"fork"``, ``"spawn"``, or ``"inline"`` for a debugger.
             listener: Told of everything that happens; by default progress goes to standard error.
             accept_changes: Go on although the stored study was defined otherwise. The change is
                 recorded; trials finished before belong to the old definition.
+            engine_address: The cluster's, such as ``"tcp://10.0.0.1:8786"``; by default one is
+                made on this machine.
+            fail_fast: Stop with an error as soon as a trial fails; the others checkpoint.
+            gpus: ``"all"``, or ids such as ``"0,1"``: every slot is bound to one of them.
+            trials_per_gpu: Trials side by side on one GPU, its memory shared out; 1 by default.
+            checkpoints_dir: Where checkpoints go, as a directory or ``"s3://bucket/prefix"``;
+                below ``runs_dir`` by default.
 
         Raises:
             DefinitionChangedError: The stored study was defined otherwise.
             Interrupted: SIGINT or SIGTERM; call again to go on.
+            TrialError: A trial failed, and ``fail_fast`` was asked for.
             SweeperError: The study cannot be run as it is defined, or the database or the disk
-                failed. A failed trial raises nothing: it is in the results.
+                failed. A failed trial raises nothing else: it is in the results.
         """
         if is_loading():
             msg = (
@@ -71,6 +84,10 @@ class Study(StudyDefinition):
             workers=workers,
             engine=engine,
             isolation=isolation,
+            engine_address=engine_address,
+            gpus=gpus,
+            trials_per_gpu=trials_per_gpu,
+            checkpoints=None if checkpoints_dir is None else str(checkpoints_dir),
         )
 
         def sweep(told: Listener) -> StudyResults:
@@ -88,6 +105,12 @@ class Study(StudyDefinition):
                     accept_changes=accept_changes,
                     definition=self,
                     resume_command="study.resume()",
+                    engine_address=settings.engine_address,
+                    lease_seconds=settings.lease_seconds,
+                    gpus=settings.gpus,
+                    trials_per_gpu=settings.trials_per_gpu,
+                    fail_fast=fail_fast,
+                    checkpoints=settings.checkpoints_place,
                 )
             )
 
@@ -107,6 +130,11 @@ class Study(StudyDefinition):
         engine: str | None = None,
         isolation: str | None = None,
         listener: Listener | None = None,
+        engine_address: str | None = None,
+        fail_fast: bool = False,
+        gpus: str | None = None,
+        trials_per_gpu: int | None = None,
+        checkpoints_dir: str | Path | None = None,
     ) -> StudyResults:
         """Go on with a study that was interrupted; the same as `run`, for the reader's sake."""
         return self.run(
@@ -116,6 +144,11 @@ class Study(StudyDefinition):
             engine=engine,
             isolation=isolation,
             listener=listener,
+            engine_address=engine_address,
+            fail_fast=fail_fast,
+            gpus=gpus,
+            trials_per_gpu=trials_per_gpu,
+            checkpoints_dir=checkpoints_dir,
         )
 
     def results(

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -27,6 +26,7 @@ import xxhash
 from sweeper.checkpoints.tensors import Array, ArrayLike, TensorEntry, as_array, hash_tensor
 from sweeper.checkpoints.values import JSON, decode_values, encode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.paths import Place
 
 __all__ = [
     "FORMAT_VERSION",
@@ -99,6 +99,15 @@ class Snapshot:
         object.__setattr__(self, "metrics", metrics)
         object.__setattr__(self, "state_json", encode_values(self.state))
 
+    def hand_over(self) -> Mapping[str, ArrayLike]:
+        """Return the tensors and keep none, so that who writes them can let each go once written.
+
+        A variable whose value nobody holds is updated in place; one that is held is copied first.
+        """
+        tensors = self.tensors
+        object.__setattr__(self, "tensors", {})
+        return tensors
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:
@@ -109,7 +118,7 @@ class Committed:
         epoch: Epochs finished when it was taken.
         digest: XXH3-128 (hex) of the tensors in ``digest_names``.
         bytes: Size of its files together.
-        path: Its directory.
+        path: Its directory, or its prefix in an object store.
         metrics: The metrics known when it was taken.
         trained_seconds: Seconds of training before it, over all attempts.
     """
@@ -118,7 +127,7 @@ class Committed:
     epoch: int
     digest: str
     bytes: int
-    path: Path
+    path: Place
     metrics: Mapping[str, float] = field(default_factory=dict)
     trained_seconds: float = 0.0
 
@@ -133,7 +142,7 @@ class LoadedCheckpoint:
     tensors: dict[str, Array] = field(repr=False)
     state: dict[str, Any] = field(repr=False)
     metrics: Mapping[str, float]
-    path: Path
+    path: Place
     bytes: int
     trained_seconds: float = 0.0
 
@@ -178,6 +187,28 @@ class Manifest:
         """Size of the files that the manifest names."""
         return sum(entry.size for entry in self.files)
 
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        *,
+        trained_seconds: float,
+        files: tuple[FileEntry, ...],
+        tensors: tuple[TensorEntry, ...],
+    ) -> Manifest:
+        """The manifest of ``snapshot``, whose tensors and files were written as these."""
+        by_name = {entry.name: entry for entry in tensors}
+        return cls(
+            step=snapshot.step,
+            epoch=snapshot.epoch,
+            digest=combine_digests([by_name[name] for name in snapshot.digest_names]),
+            digest_names=snapshot.digest_names,
+            metrics=snapshot.metrics,
+            trained_seconds=trained_seconds,
+            files=files,
+            tensors=tensors,
+        )
+
     def file(self, name: str) -> FileEntry:
         """Return the entry of the file ``name``, which `parse` has made sure of."""
         return next(entry for entry in self.files if entry.name == name)
@@ -201,7 +232,7 @@ class Manifest:
         return b'{"xxh3_128":"%b","manifest":%b}\n' % (digest_of_body.encode(), body)
 
     @classmethod
-    def parse(cls, text: bytes, path: Path) -> Manifest:
+    def parse(cls, text: bytes, path: Place) -> Manifest:
         """Read a manifest and verify it against the digest at its head.
 
         Args:

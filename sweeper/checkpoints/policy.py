@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Literal
 
 from sweeper.errors import DefinitionError
+from sweeper.paths import Place
 
 __all__ = [
     "CheckpointEvery",
@@ -126,7 +126,7 @@ class KeptCheckpoint:
     Attributes:
         step: Optimizer steps finished when it was taken.
         epoch: Epochs finished when it was taken.
-        path: Its directory.
+        path: Its directory, or its prefix in an object store.
         metrics: The metrics known when it was taken; empty in the middle of an epoch.
         trained_seconds: Seconds of training before it, over all attempts.
         good: False when it did not verify: it then counts for no rule and is left where it is.
@@ -134,7 +134,7 @@ class KeptCheckpoint:
 
     step: int
     epoch: int
-    path: Path
+    path: Place
     metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
     trained_seconds: float = 0.0
     good: bool = True

@@ -3,16 +3,21 @@
 A reader trusts nothing that it has not hashed. What does not verify is renamed aside, so that it
 is neither tried again nor counted, and stays for a person to look at. When it cannot be renamed
 (a read-only disk), the fallback works all the same.
+
+A checkpoint lies in a directory, or below a prefix in an object store (see `remote_reading`, which
+is imported only for one of those).
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-
-import xxhash
+from typing import BinaryIO
 
 from sweeper.checkpoints.format import (
     MANIFEST_FILE,
@@ -20,27 +25,50 @@ from sweeper.checkpoints.format import (
     TENSORS_FILE,
     LoadedCheckpoint,
     Manifest,
-    combine_digests,
 )
 from sweeper.checkpoints.names import CheckpointName, aside_name
 from sweeper.checkpoints.operations import FileOperations, reading_lock
 from sweeper.checkpoints.policy import KeptCheckpoint
-from sweeper.checkpoints.tensors import Array, read_tensors
-from sweeper.checkpoints.values import decode_values
+from sweeper.checkpoints.verifying import checkpoint_name, read_verified
 from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.paths import Place, RemotePath
 
-__all__ = ["list_checkpoints", "load_checkpoint", "load_newest", "read_kept", "read_manifest"]
+__all__ = [
+    "list_checkpoints",
+    "list_local",
+    "load_checkpoint",
+    "load_newest",
+    "read_kept",
+    "read_manifest",
+    "read_state",
+]
 
 Notice = Callable[[str], None]
 
+_ATTEMPT = re.compile(r"attempt-(\d+)")
 
-def list_checkpoints(directory: Path) -> tuple[Path, ...]:
+
+def list_checkpoints(directory: Place) -> tuple[Place, ...]:
     """Return what is called a checkpoint in ``directory``, oldest first; nothing is opened.
 
     A directory that is not there has none.
 
     Raises:
         OSError: The directory cannot be read.
+        CheckpointError: The object store cannot be listed.
+    """
+    if isinstance(directory, RemotePath):
+        from sweeper.checkpoints.remote_reading import list_remote
+
+        return list_remote(directory)
+    return list_local(directory)
+
+
+def list_local(directory: Path) -> tuple[Path, ...]:
+    """As `list_checkpoints`, of a directory of this machine.
+
+    Raises:
+        OSError: It cannot be read.
     """
     try:
         entries = list(directory.iterdir())
@@ -50,7 +78,7 @@ def list_checkpoints(directory: Path) -> tuple[Path, ...]:
     return tuple(path for _, path in sorted((name, path) for name, path in named if name))
 
 
-def load_checkpoint(path: Path) -> LoadedCheckpoint:
+def load_checkpoint(path: Place) -> LoadedCheckpoint:
     """Read one checkpoint, each of its bytes once, and verify all of it.
 
     A file that the manifest does not name is not opened and does no harm.
@@ -60,13 +88,14 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
             what was seen and what was expected.
         CheckpointError: It is no checkpoint, cannot be read, or is of a later format.
     """
-    name = CheckpointName.parse(path.name)
-    if name is None:
-        msg = f"{path} is not called as a checkpoint is; expected a directory like step-000000420"
-        raise CheckpointError(msg)
+    if isinstance(path, RemotePath):
+        from sweeper.checkpoints.remote_reading import load_remote
+
+        return load_remote(path)
+    checkpoint_name(path)
     try:
         with reading_lock(path):
-            return _load_locked(path, name)
+            return read_verified(_LocalFiles(path))
     except OSError as error:
         if not path.is_dir():
             msg = f"the checkpoint {path} is gone, or is no directory"
@@ -82,7 +111,11 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
 
 
 def load_newest(
-    directories: Iterable[Path], notice: Notice, *, operations: FileOperations | None = None
+    directories: Iterable[Place],
+    notice: Notice,
+    *,
+    known: Iterable[Place] = (),
+    operations: FileOperations | None = None,
 ) -> LoadedCheckpoint | None:
     """Load the newest checkpoint that verifies, of all attempts of a trial.
 
@@ -90,134 +123,157 @@ def load_newest(
         directories: Where each attempt keeps its checkpoints, in the attempts' order; those that
             are not there are passed over. Of two at one step the later attempt's is the newer.
         notice: Told of every one that was set aside or could not be used.
+        known: Checkpoints that were announced: looked for by name, listed or not.
         operations: The file system, when it is not the system's own.
 
     Returns:
         The checkpoint, or None when there is none that verifies.
 
     Raises:
-        CheckpointError: The newest is whole, and of a format that only a later version reads.
+        CheckpointError: The newest is whole, and of a format that only a later version reads; or
+            an object store that may hold a newer one cannot be read.
     """
     operations = operations or FileOperations()
-    candidates: list[tuple[int, int, int, Path]] = []
-    for order, directory in enumerate(directories):
-        try:
-            paths = list_checkpoints(directory)
-        except OSError as error:
-            notice(f"the checkpoints in {directory} cannot be listed ({error}); passing over them")
-            continue
-        for path in paths:
-            name = CheckpointName.parse(path.name)
-            if name is not None:
-                candidates.append((name.step, order, name.revision, path))
-    for *_, path in sorted(candidates, reverse=True):
-        try:
-            return load_checkpoint(path)
-        except CorruptCheckpointError as error:
-            aside = _set_aside(path, operations)
-            notice(f"{error}. {aside}; going on with the checkpoint before it")
-        except CheckpointError as error:
-            if not isinstance(error.__cause__, OSError):
-                raise
-            notice(f"{error}; going on with the checkpoint before it")
-    return None
+    directories, known = list(directories), list(known)
+    tried: set[Place] = set()
+    while True:
+        fresh = [p for p in _newest_first(directories, known, notice) if p not in tried]
+        vanished = False
+        for path in fresh:
+            tried.add(path)
+            try:
+                return load_checkpoint(path)
+            except CorruptCheckpointError as error:
+                aside = _set_aside(path, operations)
+                notice(f"{error}. {aside}; going on with the checkpoint before it")
+            except CheckpointError as error:
+                if not isinstance(error.__cause__, OSError):
+                    raise
+                if isinstance(path, RemotePath):
+                    if not isinstance(error.__cause__, FileNotFoundError):
+                        raise
+                    vanished = True
+                    continue
+                notice(f"{error}; going on with the checkpoint before it")
+        if not vanished:
+            return None
+        # An attempt that does not know that it is over may have deleted these for newer ones.
 
 
-def read_kept(directories: Iterable[Path]) -> tuple[KeptCheckpoint, ...]:
+def read_kept(
+    directories: Iterable[Place], known: Iterable[Place] = ()
+) -> tuple[KeptCheckpoint, ...]:
     """Return what retention needs to know of every checkpoint, from the manifests alone.
 
     One whose manifest does not verify is among them with ``good=False``.
 
+    Args:
+        directories: Where each attempt keeps its checkpoints.
+        known: Checkpoints that were announced: looked for by name, listed or not.
+
     Raises:
         OSError: A directory cannot be read.
+        CheckpointError: An object store cannot be read.
     """
     kept: list[KeptCheckpoint] = []
-    for directory in directories:
-        for path in list_checkpoints(directory):
-            try:
-                manifest = read_manifest(path)
-            except (OSError, CheckpointError):
-                name = CheckpointName.parse(path.name)
-                if name is not None and path.is_dir():
-                    kept.append(KeptCheckpoint(name.step, 0, path, good=False))
+    listed = [path for directory in directories for path in list_checkpoints(directory)]
+    for path in dict.fromkeys([*listed, *known]):
+        try:
+            manifest = read_manifest(path)
+        except (OSError, CheckpointError) as error:
+            name = CheckpointName.parse(path.name)
+            if isinstance(path, RemotePath) and isinstance(error, FileNotFoundError):
                 continue
-            kept.append(
-                KeptCheckpoint(
-                    step=manifest.step,
-                    epoch=manifest.epoch,
-                    path=path,
-                    metrics=manifest.metrics,
-                    trained_seconds=manifest.trained_seconds,
-                )
+            if isinstance(path, RemotePath) and isinstance(error, OSError):
+                msg = f"the manifest of {path} cannot be read: {error}"
+                raise CheckpointError(msg) from error
+            if name is not None and (isinstance(path, RemotePath) or path.is_dir()):
+                kept.append(KeptCheckpoint(name.step, 0, path, good=False))
+            continue
+        kept.append(
+            KeptCheckpoint(
+                step=manifest.step,
+                epoch=manifest.epoch,
+                path=path,
+                metrics=manifest.metrics,
+                trained_seconds=manifest.trained_seconds,
             )
+        )
     return tuple(sorted(kept, key=lambda k: k.step))
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Place) -> Manifest:
     """The manifest of the checkpoint at ``path``, which says what its other files hold.
 
     Raises:
         OSError: It cannot be read.
         CheckpointError: It does not verify, or is of a later format.
     """
+    if isinstance(path, RemotePath):
+        from sweeper.checkpoints.remote_reading import read_remote_manifest
+
+        return read_remote_manifest(path)
     return Manifest.parse((path / MANIFEST_FILE).read_bytes(), path / MANIFEST_FILE)
 
 
-def _load_locked(path: Path, name: CheckpointName) -> LoadedCheckpoint:
-    manifest_bytes = (path / MANIFEST_FILE).read_bytes()
-    manifest = Manifest.parse(manifest_bytes, path / MANIFEST_FILE)
-    if manifest.step != name.step:
-        msg = f"{path / MANIFEST_FILE} is of step {manifest.step}, expected {name.step}"
-        raise CorruptCheckpointError(msg)
-    state = _read_state(path / STATE_FILE, manifest)
-    tensors = _read_tensors(path / TENSORS_FILE, manifest)
-    return LoadedCheckpoint(
-        step=manifest.step,
-        epoch=manifest.epoch,
-        digest=manifest.digest,
-        tensors=tensors,
-        state=state,
-        metrics=manifest.metrics,
-        path=path,
-        bytes=manifest.content_bytes + len(manifest_bytes),
-        trained_seconds=manifest.trained_seconds,
-    )
+def read_state(path: Place) -> bytes:
+    """The encoded state of the checkpoint at ``path``, as it is.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    if isinstance(path, RemotePath):
+        from sweeper.checkpoints.objects import objects_at
+
+        return objects_at(path).read(path / STATE_FILE)
+    return (path / STATE_FILE).read_bytes()
 
 
-def _read_state(path: Path, manifest: Manifest) -> dict[str, object]:
-    entry = manifest.file(STATE_FILE)
-    text = path.read_bytes()
-    _expect(path, "bytes", len(text), entry.size)
-    _expect(path, "digest", xxhash.xxh3_128_hexdigest(text), entry.digest)
-    state: dict[str, object] = decode_values(text)
-    return state
+@dataclass(frozen=True)
+class _LocalFiles:
+    path: Path
+
+    def read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+    def size(self, name: str) -> int:
+        return (self.path / name).stat().st_size
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        with (self.path / name).open("rb", buffering=0) as file:
+            yield file
 
 
-def _read_tensors(path: Path, manifest: Manifest) -> dict[str, Array]:
-    entry = manifest.file(TENSORS_FILE)
-    _expect(path, "bytes", path.stat().st_size, entry.size)
-    whole = xxhash.xxh3_128()
-    with path.open("rb", buffering=0) as file:
+def _newest_first(
+    directories: Sequence[Place], known: Sequence[Place], notice: Notice
+) -> list[Place]:
+    """Every checkpoint that is listed or known, the one to go on with first."""
+    candidates: dict[Place, tuple[int, int, int]] = {}
+    for order, directory in enumerate(directories, 1):
         try:
-            tensors = read_tensors(file, entry.size, manifest.tensors, whole.update)
-        except ValueError as error:
-            msg = f"{path} is damaged: {error}"
-            raise CorruptCheckpointError(msg) from error
-    _expect(path, "digest", whole.hexdigest(), entry.digest)
-    by_name = {tensor.name: tensor for tensor in manifest.tensors}
-    combined = combine_digests([by_name[name] for name in manifest.digest_names])
-    _expect(path, "digest of the training state", combined, manifest.digest)
-    return tensors
+            paths = list_checkpoints(directory)
+        except OSError as error:
+            notice(f"the checkpoints in {directory} cannot be listed ({error}); passing over them")
+            continue
+        for path in paths:
+            named = checkpoint_name(path)
+            candidates[path] = (named.step, order, named.revision)
+    for path in known:
+        attempt = _ATTEMPT.fullmatch(path.parent.parent.name)
+        name = CheckpointName.parse(path.name)
+        if name is not None and path not in candidates:
+            order = 0 if attempt is None else int(attempt[1])
+            candidates[path] = (name.step, order, name.revision)
+    return sorted(candidates, key=lambda path: candidates[path], reverse=True)
 
 
-def _expect(path: Path, what: str, seen: object, expected: object) -> None:
-    if seen != expected:
-        msg = f"{path} is damaged: {what} {seen}, expected {expected}"
-        raise CorruptCheckpointError(msg)
-
-
-def _set_aside(path: Path, operations: FileOperations) -> str:
+def _set_aside(path: Place, operations: FileOperations) -> str:
     """Rename the damaged checkpoint, and say where it is now."""
+    if isinstance(path, RemotePath):
+        from sweeper.checkpoints.remote_reading import set_aside_remote
+
+        return set_aside_remote(path)
     for attempt in count(1):
         target = path.with_name(aside_name(path.name, attempt))
         if not target.exists():

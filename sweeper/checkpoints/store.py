@@ -22,6 +22,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -34,7 +35,6 @@ from sweeper.checkpoints.format import (
     LoadedCheckpoint,
     Manifest,
     Snapshot,
-    combine_digests,
 )
 from sweeper.checkpoints.names import (
     CheckpointName,
@@ -43,11 +43,15 @@ from sweeper.checkpoints.names import (
     unfinished_name,
 )
 from sweeper.checkpoints.operations import FileOperations, reading_lock
-from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint, load_newest
-from sweeper.checkpoints.tensors import TensorEntry, TensorFile
+from sweeper.checkpoints.reading import list_local, load_checkpoint, load_newest
+from sweeper.checkpoints.tensors import TensorFile
 from sweeper.errors import CheckpointError
+from sweeper.paths import Place, RemotePath
 
-__all__ = ["CheckpointStore", "leftovers", "load_newest", "sweep_leftovers"]
+if TYPE_CHECKING:
+    from sweeper.checkpoints.remote import RemoteCheckpointStore
+
+__all__ = ["CheckpointStore", "leftovers", "load_newest", "open_store", "sweep_leftovers"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -66,7 +70,9 @@ class CheckpointStore:
         self.directory = directory
         self._operations = operations or FileOperations()
 
-    def commit(self, snapshot: Snapshot, *, trained_seconds: float = 0.0) -> Committed:
+    def commit(
+        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
+    ) -> Committed:
         """Write ``snapshot`` and return when it is durable.
 
         A step that is there already is kept until the new one stands beside it, as its next
@@ -75,12 +81,14 @@ class CheckpointStore:
         Args:
             snapshot: What to write.
             trained_seconds: Seconds of training before it, over all attempts.
+            let_go: Take the snapshot's tensors from it, and let each go as soon as it is written:
+                a variable that is updated after that needs no copy.
 
         Raises:
             CheckpointError: It cannot be stored, or the disk is full, read-only or broken. What
                 was written is removed again; earlier checkpoints are as they were.
         """
-        tensors = TensorFile(snapshot.tensors)
+        tensors = TensorFile(snapshot.hand_over() if let_go else snapshot.tensors)
         needed = tensors.size + len(snapshot.state_json) + _MANIFEST_ESTIMATE
         temporary = self._temporary_directory(snapshot.step)
         try:
@@ -114,7 +122,7 @@ class CheckpointStore:
             CheckpointError: The directory cannot be read.
         """
         try:
-            return list_checkpoints(self.directory)
+            return list_local(self.directory)
         except OSError as error:
             msg = f"the checkpoints in {self.directory} cannot be listed: {error}"
             raise CheckpointError(msg) from error
@@ -123,8 +131,11 @@ class CheckpointStore:
         """Read and verify one checkpoint; see `load_checkpoint` for its errors."""
         return load_checkpoint(path)
 
-    def delete(self, path: Path) -> bool:
+    def delete(self, path: Place) -> bool:
         """Delete a checkpoint, of this attempt or another, or one that was set aside.
+
+        A trial that began with its checkpoints in an object store still has some there: those are
+        deleted too.
 
         Returns:
             Whether it is gone; False when somebody is reading it, and nothing was done.
@@ -132,6 +143,8 @@ class CheckpointStore:
         Raises:
             CheckpointError: ``path`` is not called as a checkpoint is, or cannot be removed.
         """
+        if isinstance(path, RemotePath):
+            return open_store(path.parent).delete(path)
         if CheckpointName.parse(path.name) is None and not is_set_aside(path.name):
             msg = f"{path} is not called as a checkpoint is, so it is not deleted"
             raise CheckpointError(msg)
@@ -160,12 +173,8 @@ class CheckpointStore:
             entries = tensors.write(tensors_file.write)
         with self._file(temporary / STATE_FILE) as state_file:
             state_file.write(memoryview(snapshot.state_json))
-        manifest = Manifest(
-            step=snapshot.step,
-            epoch=snapshot.epoch,
-            digest=_digest(snapshot, entries),
-            digest_names=snapshot.digest_names,
-            metrics=snapshot.metrics,
+        manifest = Manifest.of(
+            snapshot,
             trained_seconds=trained_seconds,
             files=(tensors_file.entry(), state_file.entry()),
             tensors=entries,
@@ -186,7 +195,7 @@ class CheckpointStore:
 
     def _rename_into_place(self, temporary: Path, step: int) -> Path:
         """Give the directory the first name of its step that is free, and return it."""
-        taken = [CheckpointName.parse(path.name) for path in list_checkpoints(self.directory)]
+        taken = [CheckpointName.parse(path.name) for path in list_local(self.directory)]
         revision = max((n.revision for n in taken if n and n.step == step), default=0) + 1
         while True:
             path = self.directory / str(CheckpointName(step, revision))
@@ -239,10 +248,28 @@ class CheckpointStore:
         return CheckpointError(msg)
 
 
+def open_store(
+    place: Place, *, spool: Path | None = None
+) -> CheckpointStore | RemoteCheckpointStore:
+    """The store of the attempt whose checkpoints lie at ``place``.
+
+    Args:
+        place: A directory, or a prefix in an object store.
+        spool: A directory of this machine, for what has to be uploaded.
+    """
+    if not isinstance(place, RemotePath):
+        return CheckpointStore(place)
+    from sweeper.checkpoints.remote import RemoteCheckpointStore
+
+    return RemoteCheckpointStore(place, spool=spool)
+
+
 def sweep_leftovers(
-    directory: Path, *, abandoned: bool = False, operations: FileOperations | None = None
-) -> tuple[Path, ...]:
+    directory: Place, *, abandoned: bool = False, operations: FileOperations | None = None
+) -> tuple[Place, ...]:
     """Remove what dead processes left unfinished in ``directory``.
+
+    Of who writes into an object store nothing is known: give only attempts that are over.
 
     Args:
         directory: An attempt's checkpoints.
@@ -257,6 +284,10 @@ def sweep_leftovers(
     Raises:
         CheckpointError: Something cannot be removed.
     """
+    if isinstance(directory, RemotePath):
+        from sweeper.checkpoints.remote_reading import sweep_remote
+
+        return sweep_remote(directory)
     operations = operations or FileOperations()
     removed = []
     try:
@@ -270,7 +301,7 @@ def sweep_leftovers(
 
 
 def leftovers(directory: Path, *, abandoned: bool = False) -> Iterator[Path]:
-    """What `sweep_leftovers` would remove.
+    """What `sweep_leftovers` would remove from a directory of this machine.
 
     Raises:
         OSError: The directory cannot be read.
@@ -300,8 +331,3 @@ class _HashedFile:
 
     def entry(self) -> FileEntry:
         return FileEntry(self.name, self.size, self._digest.hexdigest())
-
-
-def _digest(snapshot: Snapshot, entries: tuple[TensorEntry, ...]) -> str:
-    by_name = {entry.name: entry for entry in entries}
-    return combine_digests([by_name[name] for name in snapshot.digest_names])

@@ -17,13 +17,13 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from sweeper.checkpoints.format import Committed, Snapshot
 from sweeper.checkpoints.policy import Keep, KeptCheckpoint
 from sweeper.errors import CheckpointError
+from sweeper.paths import Place
 
 __all__ = ["BackgroundWriter", "Store"]
 
@@ -31,11 +31,13 @@ __all__ = ["BackgroundWriter", "Store"]
 class Store(Protocol):
     """What the writer needs of a checkpoint store; both raise CheckpointError."""
 
-    def commit(self, snapshot: Snapshot, *, trained_seconds: float = 0.0) -> Committed:
-        """Make the snapshot durable."""
+    def commit(
+        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
+    ) -> Committed:
+        """Make the snapshot durable; with ``let_go``, hold no tensor longer than its writing."""
         ...
 
-    def delete(self, path: Path) -> bool:
+    def delete(self, path: Place) -> bool:
         """Delete a checkpoint; False while somebody reads it."""
         ...
 
@@ -49,7 +51,7 @@ class BackgroundWriter:
         store: Where the checkpoints go.
         keep: Which are kept.
         committed: Told of each checkpoint, once it is durable.
-        deleted: Told of each deleted checkpoint's directory.
+        deleted: Told where each deleted checkpoint was.
         kept: The checkpoints that are there already, of earlier attempts too (see `read_kept`).
         trained_seconds: What the checkpoint says that training goes on from.
         clock: A monotonic clock, in seconds.
@@ -60,7 +62,7 @@ class BackgroundWriter:
         store: Store,
         keep: Keep,
         committed: Callable[[Committed], None],
-        deleted: Callable[[Path], None],
+        deleted: Callable[[Place], None],
         *,
         kept: Iterable[KeptCheckpoint] = (),
         trained_seconds: float = 0.0,
@@ -78,7 +80,7 @@ class BackgroundWriter:
         self._waiting: tuple[Snapshot, float] | None = None
         self._busy = False
         self._closing = False
-        self._news: deque[Committed | Path] = deque()
+        self._news: deque[Committed | Place] = deque()
         self._errors: deque[BaseException] = deque()
         self._thread = threading.Thread(
             target=self._run, name="sweeper-checkpoint-writer", daemon=True
@@ -98,7 +100,8 @@ class BackgroundWriter:
     def submit(self, snapshot: Snapshot) -> None:
         """Have ``snapshot`` written, after waiting for the one before it.
 
-        Keep no reference to it: it is let go as soon as it is written.
+        Keep no reference to it: each tensor is let go as soon as it is written, and afterwards the
+        snapshot has none.
 
         Raises:
             CheckpointError: Writing an earlier one failed (``snapshot`` is then not taken), or
@@ -216,7 +219,7 @@ class BackgroundWriter:
             raise CheckpointError(msg)
         snapshot, trained_seconds = self._waiting
         self._waiting = None
-        return self._store.commit(snapshot, trained_seconds=trained_seconds)
+        return self._store.commit(snapshot, trained_seconds=trained_seconds, let_go=True)
 
 
 def _let_go_of_locals(error: BaseException) -> None:

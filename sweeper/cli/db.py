@@ -1,5 +1,7 @@
 """``db``: what is done to the database itself."""
 
+from typing import Annotated
+
 import typer
 
 from sweeper.cli.options import Debug, RunsDir, Storage
@@ -20,4 +22,37 @@ def upgrade(*, storage: Storage = None, runs_dir: RunsDir = None, _debug: Debug 
         typer.echo(f"upgraded from revision {before} to {after}")
 
 
-GROUP = VerbGroup(title="Database", order=50, verbs=(upgrade,), under="db")
+def copy(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="The database's URL.", show_default=False),
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="The URL of an empty database.", show_default=False),
+    ],
+    *,
+    _debug: Debug = False,
+) -> None:
+    """Copy every study into an empty database, from SQLite to PostgreSQL say, and check the copy.
+
+    Nothing may be running. Checkpoints stay where they are.
+    """
+    from sweeper.settings import hide_password
+    from sweeper.storage.copying import copy_database
+    from sweeper.storage.database import Database
+
+    with (
+        Database.open(source, create=False) as origin,
+        Database.open(target, create=True) as destination,
+    ):
+        copied = copy_database(origin, destination)
+    rows = {table.name: table.rows for table in copied}
+    typer.echo(
+        f"copied {rows['sweeper_studies']} studies with {rows['sweeper_trials']} trials, "
+        f"{sum(rows.values())} rows in {len(rows)} tables; counts and digests agree"
+    )
+    typer.echo(f"use it with: export SWEEPER_STORAGE={hide_password(target)}", err=True)
+
+
+GROUP = VerbGroup(title="Database", order=50, verbs=(upgrade, copy), under="db")

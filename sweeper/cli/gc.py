@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sweeper.cli.options import AsJson, Debug, RunsDir, Storage
+from sweeper.cli.options import AsJson, Checkpoints, Debug, RunsDir, Storage
 from sweeper.cli.output import print_json
 from sweeper.cli.reading import read_settings
 from sweeper.cli.verbs import VerbGroup
@@ -43,6 +43,7 @@ def gc(
     as_json: AsJson = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
+    checkpoints: Checkpoints = None,
     _debug: Debug = False,
 ) -> None:
     """Free disk: checkpoints that no rule keeps, and what crashes left. Running trials keep all."""
@@ -52,14 +53,21 @@ def gc(
     from sweeper.storage.database import Database
     from sweeper.storage.repository import Repository
 
-    settings = read_settings(storage, runs_dir)
+    settings = read_settings(storage, runs_dir, checkpoints)
     keep = None if keep_last is None else Keep(last=keep_last)
     with Database.open(settings.storage, create=False) as database:
         repository = Repository(database)
         garbage = [
             item
             for study in studies or repository.study_names()
-            for item in collect(repository, study, settings.runs_dir, keep=keep, dry_run=dry_run)
+            for item in collect(
+                repository,
+                study,
+                settings.runs_dir,
+                keep=keep,
+                dry_run=dry_run,
+                checkpoints=settings.checkpoints_place,
+            )
         ]
     if as_json:
         print_json([item.to_json() for item in garbage])

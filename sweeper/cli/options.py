@@ -9,7 +9,20 @@ from sweeper.cli.verbs import Invocation
 from sweeper.errors import DefinitionError
 from sweeper.paths import check_name
 
-__all__ = ["AsJson", "Debug", "RunsDir", "Storage", "StudyName", "TrialNumber"]
+__all__ = [
+    "AsJson",
+    "Checkpoints",
+    "Debug",
+    "FailFast",
+    "GpuMemory",
+    "Gpus",
+    "Grace",
+    "RunsDir",
+    "Storage",
+    "StudyName",
+    "TrialNumber",
+    "TrialsPerGpu",
+]
 
 
 def _study_name(text: str) -> str:
@@ -48,6 +61,16 @@ RunsDir = Annotated[
         show_default=False,
     ),
 ]
+Checkpoints = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoints",
+        metavar="PATH|URL",
+        help="Where checkpoints go, as s3://bucket/prefix. "
+        "(default: the runs directory; env: SWEEPER_CHECKPOINTS)",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[
     bool,
     typer.Option("--json", metavar="", help="Print one JSON value (NaN and infinities as null)."),
@@ -59,5 +82,47 @@ Debug = Annotated[
         help="Print the traceback of an unexpected error. (env: SWEEPER_DEBUG)",
         metavar="",
         callback=_set_debug,
+    ),
+]
+Grace = Annotated[
+    float | None,
+    typer.Option(
+        "--grace",
+        metavar="SECONDS",
+        min=0,
+        help="After SIGTERM, how long trials may take to finish their step and checkpoint.",
+    ),
+]
+FailFast = Annotated[
+    bool,
+    typer.Option("--fail-fast", metavar="", help="Stop with an error as soon as a trial fails."),
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus",
+        metavar="all|0,1",
+        help="Bind each slot to one of these GPUs. (env: SWEEPER_GPUS)",
+        show_default=False,
+    ),
+]
+TrialsPerGpu = Annotated[
+    int | None,
+    typer.Option(
+        "--trials-per-gpu",
+        metavar="N",
+        min=1,
+        help="Trials side by side on a GPU, its memory shared out. (default: 1)",
+        show_default=False,
+    ),
+]
+GpuMemory = Annotated[
+    int | None,
+    typer.Option(
+        "--gpu-memory",
+        metavar="MB",
+        min=1,
+        help="What one trial may use of its GPU. (default: a share of nine tenths)",
+        show_default=False,
     ),
 ]

@@ -84,24 +84,30 @@ def best(
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Show a study's best trial; with --json, the object that `show` prints."""
+    """Show a study's best trial; with --json, the object that `show` prints.
+
+    With several objectives: the trials that no other beats in one objective without losing in
+    another; with --json, a list of their objects.
+    """
     settings = read_settings(storage, runs_dir)
     with open_reader(settings) as reader:
         found = reader.status(study)
-        if found.best is None:
+        if found.best is None and not found.pareto:
             advice = " or ".join(f"`{c}`" for c in next_commands(found, settings))
             msg = (
                 f"study {study!r} has no complete trial yet ({found.finished} of {found.target} "
                 f"done, {found.failed} failed), so no best one; see {advice}"
             )
             raise SweeperError(msg)
-        trial = reader.trial(study, found.best.number)
+        leading = [found.best.number] if found.best else [t.number for t in found.pareto]
+        trials = [reader.trial(study, number) for number in leading]
     if as_json:
-        print_json(trial.to_json())
+        front = [trial.to_json() for trial in trials]
+        print_json(front[0] if found.best else front)
         return
-    from sweeper.report.tables import trial_page
+    from sweeper.report.tables import trial_page, trials_table
 
-    print_table(trial_page(trial))
+    print_table(trial_page(trials[0]) if found.best else trials_table(trials))
 
 
 def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
@@ -113,6 +119,8 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
         number = str(status.best.number)
         commands.append(_command("show", status.study, number, settings=settings))
         commands.append(_command("dashboard", settings=settings))
+    if status.pareto:
+        commands.append(_command("best", status.study, settings=settings))
     return commands or [_command("status", status.study, settings=settings)]
 
 

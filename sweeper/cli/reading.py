@@ -28,11 +28,13 @@ class Reader(Protocol):
     def trials(self, study: str) -> Sequence[TrialRecord]: ...
 
 
-def read_settings(storage: str | None, runs_dir: Path | None) -> "Settings":
-    """Resolve the two places of a reading verb."""
+def read_settings(
+    storage: str | None, runs_dir: Path | None, checkpoints: str | None = None
+) -> "Settings":
+    """Resolve the places of a reading verb."""
     from sweeper.settings import load_settings
 
-    return load_settings(storage=storage, runs_dir=runs_dir)
+    return load_settings(storage=storage, runs_dir=runs_dir, checkpoints=checkpoints)
 
 
 @contextmanager

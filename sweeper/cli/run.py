@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeper.cli.options import AsJson, Debug, RunsDir, Storage, StudyName
+from sweeper.cli.options import (
+    AsJson,
+    Checkpoints,
+    Debug,
+    FailFast,
+    GpuMemory,
+    Gpus,
+    Grace,
+    RunsDir,
+    Storage,
+    StudyName,
+    TrialsPerGpu,
+)
 from sweeper.cli.output import print_json, print_table
 from sweeper.cli.read import next_commands
 from sweeper.cli.verbs import VerbGroup
@@ -55,6 +67,15 @@ EngineName = Annotated[
         show_default=False,
     ),
 ]
+EngineAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--engine-address",
+        metavar="URL",
+        help="The cluster. (default: one on this machine; env: SWEEPER_ENGINE_ADDRESS)",
+        show_default=False,
+    ),
+]
 IsolationName = Annotated[
     str | None,
     typer.Option(
@@ -79,6 +100,12 @@ def run(
     workers: Workers = None,
     trials: Trials = None,
     engine: EngineName = None,
+    engine_address: EngineAddress = None,
+    gpus: Gpus = None,
+    trials_per_gpu: TrialsPerGpu = None,
+    gpu_memory: GpuMemory = None,
+    fail_fast: FailFast = False,
+    grace: Grace = None,
     isolation: IsolationName = None,
     accept_changes: Annotated[
         bool,
@@ -91,16 +118,26 @@ def run(
     as_json: AsJson = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
+    checkpoints: Checkpoints = None,
     _debug: Debug = False,
 ) -> None:
     """Run a study to its total; run again, it goes on where it was."""
     from sweeper.settings import load_settings
 
     settings = load_settings(
-        storage=storage, runs_dir=runs_dir, workers=workers, engine=engine, isolation=isolation
+        storage=storage,
+        runs_dir=runs_dir,
+        workers=workers,
+        engine=engine,
+        isolation=isolation,
+        engine_address=engine_address,
+        gpus=gpus,
+        trials_per_gpu=trials_per_gpu,
+        checkpoints=checkpoints,
     )
+    how = _How(grace, gpu_memory, fail_fast=fail_fast)
     target = _Target(source, None, workers, trials, accept_changes=accept_changes)
-    _sweep(target, settings, as_json=as_json)
+    _sweep(target, settings, how, as_json=as_json)
 
 
 def resume(
@@ -109,19 +146,35 @@ def resume(
     workers: Workers = None,
     trials: Trials = None,
     engine: EngineName = None,
+    engine_address: EngineAddress = None,
+    gpus: Gpus = None,
+    trials_per_gpu: TrialsPerGpu = None,
+    gpu_memory: GpuMemory = None,
+    fail_fast: FailFast = False,
+    grace: Grace = None,
     isolation: IsolationName = None,
     as_json: AsJson = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
+    checkpoints: Checkpoints = None,
     _debug: Debug = False,
 ) -> None:
     """Go on with a study: interrupted trials first, then the rest."""
     from sweeper.settings import load_settings
 
     settings = load_settings(
-        storage=storage, runs_dir=runs_dir, workers=workers, engine=engine, isolation=isolation
+        storage=storage,
+        runs_dir=runs_dir,
+        workers=workers,
+        engine=engine,
+        isolation=isolation,
+        engine_address=engine_address,
+        gpus=gpus,
+        trials_per_gpu=trials_per_gpu,
+        checkpoints=checkpoints,
     )
-    _sweep(_Target(None, study, workers, trials), settings, as_json=as_json)
+    how = _How(grace, gpu_memory, fail_fast=fail_fast)
+    _sweep(_Target(None, study, workers, trials), settings, how, as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -133,6 +186,15 @@ class _Target:
     workers: int | None
     trials: int | None
     accept_changes: bool = False
+
+
+@dataclass(frozen=True)
+class _How:
+    """What holds for this one command, and is not in the command to go on with."""
+
+    grace: float | None
+    gpu_memory: int | None
+    fail_fast: bool
 
 
 class _WithResumeCommand:
@@ -155,7 +217,7 @@ class _WithResumeCommand:
         self._listener(event)
 
 
-def _sweep(target: _Target, settings: "Settings", *, as_json: bool) -> None:
+def _sweep(target: _Target, settings: "Settings", how: _How, *, as_json: bool) -> None:
     heard = target.study
     try:
         from sweeper.execution.sweep import SweepRequest, run_sweep
@@ -176,6 +238,14 @@ def _sweep(target: _Target, settings: "Settings", *, as_json: bool) -> None:
                         runs_dir=settings.runs_dir,
                         listener=listener,
                         accept_changes=target.accept_changes,
+                        engine_address=settings.engine_address,
+                        lease_seconds=settings.lease_seconds,
+                        gpus=settings.gpus,
+                        trials_per_gpu=settings.trials_per_gpu,
+                        gpu_memory=how.gpu_memory,
+                        fail_fast=how.fail_fast,
+                        grace=how.grace,
+                        checkpoints=settings.checkpoints_place,
                     )
                 )
             finally:
@@ -232,6 +302,10 @@ def _command_to_go_on(target: _Target, study: str | None, settings: "Settings") 
         trials=target.trials,
         engine=settings.engine,
         isolation=settings.isolation,
+        engine_address=settings.engine_address,
+        gpus=settings.gpus,
+        trials_per_gpu=settings.trials_per_gpu,
+        checkpoints=settings.checkpoints,
     )
 
 

@@ -16,22 +16,14 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    SerializerFunctionWrapHandler,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-    WrapSerializer,
-    with_config,
-)
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from sweeper.errors import ExecutionError
+from sweeper.execution.rehearsing import Rehearsal, Rehearsed, Rehearsing
+from sweeper.execution.replaying import Replay
+from sweeper.execution.wire import SentDistribution
 from sweeper.results import EpochRecord
-from sweeper.space import Categorical, CategoricalChoice, FloatRange, IntRange
+from sweeper.space import CategoricalChoice
 
 __all__ = [
     "Assignment",
@@ -41,8 +33,13 @@ __all__ = [
     "EpochsEnded",
     "Failed",
     "Finished",
+    "Judge",
+    "Judged",
     "Link",
     "Message",
+    "PrunedHere",
+    "Rehearsed",
+    "Rehearsing",
     "Started",
     "StepsReached",
     "Stop",
@@ -55,32 +52,6 @@ __all__ = [
 ]
 
 _config = ConfigDict(extra="forbid")
-
-
-def _kind_of(distribution: Any) -> str:
-    if isinstance(distribution, dict):
-        return str(distribution.get("kind"))
-    return type(distribution).__name__
-
-
-def _with_kind(distribution: Any, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    """Name the class: a range of integers reads as one of floats just as well."""
-    return {"kind": type(distribution).__name__, **handler(distribution)}
-
-
-def _without_kind(distribution: Any) -> Any:
-    if isinstance(distribution, dict):
-        return {name: value for name, value in distribution.items() if name != "kind"}
-    return distribution
-
-
-_writes, _reads = WrapSerializer(_with_kind), BeforeValidator(_without_kind)
-_Distribution = Annotated[
-    Annotated[FloatRange, _writes, _reads, Tag("FloatRange")]
-    | Annotated[IntRange, _writes, _reads, Tag("IntRange")]
-    | Annotated[Categorical, _writes, _reads, Tag("Categorical")],
-    Discriminator(_kind_of),
-]
 
 
 @with_config(_config)
@@ -112,9 +83,16 @@ class Assignment:
 
     Attributes:
         seed: The study's seed; with ``number`` it determines all that is random.
-        checkpoints: The checkpoint directories of earlier attempts, and of this one last.
+        checkpoints: The checkpoint directories of earlier attempts, and of this one last; or the
+            prefixes in an object store.
+        known: Checkpoints that were announced and may lie where a listing does not show them.
         devices: ``CUDA_VISIBLE_DEVICES`` for this trial; None to leave it as it is.
+        memory_limit: Megabytes of each GPU that the trial may use; None for no limit.
         source: The definition, for a process that has not loaded it yet.
+        replay: Set where a finished trial is run again to be compared.
+        rehearsal: Set where a study is only checked.
+        further_objectives: Metrics that the epochs must report beside the objective.
+        pruning: Whether to ask, after each epoch but the last, whether the trial ends there.
     """
 
     study: str
@@ -130,7 +108,13 @@ class Assignment:
     log: str
     checkpoints: tuple[str, ...]
     devices: str | None = None
+    memory_limit: int | None = None
     source: StudySource | None = None
+    replay: Replay | None = None
+    rehearsal: Rehearsal | None = None
+    further_objectives: tuple[str, ...] = ()
+    pruning: bool = False
+    known: tuple[str, ...] = ()
     kind: Literal["assignment"] = "assignment"
 
 
@@ -140,7 +124,7 @@ class Suggest:
     """Up, awaiting `Suggested`: a value for the parameter ``name``."""
 
     name: str
-    distribution: _Distribution
+    distribution: SentDistribution
     kind: Literal["suggest"] = "suggest"
 
 
@@ -152,6 +136,25 @@ class Suggested:
     value: CategoricalChoice
     error: str | None = None
     kind: Literal["suggested"] = "suggested"
+
+
+@with_config(_config)
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Up, awaiting `Judged`: whether to end here; with the objective of every epoch so far."""
+
+    values: tuple[tuple[int, float], ...]
+    kind: Literal["judge"] = "judge"
+
+
+@with_config(_config)
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Down: whether the study's pruner ends the trial, or why it could not say (``error``)."""
+
+    prune: bool
+    error: str | None = None
+    kind: Literal["judged"] = "judged"
 
 
 @with_config(_config)
@@ -174,11 +177,15 @@ class Surroundings:
 @with_config(_config)
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Up: everything is built and restored; the first step is about to run."""
+    """Up: everything is built and restored; the first step is about to run.
+
+    ``trained_seconds`` is how long training had taken up to the checkpoint that it goes on from.
+    """
 
     start_step: int
     start_epoch: int
     steps_per_epoch: int
+    trained_seconds: float = 0.0
     kind: Literal["started"] = "started"
 
 
@@ -245,7 +252,20 @@ class Finished:
     step: int
     value: float
     digest: str
+    further_values: tuple[float, ...] = ()
     kind: Literal["finished"] = "finished"
+
+
+@with_config(_config)
+@dataclass(frozen=True, slots=True)
+class PrunedHere:
+    """Up, last: ended as `Judged` said, after ``epoch`` (from 0), with a checkpoint at ``step``."""
+
+    step: int
+    epoch: int
+    value: float
+    digest: str
+    kind: Literal["pruned_here"] = "pruned_here"
 
 
 @with_config(_config)
@@ -280,6 +300,8 @@ Message = (
     Assignment
     | Suggest
     | Suggested
+    | Judge
+    | Judged
     | Surroundings
     | Stop
     | Started
@@ -289,12 +311,15 @@ Message = (
     | CheckpointDeleted
     | Warned
     | Finished
+    | PrunedHere
     | StoppedHere
     | Failed
+    | Rehearsing
+    | Rehearsed
 )
 
 _adapter: TypeAdapter[Message] = TypeAdapter(
-    Annotated[Message, Field(discriminator="kind")], config=None
+    Annotated[Message, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="constants")
 )
 
 
@@ -307,6 +332,10 @@ class Link(Protocol):
 
     def ask(self, question: Suggest) -> Suggested:
         """Ask the worker and wait for its answer."""
+        ...
+
+    def judge(self, question: Judge) -> Judged:
+        """Ask the worker whether to end, and wait for its answer."""
         ...
 
     def stop_requested(self) -> bool:

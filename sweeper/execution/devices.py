@@ -1,4 +1,4 @@
-"""What a trial process sets before TensorFlow's first op: threads, visible devices, determinism."""
+"""What a trial process sets before TensorFlow's first op: threads, devices, memory, determinism."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-__all__ = ["configure_tensorflow", "import_tensorflow", "show_devices"]
+__all__ = ["configure_tensorflow", "import_tensorflow", "limit_memory", "show_devices"]
 
 
 def import_tensorflow() -> None:
@@ -34,9 +34,29 @@ def import_tensorflow() -> None:
 
 
 def show_devices(devices: str | None) -> None:
-    """Let CUDA see ``devices`` only; before TensorFlow's first op. None changes nothing."""
+    """Let CUDA and HIP see ``devices`` only; before TensorFlow's first op. None changes nothing."""
     if devices is not None:
+        # Numbers mean what nvidia-smi means by them, not "the fastest first".
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         os.environ["CUDA_VISIBLE_DEVICES"] = devices
+        os.environ["HIP_VISIBLE_DEVICES"] = devices
+
+
+def limit_memory(megabytes: int | None) -> None:
+    """Let this process use so much of each GPU that it sees; before TensorFlow's first op.
+
+    None changes nothing: TensorFlow then takes nearly all of it when it starts the device.
+
+    Raises:
+        RuntimeError: TensorFlow has already started its devices.
+    """
+    if megabytes is None:
+        return
+    import tensorflow as tf
+
+    for gpu in tf.config.list_physical_devices("GPU"):
+        limit = tf.config.LogicalDeviceConfiguration(memory_limit=megabytes)
+        tf.config.set_logical_device_configuration(gpu, [limit])
 
 
 def configure_tensorflow(*, threads: int, deterministic: bool) -> None:

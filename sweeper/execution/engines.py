@@ -1,45 +1,116 @@
-"""Where a worker's slots run. joblib places them; what they do is `sweeper.execution.worker`.
+"""Where slots run: threads of this process, or worker hosts on a cluster. joblib places both.
 
-A slot returns nothing: results are read from the database, so an engine that loses a return value
-loses nothing.
+A slot returns nothing that matters: results are read from the database, so an engine that loses a
+return value loses nothing. On a cluster a task does no more than start a worker host on its node
+and wait for it (`sweeper.execution.placed`), so that a cluster's own restrictions on what a task
+may do, and its own way of starting Python, reach no trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
-
-import joblib
 
 from sweeper.errors import UsageError
 
-__all__ = ["Engine", "LocalEngine", "engine_named"]
+__all__ = ["CLUSTERS", "Cluster", "LocalEngine", "check_engine", "open_cluster", "place"]
 
-
-class Engine(Protocol):
-    """Runs ``slots`` copies of a function side by side, and returns when all have returned."""
-
-    def run(self, slot: Callable[[], None], slots: int) -> None: ...
+CLUSTERS = {"dask": "distributed", "ray": "ray"}
+"""The engines that are clusters, and the module that each needs."""
 
 
 class LocalEngine:
     """Threads of this process. Each supervises one trial process, so threads cost nothing."""
 
     def run(self, slot: Callable[[], None], slots: int) -> None:
+        """Run ``slots`` copies of a function side by side, and return when all have returned."""
+        import joblib
+
         with joblib.parallel_config(backend="threading"):
             joblib.Parallel(n_jobs=slots)(joblib.delayed(slot)() for _ in range(slots))
 
 
-def engine_named(name: str) -> Engine:
-    """The engine called ``name``.
+class Cluster(Protocol):
+    """A cluster that is there, or that was made here; to be closed."""
+
+    @property
+    def nodes(self) -> int:
+        """How many tasks it runs side by side at most, as far as it knows now."""
+        ...
+
+    def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
+        """Within it, joblib's tasks run there: so many, each worth ``slots`` processors."""
+        ...
+
+    def close(self) -> None:
+        """Leave the cluster; end it, if it was made here."""
+        ...
+
+
+def check_engine(name: str, *, isolation: str = "auto", address: str | None = None) -> None:
+    """Check that an engine can be used with what is asked of it.
 
     Raises:
-        UsageError: There is none of that name, or not yet.
+        UsageError: There is no engine of that name, its package is not installed, or it cannot do
+            what is asked.
     """
-    if name == "local":
-        return LocalEngine()
-    if name in ("dask", "ray"):
-        msg = f"engine {name!r} is not available in this version; use 'local'"
+    if name not in ("local", *CLUSTERS):
+        msg = f"there is no engine {name!r}; use 'local', 'dask' or 'ray'"
         raise UsageError(msg)
-    msg = f"there is no engine {name!r}; use 'local'"
-    raise UsageError(msg)
+    if name == "local":
+        if address is not None:
+            msg = (
+                f"--engine-address {address} is for a cluster; add --engine dask or --engine ray, "
+                "or leave it out"
+            )
+            raise UsageError(msg)
+        return
+    if isolation == "inline":
+        msg = f"isolation='inline' runs trials in this process; use it with engine='local', not {name!r}"
+        raise UsageError(msg)
+    if importlib.util.find_spec(CLUSTERS[name]) is None:
+        msg = (
+            f"engine {name!r} needs the package {CLUSTERS[name]!r}, which is not installed; "
+            f"pip install 'sweeper[{name}]'"
+        )
+        raise UsageError(msg)
+
+
+def open_cluster(name: str, address: str | None, hosts: int) -> Cluster:
+    """Join the cluster at ``address``, or make one on this machine for so many hosts.
+
+    Raises:
+        UsageError: There is no cluster at that address.
+    """
+    if name == "dask":
+        from sweeper.execution.engine_dask import DaskCluster
+
+        return DaskCluster(address, hosts)
+    from sweeper.execution.engine_ray import RayCluster
+
+    return RayCluster(address, hosts)
+
+
+def place(
+    cluster: Cluster, task: Callable[[str], str], orders: Sequence[str], slots: int
+) -> list[str]:
+    """Run ``task`` once for each order, all side by side, and return what all have returned.
+
+    Args:
+        cluster: Where.
+        task: A function of an importable module.
+        orders: What each is told, as text.
+        slots: What each is worth in processors.
+    """
+    import joblib
+
+    with cluster.backend(len(orders), slots):
+        # Where it thinks that one job is asked for, joblib runs the task in this very process.
+        jobs = max(2, len(orders))
+        return list(
+            joblib.Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all")(
+                joblib.delayed(task)(order) for order in orders
+            )
+        )

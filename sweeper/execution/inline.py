@@ -2,19 +2,23 @@
 
 What a process of its own gives is missing here: a crash takes the whole run along, and what one
 trial leaves in this process the next one finds. Each trial starts from a cleared Keras session and
-its own seeds.
+its own seeds, and its guard knows what the trials before it own.
 """
 
 from __future__ import annotations
 
 import gc
+from typing import TYPE_CHECKING
 
 from sweeper.definition import StudyDefinition
 from sweeper.errors import ExecutionError
-from sweeper.execution.channel import Assignment, Message, Suggest, Suggested
+from sweeper.execution.channel import Assignment, Judge, Judged, Message, Suggest, Suggested
 from sweeper.execution.devices import configure_tensorflow
 from sweeper.execution.process import failure_of
 from sweeper.execution.worker import AttemptSupervisor
+
+if TYPE_CHECKING:
+    from sweeper.independence.guard import Earlier
 
 __all__ = ["InlineTrials"]
 
@@ -24,12 +28,16 @@ class InlineTrials:
 
     def __init__(self, definition: StudyDefinition) -> None:
         self._definition = definition
+        self._earlier: Earlier | None = None
 
     def __call__(self, assignment: Assignment, supervisor: AttemptSupervisor) -> None:
         import keras
 
         from sweeper.execution.trial_run import run_trial
+        from sweeper.independence.guard import Earlier
 
+        if self._earlier is None:
+            self._earlier = Earlier()
         keras.backend.clear_session()
         gc.collect()
         link = _InlineLink(supervisor)
@@ -43,7 +51,7 @@ class InlineTrials:
             )
             raise ExecutionError(msg) from error
         try:
-            run_trial(self._definition, assignment, link)
+            run_trial(self._definition, assignment, link, self._earlier)
         except (Exception, SystemExit) as error:
             link.send(failure_of(error))
 
@@ -57,8 +65,15 @@ class _InlineLink:
 
     def ask(self, question: Suggest) -> Suggested:
         answer = self._supervisor.hear(question)
-        if answer is None:
-            msg = f"the worker gave no answer to {question!r}"
+        if not isinstance(answer, Suggested):
+            msg = f"the worker answered {question!r} with {answer!r}"
+            raise ExecutionError(msg)
+        return answer
+
+    def judge(self, question: Judge) -> Judged:
+        answer = self._supervisor.hear(question)
+        if not isinstance(answer, Judged):
+            msg = f"the worker answered {question!r} with {answer!r}"
             raise ExecutionError(msg)
         return answer
 

@@ -11,21 +11,26 @@ import contextlib
 import dataclasses
 import json
 import queue
-import signal
 import socket
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
-
-import psutil
+from typing import Any
 
 from sweeper import errors
 from sweeper.definition import StudySettings
 from sweeper.errors import ExecutionError, StudyImportError, SweeperError
 from sweeper.execution.channel import Assignment, Channel, StudySource
+from sweeper.execution.trial_process import (
+    ExitStatus,
+    Isolation,
+    Launcher,
+    TrialProcess,
+    kill_tree,
+    running,
+)
 
 __all__ = [
     "ExitStatus",
@@ -38,69 +43,8 @@ __all__ = [
     "WarmServer",
 ]
 
-Isolation = Literal["auto", "fork", "spawn", "inline"]
-
 _MOST_SERVERS = 3
 """So many warm servers may die before one of them has forked a trial that is asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExitStatus:
-    """How a process ended: its exit code, or minus the signal that killed it; None if unknown."""
-
-    code: int | None
-
-    def describe(self) -> str:
-        """For a person, such as ``was killed by SIGSEGV`` or ``exited with code 3``."""
-        if self.code is None:
-            return "vanished (its exit status is not known)"
-        if self.code >= 0:
-            return f"exited with code {self.code}"
-        try:
-            name = signal.Signals(-self.code).name
-        except ValueError:
-            name = f"signal {-self.code}"
-        return f"was killed by {name}"
-
-    @property
-    def killed(self) -> bool:
-        """Whether it was SIGKILL, which the kernel uses when memory runs out."""
-        return self.code == -signal.SIGKILL
-
-
-class TrialProcess(Protocol):
-    """A running trial process, seen from its worker."""
-
-    @property
-    def channel(self) -> Channel: ...
-
-    @property
-    def pid(self) -> int: ...
-
-    def wait(self, timeout: float) -> ExitStatus | None:
-        """How it ended, or None if it still runs after ``timeout`` seconds."""
-        ...
-
-    def kill(self) -> None:
-        """Kill it and everything that it started."""
-        ...
-
-
-class Launcher(Protocol):
-    """Starts trial processes."""
-
-    @property
-    def isolation(self) -> Isolation: ...
-
-    def launch(self, assignment: Assignment) -> TrialProcess:
-        """Start a process for ``assignment``.
-
-        Raises:
-            ExecutionError: It could not be started.
-        """
-        ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +218,7 @@ class _ForkedTrial:
         self._server = server
         self.channel = channel
         self.pid = pid
-        self._process = _running(pid)
+        self._process = running(pid)
         self._status: ExitStatus | None = None
 
     def wait(self, timeout: float) -> ExitStatus | None:
@@ -285,7 +229,7 @@ class _ForkedTrial:
     def kill(self) -> None:
         status = self.wait(0)
         if status is None or status.code is None:
-            _kill_tree(self._process)
+            kill_tree(self._process)
 
 
 class ForkLauncher:
@@ -368,28 +312,7 @@ class _SpawnedTrial:
 
     def kill(self) -> None:
         if self._process.poll() is None:
-            _kill_tree(_running(self.pid))
-
-
-def _running(pid: int) -> psutil.Process | None:
-    try:
-        return psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return None
-
-
-def _kill_tree(process: psutil.Process | None) -> None:
-    if process is None:
-        return
-    try:
-        family = [*process.children(recursive=True), process]
-    except psutil.NoSuchProcess:
-        return
-    for member in family:
-        try:
-            member.kill()
-        except psutil.NoSuchProcess:
-            continue
+            kill_tree(running(self.pid))
 
 
 def _has_descriptor(stream: Any) -> bool:

@@ -26,12 +26,14 @@ from sweeper.execution.channel import (
     Assignment,
     Channel,
     Failed,
+    Judge,
+    Judged,
     Message,
     Stop,
     Suggest,
     Suggested,
 )
-from sweeper.execution.devices import configure_tensorflow, show_devices
+from sweeper.execution.devices import configure_tensorflow, limit_memory, show_devices
 
 __all__ = ["EXIT_WORKER_GONE", "ChannelLink", "die_with_parent", "failure_of", "serve_trial"]
 
@@ -39,6 +41,7 @@ EXIT_WORKER_GONE = 75
 """A trial process's exit code when its worker is gone; nobody is left to read it, but a log is."""
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class ChannelLink:
@@ -47,6 +50,7 @@ class ChannelLink:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
+        self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
         self._stop = threading.Event()
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
@@ -59,6 +63,10 @@ class ChannelLink:
     def ask(self, question: Suggest) -> Suggested:
         self.send(question)
         return self._answers.get()
+
+    def judge(self, question: Judge) -> Judged:
+        self.send(question)
+        return self._verdicts.get()
 
     def stop_requested(self) -> bool:
         return self._stop.is_set()
@@ -75,6 +83,8 @@ class ChannelLink:
                 _worker_is_gone()
             if isinstance(message, Suggested):
                 self._answers.put(message)
+            elif isinstance(message, Judged):
+                self._verdicts.put(message)
             elif isinstance(message, Stop):
                 self.request_stop()
 
@@ -91,15 +101,22 @@ def serve_trial(
             imported only now may run ops as it is, and after the first op nothing can be set.
     """
     link = ChannelLink(channel)
+    adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: link.request_stop())
     try:
         show_devices(assignment.devices)
+        limit_memory(assignment.memory_limit)
         configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
         definition = load()
-        from sweeper.execution.trial_run import run_trial
+        if assignment.rehearsal is not None and assignment.rehearsal.part != "trial":
+            from sweeper.execution.rehearsal import rehearse
 
-        run_trial(definition, assignment, link)
+            rehearse(definition, assignment, link)
+        else:
+            from sweeper.execution.trial_run import run_trial
+
+            run_trial(definition, assignment, link)
     except BaseException as error:
         traceback.print_exc()
         link.send(failure_of(error))
@@ -133,6 +150,15 @@ def die_with_parent() -> None:
     """Have Linux kill this process when its parent dies; elsewhere the pipe's end tells."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Have Linux make this process the parent of what its children leave behind.
+
+    So that whoever kills a trial with all that it started finds a daemon of its making as well.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _worker_is_gone() -> None:

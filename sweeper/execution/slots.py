@@ -1,4 +1,4 @@
-"""What the slots of one worker share: the study, the database, the listener, and when to stop."""
+"""What the slots of one worker share: the study, the database, its leases, and when to stop."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from sweeper.definition import StudySettings
-from sweeper.errors import SweeperError
-from sweeper.events import Event
+from sweeper.errors import ExecutionError, SweeperError
+from sweeper.events import Event, Notice
 from sweeper.execution.channel import Assignment
+from sweeper.execution.contact import LONGEST_ABSENCE, DatabaseContact
+from sweeper.execution.gpus import SlotDevices
 from sweeper.execution.isolation import Launcher
+from sweeper.execution.lease import CALL_PATIENCE, LeaseKeeper, Stay
 from sweeper.paths import RunPaths
-from sweeper.search.sampling import SamplerSpec
-from sweeper.storage.repository import Repository, WorkerIdentity
+from sweeper.search.marks import Marks
+from sweeper.search.spec import SamplerSpec
+from sweeper.storage.repository import Repository, StopRequest, WorkerIdentity
 
 if TYPE_CHECKING:
     from sweeper.execution.worker import AttemptSupervisor
@@ -35,7 +39,15 @@ class SlotContext:
     Attributes:
         listener: Told of every event, one at a time.
         runner: Starts trial processes; or runs trials in this one.
-        search: How parameters are drawn.
+        search: How parameters are drawn and trials are pruned.
+        marks: What the search has worked out of finished trials.
+        stay: The worker's place in the study's list of workers, and how long its leases are.
+        longest_absence: Seconds for which trials go on without the database.
+        devices: What each slot sees of the machine's GPUs.
+        fail_fast: Whether the first failed trial stops the others.
+        contact: Whether the database answers.
+        impatient: The repository for callers that try again by themselves.
+        leases: Entered by every slot; renews, and learns of requests to stop.
     """
 
     repository: Repository
@@ -45,11 +57,29 @@ class SlotContext:
     worker: WorkerIdentity
     runner: Launcher | InlineRunner
     listener: Callable[[Event], None]
+    stay: Stay = field(default_factory=Stay)
+    longest_absence: float = LONGEST_ABSENCE
+    devices: SlotDevices = field(default_factory=SlotDevices)
+    fail_fast: bool = False
+    marks: Marks = field(default_factory=Marks)
     stopping: threading.Event = field(default_factory=threading.Event)
     killing: threading.Event = field(default_factory=threading.Event)
     error: SweeperError | None = None
     _telling: threading.Lock = field(default_factory=threading.Lock)
     _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def __post_init__(self) -> None:
+        self.contact = DatabaseContact(self.tell, self.longest_absence)
+        self.impatient = self.repository.with_patience(CALL_PATIENCE)
+        self.leases = LeaseKeeper(
+            self.repository,
+            self.settings.name,
+            self.worker,
+            self.stay,
+            self.contact,
+            on_stop=self.stop,
+            on_error=self._give_up,
+        )
 
     def tell(self, event: Event) -> None:
         with self._telling:
@@ -57,8 +87,27 @@ class SlotContext:
 
     def abort(self, error: SweeperError) -> None:
         """Stop every slot because of ``error``, which is not one trial's own."""
-        self.error = self.error or error
+        self.error = self.leases.error = self.error or error
         self.stopping.set()
+
+    def stop(self, how: StopRequest) -> None:
+        """Stop every slot because somebody asked the study to: after a checkpoint, or at once."""
+        if how == "kill":
+            self.killing.set()
+        self.stopping.set()
+        self.tell(
+            Notice(
+                "the study was asked to stop at once: killing the trials"
+                if how == "kill"
+                else "the study was asked to stop: every trial finishes its step and checkpoints"
+            )
+        )
+
+    def _give_up(self, error: Exception) -> None:
+        if isinstance(error, SweeperError):
+            self.abort(error)
+            return
+        self.abort(ExecutionError(f"the worker's leases could not be renewed: {error!r}"))
 
     def attempt_is_over(self) -> None:
         """Wake the slots that wait for a trial to finish."""

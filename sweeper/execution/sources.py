@@ -8,6 +8,7 @@ unpickled that came from a disk or a database.
 from __future__ import annotations
 
 import base64
+import hashlib
 import pickle
 import sys
 from collections.abc import Mapping
@@ -25,7 +26,16 @@ from sweeper.loading import (
     unpickling_error,
 )
 
-__all__ = ["describe_source", "load_source", "recall_source", "source_of", "target_source"]
+__all__ = [
+    "check_unchanged",
+    "describe_source",
+    "load_source",
+    "recall_source",
+    "source_of",
+    "target_source",
+]
+
+_GONE = "which is gone; give its new place: sweeper run FILE[:NAME]"
 
 
 def target_source(target: str, study: str | None = None) -> StudySource:
@@ -101,11 +111,43 @@ def describe_source(source: StudySource) -> dict[str, Any]:
     location, name = split_target(source.target)
     if location and Path(location).is_file():
         location = str(Path(location).resolve())
-    return {"how": source.how, "location": location, "name": name, "directory": str(Path.cwd())}
+    return {
+        "how": source.how,
+        "location": location,
+        "name": name,
+        "directory": str(Path.cwd()),
+        "sha256": _digest(location),
+    }
 
 
-def recall_source(study: str, described: Mapping[str, Any] | None) -> StudySource:
+def check_unchanged(study: str, described: Mapping[str, Any] | None, source: StudySource) -> None:
+    """Check that a study's file on this machine is, byte for byte, the one that it is run from.
+
+    Raises:
+        StudyFileError: It is another one.
+    """
+    expected = (described or {}).get("sha256")
+    location, _ = split_target(source.target)
+    seen = _digest(location)
+    if expected is None or seen == expected:
+        return
+    msg = (
+        f"{location} on this machine is not the file that study {study!r} is run from (its SHA-256 "
+        f"begins with {(seen or 'nothing')[:12]}, and {expected[:12]} was expected); copy that one "
+        "here, or call `sweeper run FILE` first if this is the newer one"
+    )
+    raise StudyFileError(msg)
+
+
+def recall_source(
+    study: str, described: Mapping[str, Any] | None, gone: str = _GONE
+) -> StudySource:
     """The source of a stored study.
+
+    Args:
+        study: The study's name.
+        described: What the database keeps of its source.
+        gone: What to say of a file that is not there.
 
     Raises:
         StudyFileError: The study was defined in a notebook, or its file is gone.
@@ -119,10 +161,7 @@ def recall_source(study: str, described: Mapping[str, Any] | None) -> StudySourc
         )
         raise StudyFileError(msg)
     if location.endswith(".py") and not Path(location).exists():
-        msg = (
-            f"study {study!r} was defined in {location}, which is gone; give its new place: "
-            "sweeper run FILE[:NAME]"
-        )
+        msg = f"study {study!r} was defined in {location}, {gone}"
         raise StudyFileError(msg)
     name = described.get("name")
     return StudySource(
@@ -131,3 +170,10 @@ def recall_source(study: str, described: Mapping[str, Any] | None) -> StudySourc
         study=study,
         path=(str(described["directory"]),) if described.get("directory") else (),
     )
+
+
+def _digest(location: str) -> str | None:
+    """SHA-256 of the file at ``location``; None where it is a module's name."""
+    if not location or not Path(location).is_file():
+        return None
+    return hashlib.sha256(Path(location).read_bytes()).hexdigest()

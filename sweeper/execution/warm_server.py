@@ -23,6 +23,8 @@ import sys
 import threading
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from sweeper.definition import StudyDefinition
 from sweeper.errors import StudyImportError, SweeperError
 from sweeper.execution.channel import Assignment, Channel, StudySource
@@ -32,6 +34,8 @@ from sweeper.execution.sources import load_source
 from sweeper.training.randomness import IMPORT_SEED, seed_everything
 
 __all__ = ["main"]
+
+_ASSIGNMENTS = TypeAdapter(Assignment)
 
 
 def main(arguments: list[str]) -> None:
@@ -173,7 +177,7 @@ class _Server:
 
 
 def _assignment(values: dict[str, Any]) -> Assignment:
-    return Assignment(**{**values, "checkpoints": tuple(values["checkpoints"])})
+    return _ASSIGNMENTS.validate_python(values)
 
 
 def _why_not_fork() -> str:

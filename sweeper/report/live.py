@@ -137,6 +137,8 @@ def _header(snapshot: Snapshot) -> Text:
     if study is None:
         return Text()
     words = [(study.study, "bold"), (f"  {snapshot.done}/{study.target} done", "")]
+    if snapshot.pruned:
+        words.append((f", {snapshot.pruned} pruned", "yellow"))
     if snapshot.failed:
         words.append((f", {snapshot.failed} failed", "bold red"))
     words.append((f", {len(snapshot.running)} running", ""))
@@ -148,6 +150,8 @@ def _header(snapshot: Snapshot) -> Text:
 
 def _best(snapshot: Snapshot) -> Text:
     best, study = snapshot.best, snapshot.study
+    if study is not None and study.objectives:
+        return Text(f"objectives: {', '.join(study.objectives)}", style="dim")
     if best is None or study is None:
         return Text("best: none yet", style="dim")
     return Text.assemble(

@@ -77,6 +77,7 @@ class Snapshot:
         study: The study as it was opened, or None before that.
         done: Trials with a result (complete, pruned or failed), earlier runs included.
         failed: Of this run.
+        pruned: Of this run.
         running: The running trials by number.
         seconds: Since the model was made.
         seconds_left: For the whole study, or None when not yet known.
@@ -86,6 +87,7 @@ class Snapshot:
     study: StudyOpened | None
     done: int
     failed: int
+    pruned: int
     running: tuple[TrialProgress, ...]
     seconds: float
     seconds_left: float | None
@@ -153,6 +155,7 @@ class ProgressModel:
                 study=self._study,
                 done=finished_before + len(ended),
                 failed=ended.count("failed"),
+                pruned=ended.count("pruned"),
                 running=tuple(self._trial(attempt, now) for attempt in attempts),
                 seconds=now - self._began,
                 seconds_left=self._study_left(finished_before + len(ended), now),
@@ -206,16 +209,19 @@ class ProgressModel:
             event.outcome if event.outcome in ("complete", "pruned", "failed") else "interrupted"
         )
         self._states[event.trial] = state
-        if attempt is None or state != "complete":
+        if attempt is None or state not in ("complete", "pruned"):
             return
         self._epochs_run.append(attempt.epochs_finished)
         if attempt.training is not None:
             self._overheads.append(max(0.0, now - attempt.began - attempt.trained))
         params = attempt.training.params if attempt.training else {}
-        if event.value is not None and self._leads(event.value):
+        if state == "complete" and event.value is not None and self._leads(event.value):
             self._best = BestTrial(event.trial, event.value, params)
 
     def _leads(self, value: float) -> bool:
+        if self._study is not None and self._study.objectives:
+            # With several objectives no trial is the best one.
+            return False
         if self._best is None:
             return value == value  # noqa: PLR0124 - NaN leads nothing
         if self._study is not None and self._study.direction == "minimize":
@@ -271,8 +277,8 @@ class ProgressModel:
     def _study_left(self, done: int, now: float) -> float | None:
         """Return the work that is left, shared out over the workers; at least the longest trial's.
 
-        A trial that has not begun counts as the median complete trial does, early stopping
-        included, and until one is complete as the study's number of epochs.
+        A trial that has not begun counts as the median one does that is complete or pruned, early
+        stopping included, and until there is one as the study's number of epochs.
         """
         study = self._study
         if study is None:

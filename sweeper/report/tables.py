@@ -21,7 +21,7 @@ from sweeper.report.formats import (
     time_text,
     value_text,
 )
-from sweeper.results import AttemptRecord, StudyStatus, TrialRecord
+from sweeper.results import AttemptRecord, StudyStatus, TrialRecord, VerificationRecord
 
 __all__ = ["ranked", "studies_table", "study_summary", "trial_page", "trials_table"]
 
@@ -41,7 +41,11 @@ def ranked(trials: Iterable[TrialRecord], status: StudyStatus) -> list[TrialReco
     """Sort trials best first: complete ones by value, then the others by number.
 
     The direction is read off ``status.best``: the study's best value is its greatest or its least.
+    With several objectives, the trials of the Pareto front come first, then the rest by number.
     """
+    if status.objectives:
+        leading = {trial.number for trial in status.pareto}
+        return sorted(trials, key=lambda t: (t.number not in leading, t.number))
     complete: list[TrialRecord] = []
     others: list[TrialRecord] = []
     for trial in sorted(trials, key=lambda t: t.number):
@@ -99,6 +103,9 @@ def study_summary(
     parts: list[RenderableType] = [header]
     if trials:
         parts += [Text(""), trials_table(ranked(trials, status)), Text("")]
+    if status.pareto:
+        numbers = ", ".join(str(trial.number) for trial in status.pareto)
+        parts.append(Text.assemble("Pareto front: ", (f"trials {numbers}", "bold cyan")))
     if status.best is not None:
         parts.append(
             Text.assemble(
@@ -112,12 +119,17 @@ def study_summary(
 
 
 def trials_table(trials: Sequence[TrialRecord]) -> Table:
-    """One row a trial, in the order given: number, state, value, parameters, epochs, attempts."""
+    """One row a trial, in the order given: number, state, value, parameters, epochs, attempts.
+
+    With several objectives each has a column of its own, in place of the value.
+    """
     names = list(dict.fromkeys(name for trial in trials for name in trial.params))
+    objectives = list(dict.fromkeys(name for trial in trials for name in trial.values or ()))
     table = _table()
     table.add_column("trial", justify="right")
     table.add_column("state", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
+    for name in objectives or ["value"]:
+        table.add_column(Text(name), justify="right", no_wrap=True)
     for name in names:
         table.add_column(Text(name), justify="right", overflow="fold")
     table.add_column("epochs", justify="right")
@@ -126,7 +138,7 @@ def trials_table(trials: Sequence[TrialRecord]) -> Table:
         table.add_row(
             str(trial.number),
             Text(trial.state, style=_STATES[trial.state]),
-            value_text(trial.value, 6),
+            *_values(trial, objectives),
             *(
                 Text(params_text({name: trial.params[name]}).partition("=")[2])
                 if name in trial.params
@@ -146,10 +158,15 @@ def trial_page(trial: TrialRecord, next_commands: Sequence[str] = ()) -> Rendera
     head.add_column(overflow="fold")
     head.add_row("trial", Text(f"{trial.study} {trial.number}", style="bold"))
     head.add_row("state", Text(trial.state, style=_STATES[trial.state]))
-    head.add_row("value", value_text(trial.value, 6))
+    if trial.values is None:
+        head.add_row("value", value_text(trial.value, 6))
+    for name, value in (trial.values or {}).items():
+        head.add_row(Text(name), value_text(value, 6))
     head.add_row("params", Text(params_text(trial.params) or "-"))
     head.add_row("seed", str(trial.seed))
     head.add_row("digest", trial.digest or "-")
+    if trial.verification is not None:
+        head.add_row("verified", _verification(trial.verification))
     parts: list[RenderableType] = [head]
     if trial.error:
         parts += [Text(""), Text(trial.error.rstrip("\n"), style="red")]
@@ -160,6 +177,21 @@ def trial_page(trial: TrialRecord, next_commands: Sequence[str] = ()) -> Rendera
     if trial.checkpoints:
         parts += [Text(""), _checkpoints_table(trial)]
     return Group(*parts, *_next(next_commands))
+
+
+def _verification(found: VerificationRecord) -> Text:
+    how = "killed and resumed" if found.mode == "interrupt" else "replayed"
+    style = {"holds": "green", "differs": "bold red"}.get(found.verdict, "yellow")
+    text = Text(found.verdict, style=style)
+    text.append(f"  {how} {found.checked_at:%Y-%m-%d %H:%M:%S}", style="dim")
+    text.append(f"\n{one_line(str(found.report.get('message', '')))}", style="")
+    return text
+
+
+def _values(trial: TrialRecord, objectives: Sequence[str]) -> list[str]:
+    if not objectives:
+        return [value_text(trial.value, 6)]
+    return [value_text((trial.values or {}).get(name), 6) for name in objectives]
 
 
 def _attempts_table(attempts: Sequence[AttemptRecord]) -> Table:

@@ -1,33 +1,27 @@
-"""Draw one trial's parameters as a pure function of (study seed, trial number, window).
+"""One trial's search: its parameters and whether to prune it, as functions of seed, number, window.
 
-The sampler is built afresh for every trial, from a seed of its own, and sees a private in-memory
-study that holds only the trials below ``number - window + 1``. All of these are finished before
-the trial may start, so what it draws depends neither on the number of workers nor on who finished
-first. A resumed trial asks for everything again and draws the same values.
+The sampler is built afresh for every trial, from a seed of its own, and sees a private study that
+holds only the trials below ``number - window + 1`` (`sweeper.search.view`); so does the pruner,
+which is made afresh for every question. All of these trials are finished before the trial may
+start, so what is drawn and decided depends neither on the number of workers nor on who finished
+first. A resumed trial asks for everything again and is told the same.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
-
-import numpy as np
-import optuna
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import InMemoryStorage
+from collections.abc import Sequence
+from typing import Protocol
 
 from sweeper.errors import DefinitionError, ParameterError
-from sweeper.search.grids import Grid, check_grid, grid_value
-from sweeper.search.spaces import Observation, alike, to_frozen_trial, to_optuna, to_text
-from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
-
-if TYPE_CHECKING:
-    from optuna import Trial
+from sweeper.search.grids import check_grid
+from sweeper.search.marks import Asked, Marks
+from sweeper.search.samplers import sampler_seed
+from sweeper.search.spaces import Observation, alike, to_text
+from sweeper.search.spec import SamplerSpec, check_sampler, looks_at_results
+from sweeper.space import CategoricalChoice, Distribution
 
 __all__ = [
-    "SamplerFactory",
+    "Marks",
     "SamplerSpec",
     "SearchSession",
     "check_sampler",
@@ -36,44 +30,9 @@ __all__ = [
     "sampler_seed",
 ]
 
-SamplerFactory = Callable[[int], BaseSampler]
-"""``seed -> sampler``; called once a trial, so the sampler must keep nothing between trials."""
-
-_BLIND = ("grid", "random")
-_BUILDERS: dict[str, SamplerFactory] = {
-    "random": lambda seed: RandomSampler(seed=seed),
-    "tpe": lambda seed: TPESampler(seed=seed),
-}
-_NOT_YET = {
-    "cmaes": "its state is a pickle kept between trials, which sweeper never reads",
-    "gp": "it needs PyTorch",
-    "qmc": "Optuna's takes the next free point, not the point of the trial's number",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerSpec:
-    """How a study draws parameters.
-
-    Attributes:
-        name: "random", "grid" or "tpe"; not read where ``factory`` is given.
-        seed: The study's seed, 0 or above.
-        grid: Values by name, for "grid" only.
-        window: The study's concurrency c: trial n sees the trials numbered up to n - c. None
-            where the sampler looks at no results.
-        factory: Makes an Optuna sampler from a seed, instead of a named one.
-    """
-
-    name: str
-    seed: int
-    grid: Grid | None = None
-    window: int | None = None
-    direction: Literal["minimize", "maximize"] = "minimize"
-    factory: SamplerFactory | None = None
-
 
 class SearchSession(Protocol):
-    """Gives one trial its parameters, in the order in which it asks."""
+    """Gives one trial its parameters, in the order in which it asks, and judges it."""
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Return the trial's value of ``name``; asked again, the same value.
@@ -84,95 +43,55 @@ class SearchSession(Protocol):
         """
         ...
 
+    def judge(self, values: Sequence[tuple[int, float]]) -> bool:
+        """Return whether the trial is to end after the last of ``values``.
 
-def looks_at_results(name: str) -> bool:
-    """Whether the named sampler learns from other trials, and so needs a window.
-
-    A sampler that a user's factory makes has no name here: take it as one that looks.
-
-    Raises:
-        DefinitionError: There is no such sampler.
-    """
-    check_sampler(name)
-    return name not in _BLIND
-
-
-def check_sampler(name: str) -> None:
-    """Check a sampler's name when a study is defined.
-
-    Raises:
-        DefinitionError: There is no such sampler, or none yet.
-    """
-    if name in _BUILDERS or name == "grid":
-        return
-    known = ", ".join(sorted({*_BUILDERS, "grid"}))
-    if name in _NOT_YET:
-        msg = f"sampler={name!r} is not available yet: {_NOT_YET[name]}; use one of {known}"
-    else:
-        msg = f"sampler={name!r} is not known; use one of {known}, or a callable(seed) -> sampler"
-    raise DefinitionError(msg)
-
-
-def sampler_seed(study_seed: int, number: int) -> int:
-    """Return the seed (below 2**32) of trial ``number``'s sampler, a child of the study's seed."""
-    child = int.from_bytes(b"sampler", "big")
-    sequence = np.random.SeedSequence([study_seed, child, number])
-    return int(sequence.generate_state(1, np.uint32)[0])
+        Args:
+            values: The objective after each epoch so far, with the epoch's number from 0, in
+                order; all of them at every call.
+        """
+        ...
 
 
 def open_search(
-    spec: SamplerSpec, number: int, observations: Sequence[Observation] = ()
+    spec: SamplerSpec,
+    number: int,
+    observations: Sequence[Observation] = (),
+    marks: Marks | None = None,
 ) -> SearchSession:
     """Begin trial ``number``'s search.
 
     Args:
-        spec: How the study draws parameters.
+        spec: How the study draws parameters and prunes.
         number: The trial's number, from 0.
         observations: The finished trials below ``number - window + 1``, in order; ignored where
-            the sampler looks at no results.
+            nothing looks at results.
+        marks: What was worked out for earlier trials of the study; saves doing it again.
 
     Raises:
         DefinitionError: There is no such sampler, or the grid lacks the trial's point.
         ValueError: ``observations`` are not exactly the trials of the window, so that the draw
             would depend on who finished first.
     """
-    if spec.factory is None and spec.name == "grid":
+    if spec.grid is not None:
         check_grid(spec.grid, number + 1)
-        return _GridSession(spec.grid or {}, number)
-    if spec.factory is None and not looks_at_results(spec.name):
-        seen: tuple[Observation, ...] = ()
-    else:
+    elif spec.factory is None and spec.name == "grid":
+        check_grid(None, number + 1)
+    seen: tuple[Observation, ...] = ()
+    if spec.window is not None or spec.sampler_looks:
         seen = _window(spec, number, observations)
-    _quieten_optuna()
-    factory = spec.factory or _BUILDERS[spec.name]
-    sampler = factory(sampler_seed(spec.seed, number))
-    if not isinstance(sampler, BaseSampler):
-        msg = (
-            f"the sampler callable returned {sampler!r}, a {type(sampler).__name__}; "
-            "it must return an optuna sampler"
-        )
-        raise DefinitionError(msg)
-    study = optuna.create_study(
-        storage=InMemoryStorage(), sampler=sampler, direction=spec.direction
-    )
-    study.add_trials([to_frozen_trial(observation) for observation in seen])
-    return _OptunaSession(study.ask(), seen)
+    finished = (marks or Marks()).window(spec, seen)
+    return _Session(Asked(spec, number, finished), seen)
 
 
-@dataclass(frozen=True, slots=True)
-class _GridSession:
-    grid: Grid
-    number: int
-
-    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        return grid_value(self.grid, self.number, name, distribution)
-
-
-class _OptunaSession:
-    def __init__(self, trial: Trial, seen: Sequence[Observation]) -> None:
-        self._trial = trial
+class _Session:
+    def __init__(self, asked: Asked, seen: Sequence[Observation]) -> None:
+        self._trial = asked
         self._seen = {n: (o.number, d) for o in reversed(seen) for n, d in o.distributions.items()}
         self._asked: dict[str, Distribution] = {}
+        self._drawn: dict[str, CategoricalChoice] = {}
+        self._judged: list[tuple[int, float]] = []
+        self._verdict = False
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         before = self._asked.setdefault(name, distribution)
@@ -182,6 +101,8 @@ class _OptunaSession:
                 "suggest a parameter once, or always alike"
             )
             raise ParameterError(msg)
+        if name in self._drawn:
+            return self._drawn[name]
         number, earlier = self._seen.get(name, (0, distribution))
         if not alike(earlier, distribution):
             msg = (
@@ -189,20 +110,17 @@ class _OptunaSession:
                 "give it the same kind and choices in every trial, or two names"
             )
             raise ParameterError(msg)
-        return _ask(self._trial, name, distribution)
+        self._drawn[name] = self._trial.draw(name, distribution)
+        return self._drawn[name]
 
-
-def _ask(trial: Trial, name: str, distribution: Distribution) -> CategoricalChoice:
-    plain = to_optuna(distribution)
-    bounds: Any = plain
-    if isinstance(distribution, FloatRange):
-        return trial.suggest_float(name, bounds.low, bounds.high, log=bounds.log, step=bounds.step)
-    if isinstance(distribution, IntRange):
-        return trial.suggest_int(name, bounds.low, bounds.high, log=bounds.log, step=bounds.step)
-    if not isinstance(distribution, Categorical):
-        msg = f"{distribution!r} is no distribution"
-        raise TypeError(msg)
-    return trial.suggest_categorical(name, distribution.choices)
+    def judge(self, values: Sequence[tuple[int, float]]) -> bool:
+        if list(values[: len(self._judged)]) != self._judged:
+            msg = f"a trial's earlier values changed from {self._judged} to {list(values)}"
+            raise ValueError(msg)
+        for epoch, value in values[len(self._judged) :]:
+            self._verdict = self._trial.judge(epoch, value)
+            self._judged.append((epoch, value))
+        return self._verdict
 
 
 def _window(
@@ -211,21 +129,15 @@ def _window(
     if spec.window is None or spec.window < 1:
         msg = (
             f"sampler {spec.name!r} looks at results, and the window is {spec.window}; "
-            "it must be the study's concurrency, 1 or more"
+            "it must be 1 or more"
         )
         raise DefinitionError(msg)
     end = max(0, number - spec.window + 1)
     seen = sorted((o for o in observations if o.number < end), key=lambda o: o.number)
     if [o.number for o in seen] != list(range(end)):
         msg = (
-            f"trial {number} with concurrency {spec.window} must see exactly the {end} trials "
+            f"trial {number} with a window of {spec.window} must see exactly the {end} trials "
             f"below {end}, and was given {[o.number for o in seen]}; wait until all are finished"
         )
         raise ValueError(msg)
     return tuple(seen)
-
-
-def _quieten_optuna() -> None:
-    logger = logging.getLogger("optuna")
-    if logger.getEffectiveLevel() < logging.ERROR:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -52,8 +52,9 @@ class Observation:
     """A finished trial as a sampler sees it.
 
     Attributes:
-        value: The objective; None unless the trial is complete, or was pruned after an epoch.
+        value: The first objective; None unless the trial is complete, or was pruned after an epoch.
         intermediate: The objective after each epoch, by the epoch's number from 0.
+        values: All objectives in order, where the study has several.
     """
 
     number: int
@@ -62,6 +63,7 @@ class Observation:
     distributions: Mapping[str, Distribution]
     value: float | None
     intermediate: Mapping[int, float]
+    values: tuple[float, ...] | None = None
 
 
 def to_optuna(distribution: Distribution) -> BaseDistribution:
@@ -175,7 +177,8 @@ def to_frozen_trial(observation: Observation) -> FrozenTrial:
     """Return the trial as Optuna's samplers take it."""
     return create_trial(
         state=_OPTUNA_STATES[observation.state],
-        value=observation.value,
+        value=None if observation.values else observation.value,
+        values=observation.values or None,
         params=dict(observation.params),
         distributions={n: to_optuna(d) for n, d in observation.distributions.items()},
         intermediate_values=dict(observation.intermediate),

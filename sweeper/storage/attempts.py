@@ -17,9 +17,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.errors import NonFiniteError, StorageError, SupersededError
+from sweeper.policy import Fault
 from sweeper.results import CheckpointRecord, EpochRecord, Outcome
 from sweeper.space import CategoricalChoice, Distribution
 from sweeper.storage import optuna_rows
+from sweeper.storage.parameters import check_alike
 from sweeper.storage.tables import Attempt, Checkpoint, Epoch, Study, Trial, UtcNow
 
 __all__ = [
@@ -39,8 +41,11 @@ class Ending:
     """How an attempt ended.
 
     Attributes:
+        value: The objective; with ``further_values`` the first of several.
         final: Whether a crashed or lost attempt was the trial's last, so that the trial has
             failed. A complete, pruned or failed attempt always is; an interrupted one never.
+        fault: Why it ended badly, to be counted; a crashed one counts as a crash by itself.
+        goes_on: Whether the trial goes on although the attempt has failed.
     """
 
     outcome: Outcome
@@ -49,10 +54,15 @@ class Ending:
     digest: str | None = None
     error: str | None = None
     final: bool = False
+    further_values: tuple[float, ...] = ()
+    fault: Fault | None = None
+    goes_on: bool = False
 
     @property
     def result(self) -> optuna_rows.TrialResult | None:
         """What becomes of the trial; None where it will be resumed."""
+        if self.outcome == "failed" and self.goes_on:
+            return None
         if self.outcome in ("complete", "pruned", "failed"):
             return self.outcome
         return "failed" if self.final and self.outcome != "interrupted" else None
@@ -112,10 +122,17 @@ def record_parameter(
     trial = _current(connection, token)
     return optuna_rows.set_parameter(
         connection,
-        trial.optuna_study_id,
         trial.optuna_trial_id,
         name,
         optuna_rows.Parameter(distribution, value),
+        lambda: check_alike(
+            connection,
+            name,
+            distribution,
+            study_id=trial.study_id,
+            optuna_study_id=trial.optuna_study_id,
+            number=trial.number,
+        ),
     )
 
 
@@ -194,7 +211,8 @@ def finish(connection: Connection, token: int, ending: Ending, *, again: bool = 
     if ending.outcome == "complete" and ending.value is None:
         msg = "a complete trial needs a value; finish it as failed, or give the objective"
         raise StorageError(msg)
-    if ending.outcome == "complete" and ending.value is not None and math.isnan(ending.value):
+    values = () if ending.value is None else (ending.value, *ending.further_values)
+    if ending.outcome == "complete" and any(math.isnan(value) for value in values):
         msg = (
             "the objective is NaN, which no trial can be ranked by; lower the learning rate, or "
             "choose another objective"
@@ -213,18 +231,20 @@ def finish(connection: Connection, token: int, ending: Ending, *, again: bool = 
             error=ending.error,
         )
     )
-    crashed = 1 if ending.outcome == "crashed" else 0
+    fault = ending.fault or ("crash" if ending.outcome == "crashed" else None)
     connection.execute(
         sa.update(Trial)
         .where(Trial.id == trial.id)
         .values(
-            crashes=Trial.crashes + crashed,
+            crashes=Trial.crashes + int(fault == "crash"),
+            memory_faults=Trial.memory_faults + int(fault == "memory"),
+            errors=Trial.errors + int(fault == "error"),
             result=ending.result,
-            digest=ending.digest if ending.result == "complete" else None,
+            digest=ending.digest if ending.result in ("complete", "pruned") else None,
         )
     )
     if ending.result is not None:
-        optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, ending.value)
+        optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, values)
 
 
 def _current(connection: Connection, token: int) -> Any:
@@ -235,6 +255,7 @@ def _current(connection: Connection, token: int) -> Any:
             Trial.number,
             Trial.current_attempt,
             Trial.optuna_trial_id,
+            Trial.study_id,
             Study.name.label("study"),
             Study.optuna_study_id,
             Attempt.number.label("attempt"),

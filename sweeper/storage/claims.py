@@ -1,12 +1,13 @@
-"""Claim the next trial for a worker, and give up the attempts of workers that are gone.
+"""Claim the next trial for a worker.
 
-A claim is one transaction under a lock on the study: what it counts cannot change before what it
+A claim is one transaction under a lock on the study: what it looks at cannot change before what it
 inserts is there. So the total is exact, and no trial is given out twice, without any later
-reconciling.
+reconciling. None of its queries grows with the trials that are finished.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +16,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from sweeper.errors import DefinitionError, StorageError
+from sweeper.policy import Fault
 from sweeper.space import CategoricalChoice
 from sweeper.storage import optuna_rows
-from sweeper.storage.studies import begun_trials, find_study, lock_study
-from sweeper.storage.tables import Attempt, Checkpoint, Trial, UtcNow
-from sweeper.storage.workers import WorkerIdentity, worker_is_gone
+from sweeper.storage.studies import lock_study
+from sweeper.storage.tables import Attempt, Trial, UtcAfter, UtcNow
+from sweeper.storage.workers import WorkerIdentity
 
-__all__ = ["Claim", "LostAttempt", "TrialSeed", "Waiting", "claim", "is_open", "release_lost"]
+__all__ = ["Claim", "Lease", "TrialSeed", "Waiting", "claim", "is_open"]
 
 TrialSeed = Callable[[int], int]
 """``number -> seed`` of a new trial, from 0 to 2**63 - 1."""
@@ -38,7 +40,9 @@ class Claim:
         token: Goes with every write; refused once another attempt is the trial's current one.
         params: What earlier attempts stored, in the order of suggestion.
         previous_attempts: How many attempts there were before.
-        crashes: How many of them ended with their process's death.
+        crashes: How many of them ended with their process's death, lack of memory aside.
+        memory_faults: How many because memory ran out.
+        errors: How many with an exception of the user's code.
     """
 
     study: str
@@ -50,6 +54,17 @@ class Claim:
     params: Mapping[str, CategoricalChoice] = field(default_factory=dict)
     previous_attempts: int = 0
     crashes: int = 0
+    memory_faults: int = 0
+    errors: int = 0
+
+    def faults(self, fault: Fault) -> int:
+        """How many attempts so far ended with such a fault."""
+        counts: dict[Fault, int] = {
+            "crash": self.crashes,
+            "memory": self.memory_faults,
+            "error": self.errors,
+        }
+        return counts.get(fault, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +75,39 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class LostAttempt:
-    """An attempt that was closed because its worker is gone."""
+class Lease:
+    """What a claim is held by.
 
-    trial: int
-    attempt: int
+    Attributes:
+        worker_key: Of the worker's place in the study's list, if it has joined.
+        devices: That the trial will see; None where nobody chose.
+        seconds: For which the claim holds unless it is renewed.
+    """
+
+    worker_key: str | None = None
+    devices: str | None = None
+    seconds: float = 60.0
 
 
-def claim(
-    connection: Connection, name: str, worker: WorkerIdentity, trial_seed: TrialSeed, key: str
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    id: int
+    number: int
+    optuna_trial_id: int
+    seed: int
+    attempts: int
+    crashes: int = 0
+    memory_faults: int = 0
+    errors: int = 0
+
+
+def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repository's own
+    connection: Connection,
+    name: str,
+    worker: WorkerIdentity,
+    trial_seed: TrialSeed,
+    key: str,
+    lease: Lease | None = None,
 ) -> Claim | Waiting | None:
     """Claim the lowest interrupted trial, else a new one, for ``worker``.
 
@@ -79,79 +118,49 @@ def claim(
         trial_seed: Gives a new trial its seed.
         key: Unique to this claim. Where the transaction is run again because its commit's answer
             was lost, the attempt with this key is the one that the first run inserted.
+        lease: How long it holds, and for whom.
 
     Returns:
-        The claim; `Waiting` while running trials hold everything up; None once all are finished.
+        The claim; `Waiting` while running trials hold everything up, or once a stop is requested;
+        None once all trials are finished.
 
     Raises:
         UnknownStudyError: There is no such study.
         StorageError: Another tool added trials to Optuna's half of the study, or deleted it.
     """
     study = lock_study(connection, name)
-    made = connection.execute(sa.select(Attempt).where(Attempt.claim_key == key)).first()
+    made = connection.execute(
+        sa.select(Attempt.id, Attempt.trial_id).where(Attempt.claim_key == key)
+    ).first()
     if made is not None:
         before = connection.execute(sa.select(Trial).where(Trial.id == made.trial_id)).one()
-        return _claim(connection, study, before, made.id)
-    trial = connection.execute(
+        return _claim(connection, study, _known(before, before.current_attempt - 1), made.id)
+    if study.stop_requested is not None:
+        return Waiting(f"study {name!r} was asked to stop; sweeper resume {name} goes on with it")
+    found = connection.execute(
         sa.select(Trial)
         .where(Trial.study_id == study.id, Trial.result.is_(None), ~is_open())
         .order_by(Trial.number)
         .limit(1)
     ).first()
-    if trial is None:
-        begun = begun_trials(connection, study.id)
+    if found is not None:
+        trial = _known(found, found.current_attempt)
+        connection.execute(
+            sa.update(Trial)
+            .where(Trial.id == trial.id)
+            .values(current_attempt=Trial.current_attempt + 1)
+        )
+    else:
+        last = _last(connection, study.id)
+        begun = 0 if last is None else last.number + 1
         waiting = _held_up(connection, study, begun)
         if waiting is not None:
             return waiting
         if begun >= study.target:
             return None
-        trial = _begin(connection, study, begun, trial_seed)
-    return _claim(connection, study, *_attempt(connection, trial, worker, key))
-
-
-def release_lost(connection: Connection, name: str) -> tuple[LostAttempt, ...]:
-    """Close the open attempts whose worker's process is gone from this host, as "lost".
-
-    An attempt that its worker closes at the same moment stays as the worker closed it.
-    """
-    study = find_study(connection, name)
-    candidates = connection.execute(
-        sa.select(
-            Attempt.id,
-            Attempt.number,
-            Attempt.host,
-            Attempt.boot_id,
-            Attempt.worker_pid,
-            Attempt.worker_started,
-            Trial.number.label("trial"),
-        )
-        .join(Trial, Trial.id == Attempt.trial_id)
-        .where(Trial.study_id == study.id, Attempt.outcome.is_(None))
-        .order_by(Trial.number)
-    ).all()
-    lost = []
-    for row in candidates:
-        worker = WorkerIdentity(row.host, row.boot_id, row.worker_pid, row.worker_started)
-        if worker_is_gone(worker) is not True:
-            continue
-        closed = connection.execute(
-            sa.update(Attempt)
-            .where(Attempt.id == row.id, Attempt.outcome.is_(None))
-            .values(outcome="lost", ended_at=UtcNow(), end_step=_newest_checkpoint())
-        )
-        if closed.rowcount == 1:
-            lost.append(LostAttempt(row.trial, row.number))
-    return tuple(lost)
-
-
-def _newest_checkpoint() -> sa.ScalarSelect[int | None]:
-    """The last step of the enclosing query's attempt that is known: its newest checkpoint's."""
-    return (
-        sa.select(sa.func.max(Checkpoint.step))
-        .where(Checkpoint.trial_id == Attempt.trial_id, Checkpoint.attempt == Attempt.number)
-        .correlate(Attempt.__table__)
-        .scalar_subquery()
-    )
+        trial = _begin(connection, study, last, trial_seed)
+    token = _attempt(connection, trial, worker, key, lease or Lease())
+    return _claim(connection, study, trial, token)
 
 
 def is_open() -> sa.Exists:
@@ -163,31 +172,45 @@ def is_open() -> sa.Exists:
     )
 
 
+def _last(connection: Connection, study_id: int) -> Row[int, int] | None:
+    return connection.execute(
+        sa.select(Trial.number, Trial.optuna_trial_id)
+        .where(Trial.study_id == study_id)
+        .order_by(Trial.number.desc())
+        .limit(1)
+    ).first()
+
+
 def _held_up(connection: Connection, study: Row[Any], begun: int) -> Waiting | None:
-    unfinished = tuple(
-        connection.scalars(
-            sa.select(Trial.number)
-            .where(Trial.study_id == study.id, Trial.result.is_(None))
-            .order_by(Trial.number)
-        )
+    if begun < study.target and study.window is None:
+        return None
+    unfinished = sa.and_(Trial.study_id == study.id, Trial.result.is_(None))
+    lowest = connection.scalar(
+        sa.select(Trial.number).where(unfinished).order_by(Trial.number).limit(1)
     )
-    if not unfinished:
+    if lowest is None:
         return None
     if begun >= study.target:
-        return Waiting(f"all {begun} trials have begun, and {len(unfinished)} are still running")
-    if study.window is not None and unfinished[0] <= begun - study.window:
-        return Waiting(
-            f"trial {begun} learns from trial {unfinished[0]}, which is still running "
-            f"(concurrency={study.window})"
-        )
+        running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
+        return Waiting(f"all {begun} trials have begun, and {running} are still running")
+    if lowest <= begun - study.window:
+        return Waiting(f"trial {begun} learns from trial {lowest}, which is still running")
+    concurrency = json.loads(study.definition).get("concurrency", study.window)
+    if begun - lowest >= concurrency:
+        running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
+        if running >= concurrency:
+            return Waiting(f"{running} trials are running (concurrency={concurrency})")
     return None
 
 
-def _begin(connection: Connection, study: Row[Any], number: int, seed: TrialSeed) -> Row[Any]:
-    in_optuna = optuna_rows.trial_count(connection, study.optuna_study_id)
-    if in_optuna != number:
+def _begin(
+    connection: Connection, study: Row[Any], last: Row[int, int] | None, seed: TrialSeed
+) -> _Trial:
+    number, newest = (0, -1) if last is None else (last.number + 1, last.optuna_trial_id)
+    others = optuna_rows.trials_after(connection, study.optuna_study_id, newest)
+    if others:
         msg = (
-            f"study {study.name!r} has {in_optuna} trials in Optuna's tables and {number} in "
+            f"study {study.name!r} has {number + others} trials in Optuna's tables and {number} in "
             "sweeper's: another tool added some; run it under another name, and let only sweeper "
             "add trials"
         )
@@ -196,55 +219,77 @@ def _begin(connection: Connection, study: Row[Any], number: int, seed: TrialSeed
     if not 0 <= value <= _LARGEST_SEED:
         msg = f"trial {number} was given the seed {value}; expected 0 to 2**63 - 1"
         raise DefinitionError(msg)
-    connection.execute(
+    optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, number)
+    inserted = connection.execute(
         sa.insert(Trial).values(
             study_id=study.id,
             number=number,
-            optuna_trial_id=optuna_rows.create_trial(connection, study.optuna_study_id, number),
+            optuna_trial_id=optuna_id,
             seed=value,
-            current_attempt=0,
+            current_attempt=1,
             crashes=0,
         )
-    )
-    return connection.execute(
-        sa.select(Trial).where(Trial.study_id == study.id, Trial.number == number)
-    ).one()
+    ).inserted_primary_key
+    return _Trial(_key(inserted), number, optuna_id, value, attempts=0)
 
 
 def _attempt(
-    connection: Connection, trial: Row[Any], worker: WorkerIdentity, key: str
-) -> tuple[Row[Any], int]:
-    number = trial.current_attempt + 1
-    inserted = connection.execute(
-        sa.insert(Attempt).values(
-            trial_id=trial.id,
-            number=number,
-            claim_key=key,
-            host=worker.host,
-            boot_id=worker.boot_id,
-            worker_pid=worker.pid,
-            worker_started=worker.started,
-            started_at=UtcNow(),
-        )
-    ).inserted_primary_key
-    connection.execute(sa.update(Trial).where(Trial.id == trial.id).values(current_attempt=number))
-    current = connection.execute(sa.select(Trial).where(Trial.id == trial.id)).one()
+    connection: Connection, trial: _Trial, worker: WorkerIdentity, key: str, lease: Lease
+) -> int:
+    return _key(
+        connection.execute(
+            sa.insert(Attempt).values(
+                trial_id=trial.id,
+                number=trial.attempts + 1,
+                claim_key=key,
+                host=worker.host,
+                boot_id=worker.boot_id,
+                worker_pid=worker.pid,
+                worker_started=worker.started,
+                worker_key=lease.worker_key,
+                devices=lease.devices,
+                lease_until=UtcAfter(lease.seconds),
+                started_at=UtcNow(),
+            )
+        ).inserted_primary_key
+    )
+
+
+def _known(row: Row[Any], attempts: int) -> _Trial:
+    return _Trial(
+        row.id,
+        row.number,
+        row.optuna_trial_id,
+        row.seed,
+        attempts,
+        row.crashes,
+        row.memory_faults,
+        row.errors,
+    )
+
+
+def _key(inserted: Any) -> int:
     if inserted is None:
-        msg = "the database returned no key for the new attempt"
+        msg = "the database returned no key for a new row"
         raise StorageError(msg)
-    return current, int(inserted[0])
+    return int(inserted[0])
 
 
-def _claim(connection: Connection, study: Row[Any], trial: Row[Any], token: int) -> Claim:
-    stored = optuna_rows.parameters(connection, (trial.optuna_trial_id,))
+def _claim(connection: Connection, study: Row[Any], trial: _Trial, token: int) -> Claim:
+    """The claim's record; ``trial.attempts`` is how many there were before this one."""
+    stored = {}
+    if trial.attempts:
+        stored = optuna_rows.parameters(connection, (trial.optuna_trial_id,))
     return Claim(
         study=study.name,
         number=trial.number,
-        attempt=trial.current_attempt,
+        attempt=trial.attempts + 1,
         token=token,
         seed=trial.seed,
         optuna_trial_id=trial.optuna_trial_id,
         params={n: p.value for n, p in stored.get(trial.optuna_trial_id, {}).items()},
-        previous_attempts=trial.current_attempt - 1,
+        previous_attempts=trial.attempts,
         crashes=trial.crashes,
+        memory_faults=trial.memory_faults,
+        errors=trial.errors,
     )

@@ -11,6 +11,7 @@ SQLite's waiting is sleeping and trying again.
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 import threading
 import time
@@ -22,6 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sweeper.errors import DatabaseUnavailableError
 from sweeper.storage import schema
@@ -35,6 +37,22 @@ __all__ = ["Database"]
 T = TypeVar("T")
 
 _BUSY_SECONDS = 30
+_KEPT_CONNECTIONS = 2
+_MOST_CONNECTIONS = 8
+"""Of one process to a server, which has some hundreds for all: transactions take milliseconds."""
+
+_LONGEST_IDLE_MS = 5000
+"""A process that is stopped in the middle of a transaction holds locks; the server ends it then."""
+
+_POSTGRESQL_CONNECTION = {
+    "connect_timeout": 10,
+    # A server that vanished without a word is noticed after some 20 s, not after hours.
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
 _JITTER = random.Random()  # noqa: S311 - spreads retries; an own generator leaves the user's alone
@@ -117,6 +135,19 @@ class Database:
         """The URL with its password, as other tools need it. Never show it."""
         return self.url.render_as_string(hide_password=False)
 
+    @property
+    def in_file(self) -> bool:
+        """Whether it is a file: the processes of one machine may share it, and no others."""
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def url_from_anywhere(self) -> str:
+        """`url_text` for a process in another directory: a file's path is absolute in it."""
+        url = self.url
+        if self.in_file:
+            url = url.set(database=str(Path(str(url.database)).absolute()))
+        return url.render_as_string(hide_password=False)
+
     def __repr__(self) -> str:
         return f"Database({self.url.render_as_string()!r})"
 
@@ -140,6 +171,12 @@ class Database:
         """
         with self._turn:
             return self._transact(self._writing, work)
+
+    def with_patience(self, seconds: float) -> Self:
+        """The same database over the same connections, for a caller that waits so long at most."""
+        other = copy.copy(self)
+        other._patience = seconds
+        return other
 
     def optuna_storage(self) -> RDBStorage:
         """Return Optuna's own view of this database, for its tools that read studies."""
@@ -167,6 +204,9 @@ class Database:
                     raise
                 if not is_passing(error) or time.monotonic() + pause > deadline:
                     raise unavailable(self.url, error) from error
+            except PoolTimeoutError as error:
+                if time.monotonic() + pause > deadline:
+                    raise unavailable(self.url, error) from error
             time.sleep(pause * _JITTER.uniform(0.5, 1.5))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -186,14 +226,18 @@ class _as_unavailable:  # noqa: N801 - reads as a statement
 
 
 def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        engine = sa.create_engine(url, max_overflow=-1, connect_args={"timeout": _BUSY_SECONDS})
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
     try:
-        if url.get_backend_name() == "sqlite":
-            engine = sa.create_engine(url, max_overflow=-1, connect_args={"timeout": _BUSY_SECONDS})
-            event.listen(engine, "connect", _configure_sqlite)
-            event.listen(engine, "begin", _begin_sqlite)
-            return engine
-        return sa.create_engine(
-            url, max_overflow=-1, pool_pre_ping=True, connect_args={"connect_timeout": 10}
+        engine = sa.create_engine(
+            url,
+            pool_size=_KEPT_CONNECTIONS,
+            max_overflow=_MOST_CONNECTIONS - _KEPT_CONNECTIONS,
+            pool_timeout=_BUSY_SECONDS,
+            connect_args=_POSTGRESQL_CONNECTION,
         )
     except ModuleNotFoundError as error:
         msg = (
@@ -201,6 +245,13 @@ def _engine(url: URL) -> Engine:
             "install it with: pip install 'sweeper[postgresql]'"
         )
         raise DatabaseUnavailableError(msg) from error
+    event.listen(engine, "connect", _configure_postgresql)
+    return engine
+
+
+def _configure_postgresql(connection: Any, _record: object) -> None:
+    connection.execute(f"SET idle_in_transaction_session_timeout = {_LONGEST_IDLE_MS}")
+    connection.commit()
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:

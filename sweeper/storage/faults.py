@@ -10,6 +10,7 @@ import sqlite3
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sweeper.errors import DatabaseUnavailableError
 
@@ -27,7 +28,27 @@ _SQLITE_LASTING = {
     sqlite3.SQLITE_PROTOCOL,
     sqlite3.SQLITE_READONLY,
 }
-_POSTGRESQL_PASSING = ("08", "40001", "40P01", "55P03", "57P01", "57P02", "57P03")
+_POSTGRESQL_PASSING = (
+    "08",  # the connection: refused, reset, cut off
+    "25P03",  # idle in a transaction for too long: this process was stopped
+    "40001",
+    "40P01",
+    "53300",  # too many connections
+    "55P03",
+    "57P01",  # the server is shut down, crashed, or starts
+    "57P02",
+    "57P03",
+    "57P05",
+)
+_POSTGRESQL_LASTING = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "no password supplied",
+    "permission denied",
+)
+"""Said by a server that refuses a connection; such errors carry no state."""
+
 _POSTGRESQL_NO_TABLE = "42P01"
 
 
@@ -70,7 +91,8 @@ def is_passing(error: DBAPIError) -> bool:
         return _sqlite_code(error.orig) in _SQLITE_PASSING
     state = _sqlstate(error)
     if state is None:
-        return isinstance(error, OperationalError)
+        refused = any(reason in str(error.orig) for reason in _POSTGRESQL_LASTING)
+        return isinstance(error, OperationalError) and not refused
     return state.startswith(_POSTGRESQL_PASSING)
 
 
@@ -97,10 +119,14 @@ def unavailable(url: URL, error: BaseException, doing: str = "be used") -> Datab
     reason = " ".join(str(original).split()) or type(original).__name__
     if password:
         reason = reason.replace(str(password), "***")
-    return DatabaseUnavailableError(
+    told = DatabaseUnavailableError(
         f"the database {url.render_as_string()} cannot {doing}: {reason}; "
         "check --storage (SWEEPER_STORAGE), the file's permissions or the server"
     )
+    told.passing = isinstance(error, PoolTimeoutError) or (
+        isinstance(error, DBAPIError) and is_passing(error)
+    )
+    return told
 
 
 def _sqlite_code(error: sqlite3.Error) -> int | None:

@@ -9,7 +9,7 @@ Optuna is pinned to one major version, and a test reads everything back through
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,24 +19,28 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from sqlalchemy.engine import Connection
 
-from sweeper.errors import ParameterError
-from sweeper.search.spaces import alike, from_internal, from_text, to_internal, to_text
+from sweeper.errors import ParameterError, StorageError
+from sweeper.search.spaces import from_internal, from_text, to_internal, to_text
+from sweeper.searching import Direction
 from sweeper.space import CategoricalChoice, Distribution
 from sweeper.storage.tables import UtcNow
 
 __all__ = [
     "Parameter",
     "TrialResult",
+    "all_values",
     "create_study",
     "create_trial",
     "finish_trial",
-    "has_study",
+    "first_with",
     "intermediate_values",
+    "lock_study",
     "parameters",
+    "reopen_trial",
     "set_intermediate_values",
     "set_parameter",
     "study_names",
-    "trial_count",
+    "trials_after",
     "values",
 ]
 
@@ -72,28 +76,37 @@ def study_names(connection: Connection) -> tuple[str, ...]:
     return tuple(connection.scalars(sa.select(_Studies.c.study_name)))
 
 
-def create_study(
-    connection: Connection, name: str, direction: Literal["minimize", "maximize"]
-) -> int:
-    """Insert a study with one objective; return Optuna's id of it."""
+def create_study(connection: Connection, name: str, directions: Sequence[Direction]) -> int:
+    """Insert a study with an objective for each direction; return Optuna's id of it."""
     study_id = _inserted(connection, sa.insert(_Studies).values(study_name=name))
-    connection.execute(
-        sa.insert(_Directions).values(
-            study_id=study_id, objective=0, direction=StudyDirection[direction.upper()]
+    for index, direction in enumerate(directions):
+        connection.execute(
+            sa.insert(_Directions).values(
+                study_id=study_id, objective=index, direction=StudyDirection[direction.upper()]
+            )
         )
-    )
     return study_id
 
 
-def has_study(connection: Connection, study_id: int) -> bool:
-    """Whether Optuna still has the study; its tools can delete it."""
-    found = connection.scalar(sa.select(_Studies.c.study_id).where(_Studies.c.study_id == study_id))
-    return found is not None
+def lock_study(connection: Connection, study_id: int) -> bool:
+    """Keep Optuna's tools from adding trials until this commits; whether Optuna has the study.
+
+    Its tools can delete it. They lock the same row to add a trial.
+    """
+    query = sa.select(_Studies.c.study_id).where(_Studies.c.study_id == study_id)
+    return connection.scalar(query.with_for_update()) is not None
 
 
-def trial_count(connection: Connection, study_id: int) -> int:
-    """Return how many trials Optuna has in the study, in whatever state."""
-    count = sa.select(sa.func.count()).select_from(_Trials).where(_Trials.c.study_id == study_id)
+def trials_after(connection: Connection, study_id: int, trial_id: int) -> int:
+    """Return how many trials Optuna has in the study that are newer than ``trial_id``.
+
+    This does not grow with the trials before it, as counting all of them would.
+    """
+    count = (
+        sa.select(sa.func.count())
+        .select_from(_Trials)
+        .where(_Trials.c.study_id == study_id, _Trials.c.trial_id > trial_id)
+    )
     return int(connection.scalar(count) or 0)
 
 
@@ -108,13 +121,23 @@ def create_trial(connection: Connection, study_id: int, number: int) -> int:
 
 
 def set_parameter(
-    connection: Connection, study_id: int, trial_id: int, name: str, drawn: Parameter
+    connection: Connection,
+    trial_id: int,
+    name: str,
+    drawn: Parameter,
+    check: Callable[[], None],
 ) -> CategoricalChoice:
     """Store a parameter unless it is stored; return the value that holds.
 
+    Args:
+        connection: In a writing transaction.
+        trial_id: Optuna's id of the trial.
+        name: The parameter's.
+        drawn: What to store.
+        check: Called before a new parameter is stored; raises where it must not be.
+
     Raises:
-        ParameterError: It is stored with another distribution; or with another kind or other
-            choices by another trial of the study, which no sampler of Optuna's could read.
+        ParameterError: It is stored with another distribution.
     """
     distribution = drawn.distribution
     stored = parameters(connection, (trial_id,)).get(trial_id, {}).get(name)
@@ -129,7 +152,7 @@ def set_parameter(
     if len(name) > _LONGEST_NAME:
         msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
         raise ParameterError(msg)
-    _check_alike(connection, study_id, name, distribution)
+    check()
     connection.execute(
         sa.insert(_Params).values(
             trial_id=trial_id,
@@ -141,10 +164,29 @@ def set_parameter(
     return drawn.value
 
 
+def first_with(connection: Connection, study_id: int, name: str) -> tuple[int, str] | None:
+    """Return the first trial's number that has the parameter, and its distribution as JSON.
+
+    This looks at every trial of the study.
+    """
+    found = connection.execute(
+        sa.select(_Trials.c.number, _Params.c.distribution_json)
+        .join(_Trials, _Trials.c.trial_id == _Params.c.trial_id)
+        .where(_Trials.c.study_id == study_id, _Params.c.param_name == name)
+        .order_by(_Params.c.param_id)
+        .limit(1)
+    ).first()
+    return None if found is None else (found.number, found.distribution_json)
+
+
 def parameters(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
 ) -> dict[int, dict[str, Parameter]]:
-    """Return the parameters of the trials, by Optuna's trial id, in the order of suggestion."""
+    """Return the parameters of the trials, by Optuna's trial id, in the order of suggestion.
+
+    Raises:
+        StorageError: A value is none of its distribution's choices.
+    """
     rows = connection.execute(
         sa.select(
             _Params.c.trial_id,
@@ -161,7 +203,14 @@ def parameters(
         if text not in texts:
             texts[text] = from_text(text)
         distribution = texts[text]
-        value = from_internal(distribution, internal)
+        try:
+            value = from_internal(distribution, internal)
+        except (IndexError, ValueError, OverflowError):
+            msg = (
+                f"parameter {name!r} of Optuna's trial {trial_id} is stored as {internal!r}, which "
+                f"{distribution} does not have; it was changed outside sweeper: restore it"
+            )
+            raise StorageError(msg) from None
         found.setdefault(trial_id, {})[name] = Parameter(distribution, value)
     return found
 
@@ -217,17 +266,23 @@ def finish_trial(
     connection: Connection,
     trial_id: int,
     result: TrialResult,
-    value: float | None,
+    values: Sequence[float] = (),
 ) -> None:
-    """End a trial. A pruned one without a value gets its last intermediate value, as in Optuna."""
-    if result == "pruned" and value is None:
+    """End a trial, with a value for each objective, in order.
+
+    A pruned one without a value gets its last intermediate value, as in Optuna.
+    """
+    if result == "pruned" and not values:
         reported = intermediate_values(connection, (trial_id,)).get(trial_id, {})
-        value = reported[max(reported)] if reported else None
-    if value is not None and result != "failed" and not math.isnan(value):
-        stored, kind = models.TrialValueModel.value_to_stored_repr(value)
-        connection.execute(
-            sa.insert(_Values).values(trial_id=trial_id, objective=0, value=stored, value_type=kind)
-        )
+        values = (reported[max(reported)],) if reported else ()
+    if result != "failed" and not any(math.isnan(value) for value in values):
+        for index, value in enumerate(values):
+            stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+            connection.execute(
+                sa.insert(_Values).values(
+                    trial_id=trial_id, objective=index, value=stored, value_type=kind
+                )
+            )
     connection.execute(
         sa.update(_Trials)
         .where(_Trials.c.trial_id == trial_id)
@@ -235,37 +290,35 @@ def finish_trial(
     )
 
 
+def reopen_trial(connection: Connection, trial_id: int) -> None:
+    """Make a finished trial a running one again, without a value."""
+    connection.execute(sa.delete(_Values).where(_Values.c.trial_id == trial_id))
+    connection.execute(
+        sa.update(_Trials)
+        .where(_Trials.c.trial_id == trial_id)
+        .values(state=TrialState.RUNNING, datetime_complete=None)
+    )
+
+
 def values(connection: Connection, trial_ids: Sequence[int] | sa.Select[int]) -> dict[int, float]:
-    """Return the final values of the trials that have one, by Optuna's trial id."""
+    """Return the first objective of the trials that have a value, by Optuna's trial id."""
+    return {trial_id: found[0] for trial_id, found in all_values(connection, trial_ids).items()}
+
+
+def all_values(
+    connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
+) -> dict[int, tuple[float, ...]]:
+    """Return every objective of the trials that have values, in order, by Optuna's trial id."""
     rows = connection.execute(
-        sa.select(_Values.c.trial_id, _Values.c.value, _Values.c.value_type).where(
-            _Values.c.trial_id.in_(trial_ids), _Values.c.objective == 0
-        )
+        sa.select(_Values.c.trial_id, _Values.c.value, _Values.c.value_type)
+        .where(_Values.c.trial_id.in_(trial_ids))
+        .order_by(_Values.c.objective)
     )
     represent = models.TrialValueModel.stored_repr_to_value
-    return {trial_id: represent(stored, kind) for trial_id, stored, kind in rows}
-
-
-def _check_alike(
-    connection: Connection, study_id: int, name: str, distribution: Distribution
-) -> None:
-    earlier = connection.execute(
-        sa.select(_Params.c.distribution_json, _Trials.c.number)
-        .join(_Trials, _Trials.c.trial_id == _Params.c.trial_id)
-        .where(_Trials.c.study_id == study_id, _Params.c.param_name == name)
-        .order_by(_Params.c.param_id)
-        .limit(1)
-    ).first()
-    if earlier is None:
-        return
-    other = from_text(earlier.distribution_json)
-    if alike(other, distribution):
-        return
-    msg = (
-        f"parameter {name!r} is {other} in trial {earlier.number} and {distribution} here; "
-        "give it the same kind and choices in every trial, or two names"
-    )
-    raise ParameterError(msg)
+    found: dict[int, tuple[float, ...]] = {}
+    for trial_id, stored, kind in rows:
+        found[trial_id] = (*found.get(trial_id, ()), represent(stored, kind))
+    return found
 
 
 def _inserted(connection: Connection, statement: sa.Insert) -> int:

@@ -1,14 +1,16 @@
 """Read what a study has produced: statuses, whole trials, and what its sampler may see.
 
 Whatever the number of trials, a fixed number of queries in one transaction, so that a record never
-mixes two moments. An open attempt whose worker is gone from this host is shown as lost even before
-a worker has closed it: nothing stays "running" when its process is gone.
+mixes two moments. An open attempt whose worker is gone from this host, or elsewhere has let its lease
+end, is shown as lost even before a worker has closed it: nothing stays "running" when its process
+is gone.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -18,7 +20,6 @@ from sqlalchemy.engine import Connection, Row
 from sweeper.errors import UnknownStudyError
 from sweeper.results import (
     AttemptRecord,
-    BestTrial,
     CheckpointRecord,
     EpochRecord,
     Outcome,
@@ -27,9 +28,13 @@ from sweeper.results import (
     TrialState,
 )
 from sweeper.search.spaces import Observation
+from sweeper.searching import Objective
 from sweeper.storage import optuna_rows
+from sweeper.storage.leading import best_trial, objectives_of, pareto_front
+from sweeper.storage.leases import lease_has_ended
 from sweeper.storage.studies import find_study, study_names
 from sweeper.storage.tables import Attempt, Checkpoint, Epoch, Trial
+from sweeper.storage.verdicts import latest_verdicts
 from sweeper.storage.workers import WorkerIdentity, worker_is_gone
 
 __all__ = ["finished_before", "read_status", "read_statuses", "read_trial", "read_trials"]
@@ -50,12 +55,14 @@ def read_status(connection: Connection, name: str) -> StudyStatus:
     live = {
         row.trial_id
         for row in connection.execute(
-            sa.select(Attempt)
+            sa.select(Attempt, lease_has_ended().label("lease_ended"))
             .join(Trial, Trial.id == Attempt.trial_id)
-            .where(Trial.study_id == study.id, Attempt.outcome.is_(None))
+            .where(Trial.study_id == study.id, Trial.result.is_(None), Attempt.outcome.is_(None))
         )
         if not _is_gone(row)
     }
+    objectives = objectives_of(study)
+    several = len(objectives) > 1
     counts = Counter(_state(trial.result, running=trial.id in live) for trial in trials)
     return StudyStatus(
         study=study.name,
@@ -66,7 +73,9 @@ def read_status(connection: Connection, name: str) -> StudyStatus:
         pruned=counts["pruned"],
         failed=counts["failed"],
         waiting=max(study.target - len(trials), 0),
-        best=_best(connection, study, trials),
+        best=None if several else best_trial(connection, study, trials),
+        objectives=objectives if several else (),
+        pareto=pareto_front(connection, study, trials, objectives) if several else (),
     )
 
 
@@ -109,6 +118,7 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
         UnknownStudyError: There is no such study.
     """
     study = find_study(connection, name)
+    several = len(objectives_of(study)) > 1
     chosen = sa.and_(Trial.study_id == study.id, Trial.number < number, Trial.result.is_not(None))
     rows = connection.execute(
         sa.select(Trial.number, Trial.optuna_trial_id, Trial.result)
@@ -117,7 +127,7 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
     ).all()
     ids = sa.select(Trial.optuna_trial_id).where(chosen)
     parameters = optuna_rows.parameters(connection, ids)
-    values = optuna_rows.values(connection, ids)
+    values = optuna_rows.all_values(connection, ids)
     intermediate = optuna_rows.intermediate_values(connection, ids)
     return tuple(
         Observation(
@@ -127,7 +137,8 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
             distributions={
                 n: p.distribution for n, p in parameters.get(row.optuna_trial_id, {}).items()
             },
-            value=values.get(row.optuna_trial_id),
+            value=next(iter(values.get(row.optuna_trial_id, ())), None),
+            values=values.get(row.optuna_trial_id) if several else None,
             intermediate=intermediate.get(row.optuna_trial_id, {}),
         )
         for row in rows
@@ -144,7 +155,9 @@ def _records(
 
     attempts: defaultdict[int, list[AttemptRecord]] = defaultdict(list)
     for row in connection.execute(
-        sa.select(Attempt).where(Attempt.trial_id.in_(ids)).order_by(Attempt.id)
+        sa.select(Attempt, lease_has_ended().label("lease_ended"))
+        .where(Attempt.trial_id.in_(ids))
+        .order_by(Attempt.id)
     ):
         attempts[row.trial_id].append(_attempt(row))
     epochs: defaultdict[int, list[EpochRecord]] = defaultdict(list)
@@ -160,25 +173,29 @@ def _records(
             CheckpointRecord(kept.step, kept.epoch, kept.digest, kept.bytes, kept.path)
         )
     parameters = optuna_rows.parameters(connection, optuna_ids)
-    values = optuna_rows.values(connection, optuna_ids)
+    values = optuna_rows.all_values(connection, optuna_ids)
+    objectives = objectives_of(study)
+    verified = latest_verdicts(connection, ids)
     return tuple(
         TrialRecord(
             study=study.name,
             number=trial.number,
             state=_state(trial.result, running=any(a.outcome is None for a in attempts[trial.id])),
             params={n: p.value for n, p in parameters.get(trial.optuna_trial_id, {}).items()},
-            value=values.get(trial.optuna_trial_id) if trial.result == "complete" else None,
+            value=next(iter(values.get(trial.optuna_trial_id, ())), None),
+            values=_by_name(objectives, values.get(trial.optuna_trial_id)),
             seed=trial.seed,
             digest=trial.digest,
             epochs=tuple(epochs[trial.id]),
             attempts=tuple(attempts[trial.id]),
             checkpoints=tuple(checkpoints[trial.id]),
+            verification=verified.get(trial.id),
         )
         for trial in trials
     )
 
 
-def _attempt(row: Row[Any]) -> AttemptRecord:
+def _attempt(row: Row[*tuple[Any, ...]]) -> AttemptRecord:
     outcome = row.outcome
     if outcome is None and _is_gone(row):
         outcome = "lost"
@@ -201,31 +218,20 @@ def _state(result: str | None, *, running: bool) -> TrialState:
     return "running" if running else "interrupted"
 
 
-def _is_gone(attempt: Row[Any]) -> bool:
+def _is_gone(attempt: Row[*tuple[Any, ...]]) -> bool:
     worker = WorkerIdentity(
         attempt.host, attempt.boot_id, attempt.worker_pid, attempt.worker_started
     )
-    return worker_is_gone(worker) is True
+    gone = worker_is_gone(worker)
+    return bool(attempt.lease_ended) if gone is None else gone
 
 
-def _best(connection: Connection, study: Row[Any], trials: Any) -> BestTrial | None:
-    values = optuna_rows.values(
-        connection,
-        sa.select(Trial.optuna_trial_id).where(
-            Trial.study_id == study.id, Trial.result == "complete"
-        ),
-    )
-    sign = -1 if study.direction == "maximize" else 1
-    ranked = [
-        (sign * values[trial.optuna_trial_id], trial.number, trial.optuna_trial_id)
-        for trial in trials
-        if trial.optuna_trial_id in values
-    ]
-    if not ranked:
+def _by_name(
+    objectives: Sequence[Objective], values: Sequence[float] | None
+) -> dict[str, float] | None:
+    if values is None or len(objectives) == 1:
         return None
-    _, number, optuna_id = min(ranked)
-    stored = optuna_rows.parameters(connection, (optuna_id,)).get(optuna_id, {})
-    return BestTrial(number, values[optuna_id], {n: p.value for n, p in stored.items()})
+    return {o.name: value for o, value in zip(objectives, values, strict=True)}
 
 
 def _aware(moment: datetime) -> datetime:

@@ -6,25 +6,37 @@ Used by workers and by readers, never by a trial's process. Threads may share a 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
+from sweeper.policy import Fault
 from sweeper.results import (
     CheckpointRecord,
     EpochRecord,
     Outcome,
     StudyStatus,
     TrialRecord,
+    WorkerRecord,
 )
 from sweeper.search.spaces import Observation
 from sweeper.space import CategoricalChoice, Distribution
-from sweeper.storage import attempts, claims, matching, reading, studies
-from sweeper.storage.claims import Claim, LostAttempt, TrialSeed, Waiting
+from sweeper.storage import (
+    attempts,
+    claims,
+    leases,
+    matching,
+    reading,
+    requests,
+    studies,
+)
+from sweeper.storage.claims import Claim, Lease, TrialSeed, Waiting
 from sweeper.storage.database import Database
+from sweeper.storage.leases import LostAttempt
 from sweeper.storage.matching import FoundCheckpoint
+from sweeper.storage.requests import StopRequest
 from sweeper.storage.studies import AcceptedChange, StudyRow
 from sweeper.storage.workers import WorkerIdentity
 
@@ -34,6 +46,7 @@ __all__ = [
     "FoundCheckpoint",
     "LostAttempt",
     "Repository",
+    "StopRequest",
     "StudyRow",
     "TrialSeed",
     "Waiting",
@@ -51,6 +64,10 @@ class Repository:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+
+    def with_patience(self, seconds: float) -> Repository:
+        """The same, for a caller that waits no longer than so many seconds for the database."""
+        return Repository(self.database.with_patience(seconds))
 
     def create_or_open(self, row: StudyRow) -> StudyRow:
         """Create the study, Optuna's half and ours together, or open it; return what is stored.
@@ -103,7 +120,14 @@ class Repository:
         return self.database.read(studies.study_names)
 
     def claim(
-        self, study: str, worker: WorkerIdentity, trial_seed: TrialSeed
+        self,
+        study: str,
+        worker: WorkerIdentity,
+        trial_seed: TrialSeed,
+        *,
+        worker_key: str | None = None,
+        devices: str | None = None,
+        lease_seconds: float = 60.0,
     ) -> Claim | Waiting | None:
         """Claim a trial: the lowest interrupted one first, else a new one.
 
@@ -111,21 +135,109 @@ class Repository:
             study: The study's name.
             worker: Whose attempt it will be.
             trial_seed: Gives a new trial, by its number, its seed.
+            worker_key: The key that the worker joined the study with.
+            devices: What the trial will see of the machine's devices.
+            lease_seconds: For which it is this worker's unless it is renewed; 60 by default.
 
         Returns:
-            The claim; `Waiting` while running trials hold everything up; None once all are
-            finished.
+            The claim; `Waiting` while running trials hold everything up, or the study is asked to
+            stop; None once all are finished.
 
         Raises:
             UnknownStudyError: There is no such study.
             StorageError: Another tool changed Optuna's half of the study.
         """
         key = uuid.uuid4().hex
-        return self.database.write(lambda c: claims.claim(c, study, worker, trial_seed, key))
+        lease = Lease(worker_key, devices, lease_seconds)
+        return self.database.write(lambda c: claims.claim(c, study, worker, trial_seed, key, lease))
 
-    def release_lost(self, study: str) -> tuple[LostAttempt, ...]:
-        """Close the open attempts whose worker is gone from this host; call it before claiming."""
-        return self.database.write(lambda c: claims.release_lost(c, study))
+    def renew(
+        self, tokens: Collection[int], lease_seconds: float, *, worker_key: str | None = None
+    ) -> frozenset[int]:
+        """Renew the leases of attempts, and their worker's own; return the tokens still held.
+
+        A lease that has ended is renewed too, as long as nobody has closed the attempt.
+        """
+
+        def work(connection: Connection) -> frozenset[int]:
+            if worker_key is not None:
+                leases.renew_worker(connection, worker_key, lease_seconds)
+            return leases.renew(connection, tokens, lease_seconds)
+
+        return self.database.write(work)
+
+    def renew_worker(self, key: str, lease_seconds: float) -> bool:
+        """Renew a worker's own lease; whether it has joined and not left."""
+        return self.database.write(lambda c: leases.renew_worker(c, key, lease_seconds))
+
+    def release_lost(
+        self, study: str, *, observer: str | None = None, lease_seconds: float = 60.0
+    ) -> tuple[LostAttempt, ...]:
+        """Close the open attempts whose worker is gone, as "lost"; call it before claiming.
+
+        A worker's process that is gone from this host is known at once; any other worker is gone
+        when its lease has ended on the database's clock.
+
+        Args:
+            study: The study's name.
+            observer: The key of the worker that asks. It judges ended leases only once it has been
+                in contact with the database for ``lease_seconds`` on end: until then those who
+                were cut off together with it may still come back.
+            lease_seconds: A lease's length.
+        """
+        found = self.database.read(lambda c: leases.suspects(c, study, observer, lease_seconds))
+        if not found:
+            return ()
+        return self.database.write(lambda c: leases.close_lost(c, found))
+
+    def join(
+        self,
+        study: str,
+        worker: WorkerIdentity,
+        *,
+        key: str,
+        engine: str = "local",
+        slots: int = 1,
+        lease_seconds: float = 60.0,
+    ) -> None:
+        """Enter a worker into the study's list, under a ``key`` of its own (32 characters)."""
+        self.database.write(
+            lambda c: leases.join(
+                c, study, worker, key=key, engine=engine, slots=slots, seconds=lease_seconds
+            )
+        )
+
+    def leave(self, key: str, error: str | None = None) -> None:
+        """Note that a worker has left, and why if something was wrong."""
+        self.database.write(lambda c: leases.leave(c, key, error))
+
+    def workers(self, study: str) -> tuple[WorkerRecord, ...]:
+        """Return every worker that lends or lent slots to the study, in the order of joining."""
+        return self.database.read(lambda c: leases.read_workers(c, study))
+
+    def request_stop(self, study: str, how: StopRequest) -> None:
+        """Ask every worker to stop: "drain" to checkpoint first, "kill" at once.
+
+        Nothing is claimed in the study until `clear_stop`.
+        """
+        self.database.write(lambda c: requests.request_stop(c, study, how))
+
+    def stop_requested(self, study: str) -> StopRequest | None:
+        """Whether the study's workers were asked to stop, and how."""
+        return self.database.read(lambda c: requests.stop_requested(c, study))
+
+    def clear_stop(self, study: str) -> None:
+        """Forget a request to stop, because the study is started again."""
+        self.database.write(lambda c: requests.clear_stop(c, study))
+
+    def retry(self, study: str, number: int) -> None:
+        """Give a failed trial another attempt: the next claim goes on with it.
+
+        Raises:
+            UnknownStudyError: There is no such study, or no such trial has begun in it.
+            UsageError: The trial has not failed.
+        """
+        self.database.write(_again(lambda c, again: requests.retry(c, study, number, again=again)))
 
     def record_process(self, token: int, pid: int, isolation: str, start_step: int | None) -> None:
         """Store the trial's process, how it is isolated, and the step from which it goes on."""
@@ -185,6 +297,10 @@ class Repository:
         digest: str | None = None,
         error: str | None = None,
         final: bool = False,
+        again: bool = False,
+        further_values: tuple[float, ...] = (),
+        fault: Fault | None = None,
+        goes_on: bool = False,
     ) -> None:
         """Close the attempt, and with it the trial unless it will be resumed.
 
@@ -193,22 +309,24 @@ class Repository:
             outcome: "complete", "pruned" and "failed" end the trial; "interrupted" never does.
             end_step: Optimizer steps finished, counted over the whole trial.
             value: The objective; needed for "complete", and infinite at worst.
-            digest: Of the final training state, for "complete".
+            digest: Of the final training state, for "complete" and "pruned".
             error: The error with its traceback.
             final: Whether a "crashed" or "lost" attempt ends the trial, as failed.
+            again: Whether an earlier call may have done it, whose answer was lost: then an
+                attempt that is closed in the same way is no error.
+            further_values: The objectives after the first.
+            fault: Why it ended badly, which is counted; a "crashed" one counts as a crash.
+            goes_on: Whether the trial goes on although the attempt is "failed".
 
         Raises:
             NonFiniteError: "complete" with NaN; finish it as "failed".
         """
-        ending = attempts.Ending(outcome, end_step, value, digest, error, final)
-        runs = 0
-
-        def close(connection: Connection) -> None:
-            nonlocal runs
-            runs += 1
-            attempts.finish(connection, token, ending, again=runs > 1)
-
-        self.database.write(close)
+        ending = attempts.Ending(
+            outcome, end_step, value, digest, error, final, further_values, fault, goes_on
+        )
+        self.database.write(
+            _again(lambda c, rerun: attempts.finish(c, token, ending, again=again or rerun))
+        )
 
     def status(self, study: str) -> StudyStatus:
         """Count the study's trials by state, and find its best one."""
@@ -233,3 +351,15 @@ class Repository:
     def finished_before(self, study: str, number: int) -> tuple[Observation, ...]:
         """Return the finished trials numbered below ``number``, as a sampler sees them."""
         return self.database.read(lambda c: reading.finished_before(c, study, number))
+
+
+def _again(work: Callable[[Connection, bool], None]) -> Callable[[Connection], None]:
+    """``work``, told whether it has run before: its commit may have been made, but not answered."""
+    runs = 0
+
+    def run(connection: Connection) -> None:
+        nonlocal runs
+        runs += 1
+        work(connection, runs > 1)
+
+    return run

@@ -26,7 +26,7 @@ from sweeper.storage.faults import is_missing_table
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
-__all__ = ["REVISIONS", "VERSION_TABLE", "ensure", "optuna_storage", "upgrade"]
+__all__ = ["REVISIONS", "VERSION_TABLE", "ensure", "optuna_storage", "unhurried", "upgrade"]
 
 VERSION_TABLE = "sweeper_alembic_version"
 REVISIONS = ("0001", "0002")
@@ -114,6 +114,12 @@ def optuna_storage(url: URL, *, create: bool) -> RDBStorage:
         raise DatabaseVersionError(msg) from error
 
 
+def unhurried(connection: Connection) -> None:
+    """Let this transaction, which has to wait for other work, be idle for as long as it takes."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+
+
 def _versions(engine: Engine) -> tuple[str, str | None] | None:
     try:
         with engine.connect() as connection:
@@ -159,6 +165,7 @@ def _migrate(connection: Connection) -> None:
     config.set_main_option("script_location", str(files("sweeper.storage") / "migrations"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
+    unhurried(connection)
     command.upgrade(config, "head")
 
 
@@ -167,6 +174,7 @@ def _alone(engine: Engine, url: URL) -> Iterator[None]:
     """Hold the creation lock, which the system releases if this process dies."""
     if engine.dialect.name == "postgresql":
         with engine.begin() as connection:
+            unhurried(connection)
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
             yield
         return

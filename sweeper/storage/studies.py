@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
@@ -22,6 +22,7 @@ from sweeper.errors import (
     StorageError,
     UnknownStudyError,
 )
+from sweeper.searching import Direction
 from sweeper.storage import optuna_rows
 from sweeper.storage.tables import DefinitionChange, Study, Trial, UtcNow
 
@@ -29,6 +30,7 @@ __all__ = [
     "AcceptedChange",
     "StudyRow",
     "accept_definition",
+    "begun_trials",
     "create_or_open",
     "definition_changes",
     "find_study",
@@ -39,7 +41,7 @@ __all__ = [
 ]
 
 _LARGEST_SEED = 2**63 - 1
-_MAY_DIFFER = ("target", "trials")
+_MAY_DIFFER = ("target", "trials", "time_limit", "study_time_limit", "retries")
 _COMPARED_FIELDS = ("objective", "direction", "window", "seed")
 
 
@@ -49,11 +51,12 @@ class StudyRow:
 
     Attributes:
         name: Unique in the database.
-        definition: Plain JSON, opaque here and compared key by key when the study is opened again.
+        definition: Plain JSON, compared key by key when the study is opened again; but for the
+            objectives in it, opaque here.
         objective: The metric that Optuna's values are.
         target: The exact total of trials.
-        window: The concurrency c: trial n starts only when all trials up to n - c are finished.
-            None where the sampler looks at no results.
+        window: How far trials look back: trial n starts only when all trials up to n - window are
+            finished, and as long as fewer run than the definition's ``concurrency``. None where the sampler looks at no results.
         seed: The study's, from 0 to 2**63 - 1.
         source: Where the definition came from, as plain JSON, so that a study can be resumed by
             its name. Not compared; the latest one given is kept.
@@ -62,11 +65,17 @@ class StudyRow:
     name: str
     definition: Mapping[str, Any]
     objective: str
-    direction: Literal["minimize", "maximize"]
+    direction: Direction
     target: int
     window: int | None
     seed: int
     source: Mapping[str, Any] | None = None
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """Of every objective, in order; those after the first stand in the definition alone."""
+        further = self.definition.get("further_objectives", ())
+        return (self.direction, *(direction for _name, direction in further))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,7 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
             "give this study another name, or use another database (--storage)"
         )
         raise DefinitionError(msg)
-    optuna_study_id = optuna_rows.create_study(connection, row.name, row.direction)
+    optuna_study_id = optuna_rows.create_study(connection, row.name, row.directions)
     connection.execute(
         sa.insert(Study).values(
             name=row.name,
@@ -146,7 +155,7 @@ def lock_study(connection: Connection, name: str) -> Row[Any]:
         StorageError: Optuna's part of it was deleted.
     """
     study = _require(connection, name, sa.select(Study).where(Study.name == name).with_for_update())
-    if not optuna_rows.has_study(connection, study.optuna_study_id):
+    if not optuna_rows.lock_study(connection, study.optuna_study_id):
         msg = (
             f"study {name!r} was deleted by one of Optuna's tools, and only sweeper's half of it "
             "is left; run it under another name"
@@ -196,9 +205,10 @@ def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     changes = tuple(_changes(stored, row))
     if not changes:
         return ()
-    if stored.direction != row.direction:
+    if stored.directions != row.directions:
+        was, now = " and ".join(stored.directions), " and ".join(row.directions)
         msg = (
-            f"study {row.name!r} was created to {stored.direction} and is now to {row.direction}; "
+            f"study {row.name!r} was created to {was} and is now to {now}; "
             "its finished trials would be ranked the other way round: give it another name"
         )
         raise DefinitionError(msg)
@@ -240,8 +250,8 @@ def definition_changes(connection: Connection, name: str) -> tuple[AcceptedChang
 
 def begun_trials(connection: Connection, study_id: int) -> int:
     """Return how many trials of the study have begun; the next one has this number."""
-    count = sa.select(sa.func.count()).select_from(Trial).where(Trial.study_id == study_id)
-    return int(connection.scalar(count) or 0)
+    last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study_id))
+    return 0 if last is None else int(last) + 1
 
 
 def row_of(study: Row[Any]) -> StudyRow:
@@ -282,7 +292,7 @@ def _check_numbers(row: StudyRow) -> None:
         msg = f"trials={row.target}; expected 1 or more"
         raise DefinitionError(msg)
     if row.window is not None and row.window < 1:
-        msg = f"concurrency={row.window}; expected 1 or more"
+        msg = f"window={row.window}; expected 1 or more"
         raise DefinitionError(msg)
 
 
@@ -313,7 +323,7 @@ _MISSING = object()
 
 
 def _differences(prefix: str, stored: Any, given: Any) -> Iterator[str]:
-    """Yield one sentence for each key whose values differ, the top-level totals excepted."""
+    """Yield one sentence for each key whose values differ, totals and policy excepted."""
     for key in [*stored, *(key for key in given if key not in stored)]:
         if not prefix and key in _MAY_DIFFER:
             continue

@@ -20,6 +20,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    literal,
     text,
 )
 from sqlalchemy.ext.compiler import compiles
@@ -33,8 +34,10 @@ __all__ = [
     "Checkpoint",
     "DefinitionChange",
     "Epoch",
+    "Parameter",
     "Study",
     "Trial",
+    "UtcAfter",
     "UtcNow",
     "Verdict",
     "Worker",
@@ -62,6 +65,28 @@ def _postgresql_now(_element: UtcNow, _compiler: SQLCompiler, **_options: Any) -
     return "(clock_timestamp() AT TIME ZONE 'utc')"
 
 
+class UtcAfter(FunctionElement[datetime]):
+    """The database's clock so many seconds from now; before now where they are negative."""
+
+    type = DateTime()
+    inherit_cache = True
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(literal(float(seconds), Float(53)))
+
+
+@compiles(UtcAfter, "sqlite")
+def _sqlite_after(element: UtcAfter, compiler: SQLCompiler, **options: Any) -> str:
+    seconds = compiler.process(element.clauses, **options)
+    return f"strftime('%Y-%m-%d %H:%M:%f', 'now', {seconds} || ' seconds')"
+
+
+@compiles(UtcAfter, "postgresql")
+def _postgresql_after(element: UtcAfter, compiler: SQLCompiler, **options: Any) -> str:
+    seconds = compiler.process(element.clauses, **options)
+    return f"((clock_timestamp() AT TIME ZONE 'utc') + make_interval(secs => {seconds}))"
+
+
 class Study(Base):
     """One study: its definition, and what claiming a trial needs of it."""
 
@@ -83,11 +108,21 @@ class Study(Base):
 
 
 class Trial(Base):
-    """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end."""
+    """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end.
+
+    The partial index is what keeps a claim's cost from growing with the trials that are finished.
+    """
 
     __tablename__ = "sweeper_trials"
     __table_args__ = (
         UniqueConstraint("study_id", "number", name="sweeper_trials_number"),
+        Index(
+            "sweeper_trials_unfinished",
+            "study_id",
+            "number",
+            sqlite_where=text("result IS NULL"),
+            postgresql_where=text("result IS NULL"),
+        ),
         {"sqlite_autoincrement": True},
     )
 
@@ -99,6 +134,8 @@ class Trial(Base):
     digest: Mapped[str | None] = mapped_column(String(64))
     current_attempt: Mapped[int] = mapped_column(comment="the number of the latest attempt")
     crashes: Mapped[int]
+    memory_faults: Mapped[int] = mapped_column(server_default="0")
+    errors: Mapped[int] = mapped_column(server_default="0")
     result: Mapped[str | None] = mapped_column(String(16))
 
 
@@ -144,6 +181,20 @@ class Attempt(Base):
     devices: Mapped[str | None] = mapped_column(Text)
 
 
+class Parameter(Base):
+    """What a parameter is in its study: how the first trial that has it suggested it.
+
+    Optuna's tables hold this too, but to find it there takes a look at every trial of the study.
+    """
+
+    __tablename__ = "sweeper_parameters"
+
+    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id), primary_key=True)
+    name: Mapped[str] = mapped_column(String(512), primary_key=True)
+    number: Mapped[int] = mapped_column(comment="of the first trial that has it")
+    distribution: Mapped[str] = mapped_column(Text, comment="JSON, as Optuna writes it")
+
+
 class Epoch(Base):
     """One finished epoch. ``metrics`` is text: SQL's JSON knows neither NaN nor infinity."""
 
@@ -183,7 +234,11 @@ class DefinitionChange(Base):
 
 
 class Worker(Base):
-    """A process that lends slots to a study; there until its lease ends or it leaves."""
+    """A process that lends slots to a study; there until its lease ends or it leaves.
+
+    ``present_since`` is when its unbroken contact with the database began: who was cut off cannot
+    tell a worker that died meanwhile from one that was cut off just as long.
+    """
 
     __tablename__ = "sweeper_workers"
 
@@ -198,6 +253,7 @@ class Worker(Base):
     slots: Mapped[int]
     joined_at: Mapped[datetime] = mapped_column(DateTime)
     lease_until: Mapped[datetime] = mapped_column(DateTime)
+    present_since: Mapped[datetime] = mapped_column(DateTime)
     left_at: Mapped[datetime | None] = mapped_column(DateTime)
     error: Mapped[str | None] = mapped_column(Text)
 

@@ -8,7 +8,7 @@ and the trace creates them.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from typing import Any
 
 import keras
@@ -16,9 +16,17 @@ import tensorflow as tf
 
 __all__ = ["build_before_tracing"]
 
+_LOG = logging.getLogger(__name__)
+
+_NOT_FROM_SHAPES = (ValueError, TypeError, RuntimeError)
+"""What Keras raises where shapes and types are wrong, or do not tell enough."""
+
 
 def build_before_tracing(model: keras.Model, arrays: Any) -> None:
     """Create the variables of the model's compiled metrics and of its optimizer, if it is built.
+
+    Where Keras cannot, the reason is logged and the trace creates them; any other error, such as
+    one in a metric of the user's, is raised.
 
     Args:
         model: A compiled model.
@@ -32,5 +40,7 @@ def build_before_tracing(model: keras.Model, arrays: Any) -> None:
     if y is None:
         return
     # What is wrong with shapes or types is for the trace to say: it sees whole batches.
-    with contextlib.suppress(Exception):
+    try:
         model._symbolic_build(data_batch=(x, y, sample_weight))
+    except _NOT_FROM_SHAPES as error:
+        _LOG.debug("%r is built by its trace, not from shapes: %s", model.name, error)

@@ -15,9 +15,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import keras
 import numpy as np
@@ -27,8 +27,8 @@ from sweeper.errors import FactoryError, NonFiniteError, ObjectiveError
 from sweeper.results import EpochRecord
 from sweeper.training.building import build_before_tracing
 from sweeper.training.callbacks import listens_to_batches
-from sweeper.training.data import Data
 from sweeper.training.eager import take_one_step
+from sweeper.training.plan import Observer, Stopped, TrainingPlan
 from sweeper.training.runners import make_runner
 from sweeper.training.sources.opening import open_sources
 from sweeper.training.state import HistoryRecord, Position, TrainingState, default_components
@@ -44,64 +44,6 @@ _BLOCK_SECONDS = 0.2
 
 _NO_END = 1 << 40
 """More steps than any epoch has."""
-
-
-class Stopped(Exception):  # noqa: N818 - an outcome, not a fault
-    """Training was stopped on request, and its snapshot handed over."""
-
-
-class Observer(Protocol):
-    """Who watches a training and keeps its snapshots."""
-
-    def started(self, position: Position, steps_per_epoch: int) -> None:
-        """The first step is about to run, at ``position``.
-
-        ``steps_per_epoch`` is 0 where only an epoch's end tells how many steps it has.
-        """
-        ...
-
-    def steps_done(self, position: Position) -> None:
-        """A block of steps is over."""
-        ...
-
-    def epoch_ended(self, epoch: int, step: int, logs: Mapping[str, float], seconds: float) -> None:
-        """Epoch ``epoch`` (from 0) is over, validation and callbacks included."""
-        ...
-
-    def steps_until_due(self, position: Position) -> int:
-        """Steps that may run before the next snapshot by steps is due; at least 1."""
-        ...
-
-    def is_due(self, position: Position) -> bool:
-        """Whether a snapshot is due here."""
-        ...
-
-    def keep(self, snapshot: Snapshot) -> None:
-        """Write it; it may still be on its way when this returns."""
-        ...
-
-    def stop_requested(self) -> bool:
-        """Whether training should stop at the next step."""
-        ...
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """What to train.
-
-    Attributes:
-        objective: A metric that the logs must have, or None.
-        order_seed: For the order of training data.
-        tracked: Objects to capture beside the model, by name.
-    """
-
-    model: keras.Model
-    data: Data
-    callbacks: Sequence[keras.callbacks.Callback]
-    epochs: int
-    objective: str | None
-    order_seed: np.random.SeedSequence
-    tracked: Mapping[str, Any] = field(default_factory=dict)
 
 
 class TrainingLoop:
@@ -181,10 +123,11 @@ class TrainingLoop:
         self._block_steps = 1
         self._position = Position()
         self._held: Snapshot | None = None
-        self._check_objective()
+        self.pruned = False
+        self._check_objectives()
 
     def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
-        """Train to the end and return where that is.
+        """Train to the end and return where that is; ``pruned`` says whether the judge ended it.
 
         Args:
             loaded: The checkpoint to go on from, or None to begin.
@@ -207,7 +150,9 @@ class TrainingLoop:
             self._position = self._state.restore(loaded)
             model.stop_training = self._position.stopped
         self._observer.started(self._position, self._steps or 0)
-        while self._position.epoch < self._plan.epochs:
+        # Asked again: the answer to whoever wrote the checkpoint may never have been acted upon.
+        self.pruned = self._position.step_in_epoch == 0 and self._is_to_end()
+        while self._position.epoch < self._plan.epochs and not self.pruned:
             if self._position.stopped and self._position.step_in_epoch == 0:
                 break
             self._run_epoch()
@@ -250,12 +195,24 @@ class TrainingLoop:
         seconds = time.monotonic() - started
         self._observer.epoch_ended(epoch, self._position.step, logged, seconds)
         self._check_finite(epoch, logged)
-        last = self._position.stopped or self._position.epoch == self._plan.epochs
+        self.pruned = self._is_to_end()
+        last = self.pruned or self._is_last()
         stopping = self._observer.stop_requested() and not last
         if last or stopping or self._observer.is_due(self._position):
             self._observer.keep(self._snapshot())
         if stopping:
             raise Stopped
+
+    def _is_last(self) -> bool:
+        """Whether the epoch that is over was the last one."""
+        return self._position.stopped or self._position.epoch == self._plan.epochs
+
+    def _is_to_end(self) -> bool:
+        """Whether the judge ends training here; after the last epoch there is nothing to ask."""
+        judge, over = self._plan.judge, self._record.epochs
+        if judge is None or not over or self._is_last():
+            return False
+        return judge(tuple(over))
 
     def _train_steps(self, epoch: int) -> Mapping[str, Any]:
         model = self._plan.model
@@ -364,28 +321,29 @@ class TrainingLoop:
         between = self._position.step_in_epoch == 0 and epochs
         return self._state.capture(self._position, epochs[-1].metrics if between else {})
 
-    def _check_objective(self) -> None:
+    def _check_objectives(self) -> None:
         """Refuse an objective that no epoch will report, before any step runs."""
-        objective, train, test = self._plan.objective, self._train.log_names, self._test
-        if objective is None or train is None or (test is not None and test.log_names is None):
+        train, test = self._train.log_names, self._test
+        if train is None or (test is not None and test.log_names is None):
             return
         names = list(train)
         if test is not None:
             names += [f"val_{name}" for name in test.log_names or ()]
-        if objective in names or objective.removeprefix("val_") == "learning_rate":
-            return
-        hint = ""
-        if objective.startswith("val_") and test is None:
-            hint = ", and Data(validation=…) is not given"
-        msg = (
-            f"the objective is {objective!r}, and the model reports no such metric{hint}; it "
-            f"reports {', '.join(map(repr, sorted(names)))}"
-        )
-        raise ObjectiveError(msg)
+        for objective in self._plan.objectives:
+            if objective in names or objective.removeprefix("val_") == "learning_rate":
+                continue
+            hint = ""
+            if objective.startswith("val_") and test is None:
+                hint = ", and Data(validation=…) is not given"
+            msg = (
+                f"the objective is {objective!r}, and the model reports no such metric{hint}; it "
+                f"reports {', '.join(map(repr, sorted(names)))}"
+            )
+            raise ObjectiveError(msg)
 
     def _check_finite(self, epoch: int, logs: Mapping[str, float]) -> None:
-        for name in ("loss", self._plan.objective):
-            value = logs.get(name) if name is not None else None
+        for name in ("loss", *self._plan.objectives):
+            value = logs.get(name)
             if isinstance(value, float) and not math.isfinite(value):
                 msg = (
                     f"{name} is {value} at the end of epoch {epoch + 1} of {self._plan.epochs}; "

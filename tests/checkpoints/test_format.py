@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sweeper.checkpoints.format import MANIFEST_FILE, Snapshot, digest
+from sweeper.checkpoints.operations import FileOperations
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.errors import CheckpointError
 
@@ -203,3 +204,38 @@ def test_tensorflow_tensors_that_are_held_stay_what_they_were(store):
     }
     changed = made_of({f"v{i}": v.read_value() for i, v in enumerate(variables)}, held)
     assert digest(changed) != digest_before
+
+
+def test_variables_updated_while_they_are_written_are_stored_as_they_were(tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    variables = [tf.Variable(tf.fill([100], float(i))) for i in range(3)]
+
+    class Training(FileOperations):
+        def write(self, descriptor, data):
+            for variable in variables:
+                variable.assign_add(tf.ones([100]))
+            return super().write(descriptor, data)
+
+    def address(variable):
+        return np.asarray(variable.read_value()).ctypes.data
+
+    held = {f"v{i}": v.read_value() for i, v in enumerate(variables)}
+    taken = made_of(held, held)
+    del held
+    store = CheckpointStore(tmp_path / "checkpoints", operations=Training())
+    loaded = store.load(store.commit(taken, let_go=True).path)
+    assert [loaded.tensors[f"v{i}"].tolist() for i in range(3)] == [
+        [float(i)] * 100 for i in range(3)
+    ]
+    assert not taken.tensors
+    assert variables[0].numpy()[0] > 3, "it was updated at each write"
+
+    again = {"v": variables[0].read_value()}
+    before = address(variables[0])
+    variables[0].assign_add(tf.ones([100]))
+    assert address(variables[0]) != before, "control: a held value is copied before an update"
+    before = address(variables[0])
+    CheckpointStore(tmp_path / "c").commit(made_of(again), let_go=True)
+    again.clear()
+    variables[0].assign_add(tf.ones([100]))
+    assert address(variables[0]) == before, "one that is written and let go is updated in place"

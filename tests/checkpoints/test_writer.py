@@ -14,6 +14,7 @@ import pytest
 from checkpoint_faults import FailingOperations, snapshot
 
 from sweeper.checkpoints.format import Committed, Snapshot
+from sweeper.checkpoints.operations import FileOperations
 from sweeper.checkpoints.policy import Keep
 from sweeper.checkpoints.reading import read_kept
 from sweeper.checkpoints.store import CheckpointStore
@@ -33,12 +34,14 @@ class GatedStore:
         self.under_way = 0
         self.most = 0
 
-    def commit(self, snapshot: Snapshot, *, trained_seconds: float = 0.0) -> Committed:
+    def commit(
+        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
+    ) -> Committed:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         self.begun.release()
         assert self.gate.acquire(timeout=WAIT)
-        done = self.store.commit(snapshot, trained_seconds=trained_seconds)
+        done = self.store.commit(snapshot, trained_seconds=trained_seconds, let_go=let_go)
         self.under_way -= 1
         return done
 
@@ -183,6 +186,35 @@ def test_a_snapshot_is_let_go_as_soon_as_it_is_written_or_has_failed(tmp_path, l
         with pytest.raises(CheckpointError):
             writer.poll()
     writer.close()
+
+
+class Watching(FileOperations):
+    """Notes at each write which of the arrays are still held by anybody."""
+
+    def __init__(self, arrays: list[np.ndarray]) -> None:
+        self._references = [weakref.ref(array) for array in arrays]
+        self.held: list[list[bool]] = []
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self.held.append([reference() is not None for reference in self._references])
+        return super().write(descriptor, data)
+
+
+@pytest.mark.parametrize("keeping", [False, True], ids=["let go", "control: held to the end"])
+def test_each_tensor_is_let_go_while_the_others_are_still_being_written(tmp_path, ledger, keeping):
+    class Keeping(CheckpointStore):
+        def commit(self, snapshot, *, trained_seconds=0.0, let_go=False):
+            return super().commit(snapshot, trained_seconds=trained_seconds)
+
+    arrays = [np.ones(10), np.ones(10)]
+    watching = Watching(arrays)
+    store = (Keeping if keeping else CheckpointStore)(tmp_path / "c", operations=watching)
+    taken = Snapshot(1, 0, dict(zip("ab", arrays, strict=True)), {}, {}, ("a", "b"))
+    del arrays
+    with writer_of(store, ledger) as writer:
+        writer.submit(taken)
+    header_a_b_state_manifest = [[True, True], [True, True], [False, True]] + [[False, False]] * 2
+    assert (watching.held == header_a_b_state_manifest) is not keeping
 
 
 def test_neither_the_newest_nor_the_only_one_is_ever_deleted(store, ledger):

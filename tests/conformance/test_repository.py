@@ -6,12 +6,10 @@ import contextlib
 import fcntl
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,7 +18,7 @@ from pathlib import Path
 import optuna
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import event
+from cutting import cut_off_after, every_row, partial_changes, run_twice
 
 import sweeper.storage as storage_package
 from sweeper.errors import (
@@ -44,9 +42,9 @@ from sweeper.storage.repository import (
     Waiting,
     WorkerIdentity,
 )
+from sweeper.storage.verdicts import Verdicts
 
 ROOT = Path(storage_package.__file__).parents[2]
-POSTGRES = "SWEEPER_TEST_POSTGRES"
 ROW = StudyRow(
     name="digits",
     definition={"epochs": 3, "trials": 4, "sampler": {"name": "random"}},
@@ -58,69 +56,6 @@ ROW = StudyRow(
 )
 CHECKPOINT = CheckpointRecord(step=56, epoch=1, digest="ab" * 16, bytes=4096, path="a/step-56")
 ME = WorkerIdentity.here()
-
-
-@pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give an empty SQLite database to copy, which is faster than creating one a test."""
-    path = tmp_path_factory.mktemp("template") / "sweeper.db"
-    Database.open(f"sqlite:///{path}", create=True).close()
-    return path
-
-
-@pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[sa.Engine]:
-    """Give an engine on the server, and on it an empty database ``sweeper_template_PID``."""
-    server = os.environ.get(POSTGRES)
-    if not server:
-        pytest.skip(f"{POSTGRES} is unset; set it to a server's URL to run these on PostgreSQL")
-    engine = sa.create_engine(server, isolation_level="AUTOCOMMIT")
-    name = f"sweeper_template_{os.getpid()}"
-    with engine.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    try:
-        Database.open(url_on(engine, name), create=True).close()
-        yield engine
-    finally:
-        with engine.connect() as connection:
-            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
-        engine.dispose()
-
-
-def url_on(server: sa.Engine, name: str) -> str:
-    return server.url.set(database=name).render_as_string(hide_password=False)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Give a database without a study, dropped at the end."""
-    if request.param == "sqlite":
-        path = tmp_path / "sweeper.db"
-        shutil.copy(request.getfixturevalue("sqlite_template"), path)
-        yield f"sqlite:///{path}"
-        return
-    server = request.getfixturevalue("postgresql_server")
-    name = f"sweeper_{uuid.uuid4().hex[:12]}"
-    with server.connect() as connection:
-        connection.exec_driver_sql(
-            f"CREATE DATABASE {name} TEMPLATE sweeper_template_{os.getpid()}"
-        )
-    try:
-        yield url_on(server, name)
-    finally:
-        with server.connect() as connection:
-            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    with Database.open(url, create=True, patience=30) as opened:
-        yield opened
-
-
-@pytest.fixture
-def repository(database: Database) -> Repository:
-    return Repository(database)
 
 
 def seed(number: int) -> int:
@@ -141,27 +76,6 @@ def as_optuna_sees_it(database: Database) -> Iterator[optuna.Study]:
     finally:
         storage.remove_session()
         storage.engine.dispose()
-
-
-SCHEMAS: dict[str, sa.MetaData] = {}
-
-
-def every_row(database: Database) -> dict[str, list[tuple[object, ...]]]:
-    dialect = database._engine.dialect.name
-    if dialect not in SCHEMAS:
-        SCHEMAS[dialect] = sa.MetaData()
-        SCHEMAS[dialect].reflect(database._engine)
-    metadata = SCHEMAS[dialect]
-
-    def rows(connection: sa.Connection) -> dict[str, list[tuple[object, ...]]]:
-        return {
-            table.name: sorted(
-                (tuple(row) for row in connection.execute(sa.select(table))), key=repr
-            )
-            for table in metadata.sorted_tables
-        }
-
-    return database.read(rows)
 
 
 def faults_of_a_race(claimed: list[int], target: int) -> list[str]:
@@ -322,6 +236,26 @@ def test_a_trial_waits_until_its_window_is_finished(repository: Repository) -> N
     assert [take(repository).number for _ in range(2)] == [2, 3]
 
 
+def test_no_more_trials_run_at_once_than_the_concurrency_however_far_they_look_back(
+    repository: Repository,
+) -> None:
+    definition = {**ROW.definition, "concurrency": 2}
+    repository.create_or_open(replace(ROW, target=6, window=3, definition=definition))
+    first, second = take(repository), take(repository)
+    waiting = repository.claim("digits", ME, seed)
+    assert isinstance(waiting, Waiting)
+    assert "2 trials are running (concurrency=2)" in waiting.reason
+    repository.finish(second.token, "complete", value=0.5)
+    third = take(repository)
+    assert third.number == 2, "a slow trial does not hold up the next one"
+    repository.finish(third.token, "complete", value=0.5)
+    waiting = repository.claim("digits", ME, seed)
+    assert isinstance(waiting, Waiting)
+    assert "trial 3 learns from trial 0" in waiting.reason
+    repository.finish(first.token, "interrupted")
+    assert take(repository).number == 0
+
+
 def test_without_a_window_the_same_trials_wait_for_nobody(repository: Repository) -> None:
     repository.create_or_open(ROW)
     assert [take(repository).number for _ in range(4)] == [0, 1, 2, 3]
@@ -460,26 +394,6 @@ def test_an_attempt_released_by_two_workers_at_once_is_released_once(
 # A state change is whole or not at all
 
 
-class CutOffError(Exception):
-    """Stands for the process's death between two statements."""
-
-
-@contextlib.contextmanager
-def cut_off_after(database: Database, statements: int) -> Iterator[list[str]]:
-    run: list[str] = []
-
-    def count(_c: object, _cursor: object, statement: str, *_rest: object) -> None:
-        run.append(statement)
-        if len(run) == statements:
-            raise CutOffError
-
-    event.listen(database._engine, "after_cursor_execute", count)
-    try:
-        yield run
-    finally:
-        event.remove(database._engine, "after_cursor_execute", count)
-
-
 def pruned(repository: Repository, token: int) -> None:
     repository.finish(token, "pruned", end_step=3)
 
@@ -492,25 +406,6 @@ CHANGES: dict[str, Callable[[Repository, int], object]] = {
     "create_or_open": lambda r, _t: r.create_or_open(replace(ROW, name="another")),
     "set_target": lambda r, _t: r.set_target("digits", 9),
 }
-
-
-def partial_changes(database: Database, change: Callable[[], object]) -> tuple[int, list[int]]:
-    """Cut ``change`` off after each of its statements.
-
-    Returns how many statements there were, or were tried, and the first that left something.
-    """
-    before = every_row(database)
-    for statements in range(1, 50):
-        try:
-            with cut_off_after(database, statements):
-                change()
-        except CutOffError:
-            if every_row(database) != before:
-                return statements, [statements]
-        else:
-            assert every_row(database) != before
-            return statements - 1, []
-    pytest.fail("the change never ends")
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -551,20 +446,7 @@ def test_a_change_whose_commit_was_not_answered_is_run_again_without_harm(
     repository.create_or_open(ROW)
     token = take(repository).token
     repository.record_checkpoint(token, CHECKPOINT)
-    sizes: list[dict[str, int]] = []
-
-    def twice(self: Database, engine: sa.Engine, work: Callable[[sa.Connection], object]) -> object:
-        for _ in range(2):
-            with engine.begin() as connection:
-                result = work(connection)
-            with monkeypatch.context() as patched:
-                patched.setattr(Database, "_transact", once)
-                sizes.append({name: len(rows) for name, rows in every_row(self).items()})
-        return result
-
-    once = Database._transact
-    monkeypatch.setattr(Database, "_transact", twice)
-    CHANGES[change](repository, token)
+    sizes = run_twice(monkeypatch, repository, lambda: CHANGES[change](repository, token))
     assert len(sizes) == 2
     assert sizes[0] == sizes[1]
 
@@ -861,6 +743,73 @@ def test_a_study_of_many_trials_is_read_in_as_many_queries_as_one_of_few(
     assert queries() == few
 
 
+TWO = replace(
+    ROW,
+    target=9,
+    definition={**ROW.definition, "further_objectives": [["val_loss", "minimize"]]},
+)
+
+
+def test_a_study_of_two_objectives_is_one_to_optuna_and_its_front_is_optunas(
+    repository: Repository, database: Database
+) -> None:
+    repository.create_or_open(TWO)
+    points = [(0.5, 1.0), (0.9, 3.0), (0.4, 2.0), (0.9, 3.0), (0.7, math.inf), (0.2, 0.5)]
+    tokens = [take(repository).token for _ in range(8)]
+    for token, (accuracy, loss) in zip(tokens[:6], points, strict=True):
+        repository.record_parameter(token, "rate", FloatRange(0, 1), accuracy)
+        repository.finish(token, "complete", value=accuracy, further_values=(loss,))
+    repository.finish(tokens[6], "failed")
+    with as_optuna_sees_it(database) as study:
+        assert [d.name for d in study.directions] == ["MAXIMIZE", "MINIMIZE"]
+        assert [tuple(t.values) for t in study.trials[:6]] == points
+        front = sorted(t.number for t in study.best_trials)
+        study.trials[0]._validate()
+    status = repository.status("digits")
+    assert status.best is None
+    assert [t.number for t in status.pareto] == front == [0, 1, 3, 5]
+    assert status.pareto[1].to_json() == {
+        "number": 1,
+        "values": {ROW.objective: 0.9, "val_loss": 3.0},
+        "params": {"rate": 0.9},
+    }
+    assert status.to_json()["objectives"] == [
+        {"name": ROW.objective, "direction": "maximize"},
+        {"name": "val_loss", "direction": "minimize"},
+    ]
+    trial = repository.trial("digits", 0)
+    assert (trial.value, trial.values) == (0.5, {ROW.objective: 0.5, "val_loss": 1.0})
+    assert repository.trial("digits", 6).values is None
+    assert [o.values for o in repository.finished_before("digits", 7)] == [*points, None]
+
+
+def test_no_objective_of_several_may_be_nan(repository: Repository) -> None:
+    repository.create_or_open(TWO)
+    token = take(repository).token
+    with pytest.raises(NonFiniteError):
+        repository.finish(token, "complete", value=0.5, further_values=(math.nan,))
+    repository.finish(token, "failed")
+
+
+def test_the_directions_of_a_begun_study_cannot_be_changed(repository: Repository) -> None:
+    repository.create_or_open(TWO)
+    other = {**ROW.definition, "further_objectives": [["val_loss", "maximize"]]}
+    for definition in (ROW.definition, other):
+        with pytest.raises(DefinitionError, match="created to maximize and minimize and is now"):
+            repository.accept_definition(replace(TWO, definition=definition))
+
+
+def test_a_pruned_trial_keeps_its_value_and_digest(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    token = take(repository).token
+    repository.record_epochs(token, [EpochRecord(0, {"loss": 2.0})], {0: 2.0})
+    repository.finish(token, "pruned", end_step=20, value=2.0, digest="d" * 32)
+    trial = repository.trial("digits", 0)
+    assert (trial.state, trial.value, trial.digest) == ("pruned", 2.0, "d" * 32)
+    [seen] = repository.finished_before("digits", 1)
+    assert (seen.state, seen.value, seen.intermediate) == ("pruned", 2.0, {0: 2.0})
+
+
 # A study's definition is kept, and a change is named
 
 
@@ -994,3 +943,60 @@ def test_the_largest_seeds_come_back_exactly(repository: Repository) -> None:
     claimed = repository.claim("digits", ME, lambda _number: 2**63 - 1)
     assert isinstance(claimed, Claim)
     assert claimed.seed == repository.study("digits").seed == 2**63 - 1
+
+
+def test_verdicts_are_added_and_the_latest_is_shown(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    verdicts = Verdicts(repository.database)
+    token = take(repository).token
+    assert repository.trial("digits", 0).verification is None
+    assert verdicts.of_trial("digits", 0) == ()
+    repository.record_fingerprint(token, {"threads": [1, 1]})
+    assert verdicts.fingerprints("digits") == {0: ((1, {"threads": [1, 1]}),)}
+    verdicts.record("digits", 0, "replay", "holds", {"message": "equal"})
+    verdicts.record(
+        "digits", 0, "interrupt", "differs", {"message": "no"}, epoch=2, step=9, variable="kernel"
+    )
+    first, second = verdicts.of_trial("digits", 0)
+    assert (first.mode, first.verdict, first.epoch) == ("replay", "holds", None)
+    assert (second.epoch, second.step, second.variable) == (2, 9, "kernel")
+    assert first.checked_at <= second.checked_at
+    shown = repository.trials("digits")[0]
+    assert shown.verification == second
+    assert shown.to_json()["verification"] == {
+        "checked_at": second.checked_at.isoformat(),
+        "mode": "interrupt",
+        "verdict": "differs",
+        "epoch": 2,
+        "step": 9,
+        "variable": "kernel",
+        "message": "no",
+    }
+    with pytest.raises(UnknownStudyError, match="no trial 7"):
+        verdicts.record("digits", 7, "replay", "holds", {})
+
+
+def test_what_a_definition_says_otherwise_than_the_stored_one_is_told_and_changes_nothing(
+    repository: Repository,
+) -> None:
+    repository.create_or_open(ROW)
+    verdicts = Verdicts(repository.database)
+    assert verdicts.definition_differences(ROW) == ()
+    other = replace(ROW, definition={**ROW.definition, "epochs": 5})
+    assert verdicts.definition_differences(other) == ("epochs was 3 and is now 5",)
+    assert repository.study("digits") == ROW
+
+
+def test_a_choice_that_a_parameter_does_not_have_is_an_error_that_names_it(
+    repository: Repository,
+) -> None:
+    """Someone changed Optuna's row by hand."""
+    repository.create_or_open(ROW)
+    repository.record_parameter(take(repository).token, "optimizer", Categorical(("a", "b")), "b")
+    assert repository.trial("digits", 0).params == {"optimizer": "b"}
+    changed = sa.text("UPDATE trial_params SET param_value = 7")
+    repository.database.write(lambda c: c.execute(changed))
+    with pytest.raises(
+        StorageError, match=r"parameter 'optimizer' of Optuna's trial .* restore it"
+    ):
+        repository.trial("digits", 0)

@@ -21,7 +21,12 @@ from sweeper.execution.channel import (
     EpochsEnded,
     Failed,
     Finished,
+    Judge,
+    Judged,
     Message,
+    PrunedHere,
+    Rehearsed,
+    Rehearsing,
     Started,
     StepsReached,
     Stop,
@@ -32,6 +37,7 @@ from sweeper.execution.channel import (
     Surroundings,
     Warned,
 )
+from sweeper.execution.rehearsing import Part, Rehearsal
 from sweeper.results import EpochRecord
 from sweeper.space import Categorical, FloatRange, IntRange
 
@@ -52,6 +58,9 @@ sources = st.builds(
     st.none() | words,
     st.lists(words).map(tuple),
 )
+rehearsals = st.builds(
+    Rehearsal, st.sampled_from(get_args(Part)), st.none() | counts, st.none() | counts
+)
 
 MESSAGES = {
     Assignment: st.builds(
@@ -70,6 +79,7 @@ MESSAGES = {
         checkpoints=st.lists(words).map(tuple),
         devices=st.none() | words,
         source=st.none() | sources,
+        rehearsal=st.none() | rehearsals,
     ),
     Suggest: st.builds(Suggest, words, float_ranges | int_ranges | categoricals),
     Suggested: st.builds(Suggested, choices, st.none() | words),
@@ -83,7 +93,12 @@ MESSAGES = {
     CheckpointCommitted: st.builds(CheckpointCommitted, counts, counts, words, counts, words),
     CheckpointDeleted: st.builds(CheckpointDeleted, words),
     Warned: st.builds(Warned, words),
-    Finished: st.builds(Finished, counts, numbers, words),
+    Finished: st.builds(Finished, counts, numbers, words, st.lists(numbers).map(tuple)),
+    Judge: st.builds(Judge, st.lists(st.tuples(counts, numbers)).map(tuple)),
+    Judged: st.builds(Judged, st.booleans(), st.none() | words),
+    PrunedHere: st.builds(PrunedHere, counts, counts, numbers, words),
+    Rehearsing: st.builds(Rehearsing, words, counts),
+    Rehearsed: st.builds(Rehearsed, st.dictionaries(words, words | counts | st.lists(finite))),
     StoppedHere: st.builds(StoppedHere, counts),
     Failed: st.builds(Failed, words, words, st.sampled_from(["trial", "memory", "environment"])),
 }

@@ -156,10 +156,10 @@ def test_a_trial_that_nobody_touched_has_one_attempt(deaths: Deaths) -> None:
         ("memory", "ran out of memory"),
     ],
 )
-def test_a_process_that_dies_is_tried_three_times_and_then_failed(
+def test_a_process_that_dies_goes_on_three_times_and_is_then_failed(
     deaths: Deaths, fate: str, told: str
 ) -> None:
-    assert deaths.outcomes(fate) == ["crashed"] * 3
+    assert deaths.outcomes(fate) == ["crashed"] * 4
     assert all(told in (a.error or "") for a in deaths.trials[fate].attempts)
     assert told in deaths.ended.err
 

@@ -6,6 +6,8 @@ import json
 
 import keras
 import pytest
+from optuna.exceptions import ExperimentalWarning
+from optuna.pruners import HyperbandPruner, MedianPruner, PatientPruner, ThresholdPruner
 
 from sweeper import Every, Keep
 from sweeper.definition import StudyDefinition, StudySettings
@@ -15,6 +17,7 @@ from sweeper.errors import DefinitionError
 def factory(trial: object) -> None: ...
 
 
+TWO = {"objective": ["loss", "accuracy"], "direction": ["minimize", "maximize"]}
 GOOD = {"name": "s", "model": factory, "data": factory, "epochs": 3, "trials": 4}
 
 
@@ -50,7 +53,21 @@ def defined(**changes: object) -> StudyDefinition:
         ({"sampler": "grid", "grid": {"x": [print]}}, "points are None, bool"),
         ({"sampler": "grid", "grid": {"x": [float("nan")]}}, "must be finite"),
         ({"sampler": "grid", "grid": {"x": [1, 1]}}, "names a point twice"),
-        ({"pruner": object()}, "pruning is not supported yet"),
+        ({"pruner": object()}, "is no pruner; give an object"),
+        ({"pruner": MedianPruner}, r"is no pruner; give an object, such as MedianPruner\(\)"),
+        ({"pruner": MedianPruner(), **TWO}, "'loss', 'accuracy': Optuna prunes by one value"),
+        ({"objective": ["a", "b"]}, "one name and one direction, or two lists of equal length"),
+        ({"objective": ["a", "b"], "direction": ["minimize"]}, "two lists of equal length"),
+        ({"objective": "a", "direction": ["minimize"]}, "two lists of equal length"),
+        ({"objective": [], "direction": []}, "two lists of equal length"),
+        ({"objective": ["a", "a"], "direction": ["minimize"] * 2}, "names a metric twice"),
+        ({"objective": ["a", ""], "direction": ["minimize"] * 2}, "the name of a metric"),
+        ({"enqueue": {"x": 1}}, r"enqueue=\{'x': 1\}; give a list"),
+        ({"enqueue": [1]}, r"enqueue\[0\]=1; give a mapping"),
+        ({"enqueue": [{}, {"x": [1]}]}, r"enqueue\[1\]\['x'\] is \[1\]; values are None"),
+        ({"enqueue": [{"x": float("inf")}]}, "values must be finite"),
+        ({"enqueue": [{}] * 5}, "enqueue= holds 5 trials, and trials=4"),
+        ({"enqueue": [{}], "sampler": "grid", "grid": {"x": [1]}}, "beside sampler='grid'"),
         ({"concurrency": 0}, "concurrency=0"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": None}, "seed=None"),
@@ -107,3 +124,59 @@ def test_a_custom_sampler_is_known_by_its_name() -> None:
     told = defined(sampler=mine).settings().sampler
     assert told.startswith("custom:")
     assert told.endswith("mine")
+
+
+def test_settings_stored_before_a_field_was_there_are_the_same_settings() -> None:
+    settings = defined().settings()
+    stored = settings.to_json()
+    assert "enqueue" not in stored
+    assert "further_objectives" not in stored
+    assert StudySettings.from_json(stored) == settings
+    assert StudySettings.from_json(json.loads(json.dumps(stored))) == settings
+
+
+def test_objectives_enqueued_values_and_pruner_come_back_from_the_database() -> None:
+    settings = defined(enqueue=[{"x": 1, "kind": None}], **TWO).settings()
+    stored = json.loads(json.dumps(settings.to_json()))
+    assert StudySettings.from_json(stored) == settings
+    assert [(o.name, o.direction) for o in settings.objectives] == [
+        ("loss", "minimize"),
+        ("accuracy", "maximize"),
+    ]
+    assert settings.enqueue == ({"x": 1, "kind": None},)
+
+
+class OwnPruner:
+    def __init__(self, limit: float, table: object) -> None:
+        self.limit = limit
+        self._table = table
+
+    def prune(self, study: object, trial: object) -> bool:
+        return False
+
+
+def test_a_pruner_is_described_by_what_it_was_made_with() -> None:
+    def described(pruner: object) -> object:
+        return json.loads(json.dumps(defined(pruner=pruner).settings().to_json()["pruner"]))
+
+    assert described(MedianPruner(n_startup_trials=3)) == {
+        "class": "MedianPruner",
+        "n_startup_trials": 3,
+        "n_warmup_steps": 0,
+        "interval_steps": 1,
+        "n_min_trials": 1,
+    }
+    assert described(ThresholdPruner(upper=2.0)) == {
+        "class": "ThresholdPruner",
+        "lower": None,
+        "upper": 2.0,
+        "n_warmup_steps": 0,
+        "interval_steps": 1,
+    }
+    with pytest.warns(ExperimentalWarning):
+        patient = described(PatientPruner(HyperbandPruner(max_resource=9), patience=2))
+    assert patient["wrapped_pruner"]["max_resource"] == 9
+    assert described(OwnPruner(0.5, table=object())) == {
+        "class": "custom:OwnPruner",
+        "limit": 0.5,
+    }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import joblib
 import pytest
 from sweeps import python
 
@@ -19,7 +23,7 @@ from sweeper.errors import (
 )
 from sweeper.execution import memory
 from sweeper.execution.devices import show_devices
-from sweeper.execution.engines import LocalEngine, engine_named
+from sweeper.execution.engines import LocalEngine, check_engine, place
 from sweeper.execution.process import failure_of
 
 ROOT = Path(__file__).parents[2]
@@ -88,12 +92,38 @@ def test_the_local_engine_runs_its_slots_side_by_side_and_returns_when_all_have(
     assert len(set(done)) == 3
 
 
-@pytest.mark.parametrize(("name", "told"), [("dask", "not available"), ("slurm", "no engine")])
-def test_an_engine_that_is_not_there_is_refused_by_name(name: str, told: str) -> None:
-    assert isinstance(engine_named("local"), LocalEngine)
-    with pytest.raises(UsageError, match=told) as refusal:
-        engine_named(name)
-    assert f"'{name}'" in str(refusal.value)
+def test_an_engine_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_engine("local")
+    check_engine("dask", address="tcp://10.0.0.1:8786")
+    with pytest.raises(UsageError, match="there is no engine 'slurm'"):
+        check_engine("slurm")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(
+        UsageError, match=r"engine 'ray' needs the package 'ray'.*pip install 'sweeper\[ray\]'"
+    ):
+        check_engine("ray")
+
+
+def test_a_single_order_is_run_by_the_cluster_too() -> None:
+    """One order must not be run in the driver itself, which joblib does where it sees one job."""
+
+    @contextmanager
+    def threads() -> Iterator[None]:
+        with joblib.parallel_config(backend="threading"):
+            yield
+
+    class Threads:
+        nodes = 1
+
+        def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
+            del tasks, slots
+            return threads()
+
+        def close(self) -> None: ...
+
+    here = threading.current_thread().name
+    [ran] = place(Threads(), lambda _order: threading.current_thread().name, ["order"], 1)
+    assert ran != here
 
 
 def test_kills_for_lack_of_memory_are_added_up(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import threading
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -239,6 +240,27 @@ def test_only_results_count_as_done_and_an_interrupted_trial_may_start_again() -
     run.start(3, attempt=2)
     run.end(3, "complete", 0.5)
     assert run.snapshot.done == 5
+
+
+def test_pruned_trials_are_counted_and_never_lead_and_shorten_the_time_left() -> None:
+    run = Run(target=3, workers=1)
+    run.start(0)
+    for number in range(2):
+        run.epoch(0, number, seconds=2.0)
+    run.end(0, "pruned", 0.99)
+    snapshot = run.snapshot
+    assert (snapshot.done, snapshot.pruned, snapshot.failed, snapshot.best) == (1, 1, 0, None)
+    assert snapshot.seconds_left == pytest.approx(2 * 2 * 2.0), "two trials of two epochs"
+    assert "1/3 done, 1 pruned, 0 running" in drawn(snapshot, 100)
+
+
+def test_with_several_objectives_no_trial_leads_and_their_names_are_shown() -> None:
+    run = Run()
+    run.model.apply(replace(run.opened, objectives=("val_accuracy", "val_loss")))
+    run.start(0)
+    run.end(0, "complete", 0.9)
+    assert run.snapshot.best is None
+    assert "objectives: val_accuracy, val_loss" in drawn(run.snapshot, 100)
 
 
 def test_events_out_of_order_and_without_a_start_are_taken_as_they_come() -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
 
 from sweeper.report.tables import ranked, studies_table, study_summary, trial_page
-from sweeper.results import BestTrial, EpochRecord, StudyStatus, TrialRecord, TrialState
+from sweeper.results import (
+    BestTrial,
+    EpochRecord,
+    ParetoTrial,
+    StudyStatus,
+    TrialRecord,
+    TrialState,
+)
+from sweeper.searching import Objective
 
 
 def trial(number: int, value: float | None, state: TrialState = "complete") -> TrialRecord:
@@ -36,6 +45,26 @@ def test_values_that_cannot_be_ranked_come_last_and_equal_ones_by_number() -> No
     trials = [trial(0, float("nan")), trial(2, 0.5), trial(1, 0.5), trial(3, 0.5, "running")]
     assert [t.number for t in ranked(trials, status(0.5))] == [1, 2, 0, 3]
     assert ranked([], status(None)) == []
+
+
+def test_with_several_objectives_the_front_comes_first_and_each_has_a_column() -> None:
+    names = ("accuracy", "loss")
+    trials = [
+        replace(trial(n, 0.1 * n), values=dict(zip(names, (0.1 * n, 9.0 - n), strict=True)))
+        for n in range(3)
+    ]
+    trials.append(trial(3, None, "running"))
+    front = tuple(ParetoTrial(t.number, t.values or {}, {}) for t in trials[1:3])
+    objectives = (Objective("accuracy", "maximize"), Objective("loss", "maximize"))
+    found = replace(status(None), objectives=objectives, pareto=front)
+    assert [t.number for t in ranked(trials, found)] == [1, 2, 0, 3]
+    text = shown(study_summary(found, trials, []))
+    assert "Pareto front: trials 1, 2" in text
+    assert "accuracy" in text
+    assert "best:" not in text
+    page = shown(trial_page(trials[2]))
+    assert "loss" in page
+    assert "value" not in page
 
 
 def test_names_are_not_read_as_markup() -> None:

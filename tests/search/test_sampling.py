@@ -156,16 +156,27 @@ def test_a_users_sampler_is_made_afresh_from_the_trials_own_seed() -> None:
 
 
 def test_samplers_are_known_by_name_and_by_whether_they_look_at_results() -> None:
-    assert {n: looks_at_results(n) for n in ("random", "grid", "tpe")} == {
+    assert {n: looks_at_results(n) for n in ("random", "grid", "qmc", "cmaes", "tpe")} == {
         "random": False,
         "grid": False,
+        "qmc": False,
+        "cmaes": True,
         "tpe": True,
     }
-    for name in ("qmc", "cmaes", "gp"):
-        with pytest.raises(DefinitionError, match=f"'{name}' is not available yet"):
-            check_sampler(name)
-    with pytest.raises(DefinitionError, match="use one of grid, random, tpe, or a callable"):
+    with pytest.raises(DefinitionError, match=r"use one of cmaes, gp, grid, .*, or a callable"):
         looks_at_results("bayes")
+    with pytest.raises(DefinitionError, match="'cmaes' knows one objective, and the study has 2"):
+        check_sampler("cmaes", objectives=2)
+
+
+def test_a_sampler_whose_package_is_not_installed_is_refused_by_the_packages_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for name, package in (("gp", "torch"), ("cmaes", "cmaes")):
+        with pytest.raises(DefinitionError, match=f"needs the package '{package}'.*pip install"):
+            check_sampler(name)
+    looks_at_results("tpe")
 
 
 def test_drawing_says_nothing_and_leaves_the_users_random_state_alone(

@@ -10,9 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import alembic.command
 import optuna
 import pytest
 import sqlalchemy as sa
@@ -20,12 +22,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from databases import postgresql_database
 
 from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
 from sweeper.storage import database as database_module
 from sweeper.storage import schema
 from sweeper.storage.database import Database
-from sweeper.storage.faults import is_passing
+from sweeper.storage.faults import is_passing, unavailable
 from sweeper.storage.tables import Base
 
 PACKAGE = Path(schema.__file__).parent
@@ -332,13 +335,113 @@ def test_only_passing_faults_are_retried(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("state", "passing"),
-    [("40001", True), ("40P01", True), ("08006", True), ("57P01", True), ("53100", False)],
+    [
+        ("40001", True),
+        ("40P01", True),
+        ("08006", True),
+        ("57P01", True),
+        ("57P03", True),
+        ("53300", True),
+        ("53100", False),
+        ("28P01", False),
+    ],
 )
 def test_postgresqls_passing_faults_are_known_by_their_states(state: str, *, passing: bool) -> None:
     class FaultError(Exception):
         sqlstate = state
 
     assert is_passing(sa.exc.OperationalError("select", {}, FaultError())) is passing
+
+
+@pytest.mark.parametrize(
+    ("said", "passing"),
+    [
+        ("server closed the connection unexpectedly", True),
+        ("connection to server at 10.0.0.1, port 5432 failed: Connection refused", True),
+        ("could not receive data from server: Connection reset by peer", True),
+        (
+            "failed to resolve host 'db.example': [Errno -3] Temporary failure in name resolution",
+            True,
+        ),
+        ("FATAL:  the database system is starting up", True),
+        ("FATAL:  sorry, too many clients already", True),
+        ('FATAL:  database "sweeps" is not currently accepting connections', True),
+        ('FATAL:  password authentication failed for user "me"', False),
+        ('FATAL:  database "sweeps" does not exist', False),
+        ("FATAL:  no pg_hba.conf entry for host 10.0.0.2", False),
+        ("fe_sendauth: no password supplied", False),
+    ],
+)
+def test_a_refused_connection_is_known_by_what_the_server_said(said: str, *, passing: bool) -> None:
+    """psycopg gives such errors no state."""
+    error = sa.exc.OperationalError("connect", {}, Exception(said))
+    assert is_passing(error) is passing
+    assert unavailable(sa.make_url("postgresql://h/d"), error).passing is passing
+
+
+def test_another_patience_shares_the_connections_and_the_turn(
+    path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "_BUSY_SECONDS", 0.01)
+    with Database.open(url, create=True) as database:
+        impatient = database.with_patience(0.05)
+        assert (impatient._engine, impatient._turn) == (database._engine, database._turn)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseUnavailableError) as raised:
+            impatient.write(lambda _c: None)
+        assert raised.value.passing
+        other.close()
+
+
+def test_a_database_of_the_first_revision_becomes_what_the_code_declares(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = alembic.command.upgrade
+    with monkeypatch.context() as patched:
+        patched.setattr(alembic.command, "upgrade", lambda config, _head: real(config, "0001"))
+        with pytest.raises(DatabaseVersionError, match=r"revision 0001.*sweeper db upgrade"):
+            Database.open(url, create=True)
+    assert Database.upgrade(url) == ("0001", schema.REVISIONS[-1])
+    with Database.open(url, create=False) as database:
+        assert differences(database, Base.metadata) == []
+
+
+def test_many_threads_share_a_few_connections_to_a_server() -> None:
+    with (
+        postgresql_database() as server,
+        Database.open(server.url, create=False) as database,
+        ThreadPoolExecutor(30) as pool,
+    ):
+        query = (
+            f"SELECT count(*) FROM pg_stat_activity, pg_sleep(0.01) WHERE datname = '{server.name}'"
+        )
+        counts = list(pool.map(lambda _n: one(database, query), range(60)))
+    assert 1 < max(map(int, counts)) <= database_module._MOST_CONNECTIONS  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["ended by the server", "left alone"])
+def test_a_process_stopped_in_a_transaction_holds_nobody_up_for_long(
+    monkeypatch: pytest.MonkeyPatch, *, ended: bool
+) -> None:
+    """Its locks would keep others from taking its trials, for as long as it is stopped."""
+    monkeypatch.setattr(database_module, "_LONGEST_IDLE_MS", 100 if ended else 0)
+    statement = "LOCK TABLE sweeper_studies IN ACCESS EXCLUSIVE MODE NOWAIT"
+    with (
+        postgresql_database() as server,
+        Database.open(server.url, create=False) as stopped,
+        Database.open(server.url, create=False, patience=2.0) as other,
+        stopped._writing.connect() as connection,
+    ):
+        connection.exec_driver_sql(statement)
+        if ended:
+            other.write(lambda c: c.exec_driver_sql(statement))
+            with pytest.raises(sa.exc.DBAPIError) as raised:
+                connection.exec_driver_sql("SELECT 1")
+            assert is_passing(raised.value)
+        else:
+            with pytest.raises(DatabaseUnavailableError, match="could not obtain lock"):
+                other.write(lambda c: c.exec_driver_sql(statement))
 
 
 def test_what_a_failed_transaction_wrote_is_undone(url: str) -> None:
@@ -349,7 +452,9 @@ def test_what_a_failed_transaction_wrote_is_undone(url: str) -> None:
     with Database.open(url, create=True) as database:
         with pytest.raises(LookupError):
             database.write(fail)
-        assert one(database, "SELECT version_num FROM sweeper_alembic_version") == schema.REVISIONS[-1]
+        assert (
+            one(database, "SELECT version_num FROM sweeper_alembic_version") == schema.REVISIONS[-1]
+        )
 
 
 def test_tables_are_created_under_the_creation_lock_and_only_then(

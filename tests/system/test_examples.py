@@ -13,6 +13,8 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 SAYS = {
     "a_schedule_per_batch.py": "interrupted: the power is gone",
     "compare_learning_rates.py": "best: {'learning_rate': 0.01}",
+    "keras_aliasing.py": "model 'sequential' is the model of this trial and module attribute "
+    "keras_aliasing.network; build it inside build_model",
     "resume_after_a_kill.py": "equal to the undisturbed one: True",
 }
 

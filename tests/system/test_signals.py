@@ -47,10 +47,20 @@ GONE = 20.0
 """Seconds within which a process that should end itself must have."""
 
 
-def processes_of(run: RunningCommand) -> tuple[psutil.Process, psutil.Process]:
-    """The warm server of ``run`` and the trial that was forked from it."""
+def processes_of(run: RunningCommand, runs: Path) -> tuple[psutil.Process, psutil.Process]:
+    """The warm server of ``run``, and the process that its database knows as the only trial's.
+
+    The server has another child beside it: one that waits for the next trial.
+    """
     server = psutil.Process(run.process.pid).children()[0]
-    return server, server.children()[0]
+    deadline = time.monotonic() + GONE
+    while time.monotonic() < deadline:
+        pid = trials_in(runs, "endless")[0].attempts[-1].pid
+        for child in server.children():
+            if child.pid == pid:
+                return server, child
+        time.sleep(0.02)
+    pytest.fail(f"no child of the warm server is process {pid}")
 
 
 def wait_until_stopped(process: psutil.Process) -> None:
@@ -112,7 +122,7 @@ def test_a_second_interrupt_kills_a_trial_that_cannot_stop(endless: Path) -> Non
     runs = endless.parent / "runs"
     with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
         run.wait_for("attempt 1 started")
-        _, trial = processes_of(run)
+        _, trial = processes_of(run, runs)
         run.signal(signal.SIGINT)
         assert run.wait_for("stopping")
         assert run.process.poll() is None, "the first only asks"
@@ -131,13 +141,14 @@ def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
     runs = endless.parent / "runs"
     with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
         run.wait_for("attempt 1 started")
-        server, trial = processes_of(run)
+        server, trial = processes_of(run, runs)
+        family = {server, trial, *server.children()}
         if server_stands_still:
             server.suspend()
         run.signal(signal.SIGKILL)
-        gone, alive = psutil.wait_procs([server, trial], timeout=GONE)
+        gone, alive = psutil.wait_procs(family, timeout=GONE)
         assert alive == []
-        assert len(gone) == 2
+        assert len(gone) == len(family)
         assert run.end() == -signal.SIGKILL
     [attempt] = trials_in(runs, "endless")[0].attempts
     assert attempt.outcome == "lost"

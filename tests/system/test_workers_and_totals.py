@@ -17,7 +17,7 @@ from sweeper.results import TrialRecord
 ARGUMENTS = {
     "grid": 'trials=4, sampler="grid", grid={"learning_rate": [0.1, 0.01, 0.003, 0.001]}',
     "random": 'trials=4, sampler="random"',
-    # Ten random trials come first: the last three are drawn from what earlier ones gave.
+    # Ten random trials come first: the last is drawn from what those gave.
     "tpe": 'trials=13, sampler="tpe", concurrency=2',
 }
 RATES = {

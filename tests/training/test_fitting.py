@@ -14,7 +14,7 @@ import pytest
 from trainings import digits, mlp
 
 import sweeper
-from sweeper.errors import FactoryError, RestoreError
+from sweeper.errors import FactoryError, RestoreError, UsageError
 
 SCRIPT = '''
 """A training as a user writes it: the same lines in every process."""
@@ -133,3 +133,8 @@ def test_what_is_not_a_compiled_model_is_refused(tmp_path: Path) -> None:
     bare = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
     with pytest.raises(FactoryError, match="not compiled"):
         sweeper.fit(bare, digits(), epochs=1, checkpoints=tmp_path)
+
+
+def test_a_bucket_is_refused_before_anything_runs() -> None:
+    with pytest.raises(UsageError, match="in a directory"):
+        sweeper.fit(None, None, epochs=1, checkpoints="s3://bucket/x")

@@ -12,6 +12,7 @@ from sweeper import (
     Data,
     Every,
     Keep,
+    Retries,
     Study,
     StudyResults,
     StudyStatus,
@@ -64,6 +65,8 @@ study = Study(
     keep=Keep(last=2),
     deterministic=True,
     threads=None,
+    time_limit=3600,
+    retries=Retries(error=1),
 )
 results = study.run(workers=2)
 assert_type(results, StudyResults)

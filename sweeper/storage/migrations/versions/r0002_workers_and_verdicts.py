@@ -1,4 +1,4 @@
-"""Workers that lend their slots, requests to stop, and the verdicts of `sweeper verify`."""
+"""Workers that lend their slots, requests to stop, verdicts, and claims at an even cost."""
 
 from __future__ import annotations
 
@@ -12,8 +12,26 @@ down_revision = "0001"
 def upgrade() -> None:
     """Add the tables and columns."""
     op.add_column("sweeper_studies", sa.Column("stop_requested", sa.String(8)))
+    for name in ("memory_faults", "errors"):
+        op.add_column(
+            "sweeper_trials", sa.Column(name, sa.Integer, nullable=False, server_default="0")
+        )
     op.add_column("sweeper_attempts", sa.Column("worker_key", sa.String(32)))
     op.add_column("sweeper_attempts", sa.Column("devices", sa.Text))
+    op.create_index(
+        "sweeper_trials_unfinished",
+        "sweeper_trials",
+        ["study_id", "number"],
+        sqlite_where=sa.text("result IS NULL"),
+        postgresql_where=sa.text("result IS NULL"),
+    )
+    op.create_table(
+        "sweeper_parameters",
+        sa.Column("study_id", sa.Integer, sa.ForeignKey("sweeper_studies.id"), primary_key=True),
+        sa.Column("name", sa.String(512), primary_key=True),
+        sa.Column("number", sa.Integer, nullable=False, comment="of the first trial that has it"),
+        sa.Column("distribution", sa.Text, nullable=False, comment="JSON, as Optuna writes it"),
+    )
     op.create_table(
         "sweeper_workers",
         sa.Column("id", sa.Integer, primary_key=True),
@@ -27,6 +45,7 @@ def upgrade() -> None:
         sa.Column("slots", sa.Integer, nullable=False),
         sa.Column("joined_at", sa.DateTime, nullable=False),
         sa.Column("lease_until", sa.DateTime, nullable=False),
+        sa.Column("present_since", sa.DateTime, nullable=False),
         sa.Column("left_at", sa.DateTime),
         sa.Column("error", sa.Text),
     )

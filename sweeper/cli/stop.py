@@ -1,0 +1,115 @@
+"""``stop`` and ``retry``: ask a study's workers to stop, and give a failed trial another attempt."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sweeper.cli.options import Debug, RunsDir, Storage, StudyName, TrialNumber
+from sweeper.cli.verbs import VerbGroup
+from sweeper.errors import SweeperError
+
+if TYPE_CHECKING:
+    from sweeper.storage.repository import Repository
+
+__all__ = ["GROUP"]
+
+_LOOK = 0.25
+"""Seconds between two looks at who is left."""
+
+_WAIT = 120.0
+
+
+def stop(
+    study: StudyName,
+    *,
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now",
+            metavar="",
+            help="Kill the trials; what they did since their last checkpoint is done again.",
+        ),
+    ] = False,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait", metavar="SECONDS", min=0, help="How long to wait until all have stopped."
+        ),
+    ] = _WAIT,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Have every worker of a study checkpoint and stop, on every machine."""
+    from sweeper.settings import command_line, load_settings
+    from sweeper.storage.database import Database
+    from sweeper.storage.repository import Repository
+
+    settings = load_settings(storage=storage, runs_dir=runs_dir)
+    with Database.open(settings.storage, create=False) as database:
+        repository = Repository(database)
+        repository.request_stop(study, "kill" if now else "drain")
+        deadline = time.monotonic() + wait
+        left = _left(repository, study)
+        while left and time.monotonic() < deadline:
+            time.sleep(_LOOK)
+            left = _left(repository, study)
+        status = repository.status(study)
+    if left:
+        again = command_line(
+            "stop", study, "--now", storage=settings.storage, runs_dir=settings.runs_dir
+        )
+        msg = (
+            f"study {study!r} was asked to stop, and after {wait:g} s {len(left)} "
+            f"{'is' if len(left) == 1 else 'are'} still at work: {', '.join(left)}. A step or a "
+            f"checkpoint may take long; `{again}` kills"
+        )
+        raise SweeperError(msg)
+    typer.echo(
+        f"study {study} has stopped: {status.finished} of {status.target} trials finished, "
+        f"{status.interrupted} to be resumed"
+    )
+    if status.finished < status.target:
+        resume = command_line("resume", study, storage=settings.storage, runs_dir=settings.runs_dir)
+        typer.echo(f"  {resume}", err=True)
+
+
+def _left(repository: "Repository", study: str) -> list[str]:
+    """Who is still at work: running trials, and workers that have not left."""
+    left = [
+        f"a worker on {worker.host} (process {worker.pid})"
+        for worker in repository.workers(study)
+        if worker.live
+    ]
+    running = repository.status(study).running
+    if running and not left:
+        left.append(f"{running} running trial{'s' * (running > 1)}")
+    return left
+
+
+def retry(
+    study: StudyName,
+    number: TrialNumber,
+    *,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Give a failed trial another attempt; it goes on from its newest checkpoint."""
+    from sweeper.settings import command_line, load_settings
+    from sweeper.storage.database import Database
+    from sweeper.storage.repository import Repository
+
+    settings = load_settings(storage=storage, runs_dir=runs_dir)
+    with Database.open(settings.storage, create=False) as database:
+        repository = Repository(database)
+        repository.retry(study, number)
+        at_work = any(worker.live for worker in repository.workers(study))
+    typer.echo(f"trial {number} of study {study} will have another attempt")
+    if not at_work:
+        resume = command_line("resume", study, storage=settings.storage, runs_dir=settings.runs_dir)
+        typer.echo(f"  {resume}", err=True)
+
+
+GROUP = VerbGroup(title="Run", order=12, verbs=(stop, retry))

@@ -1,0 +1,1 @@
+"""Whether a trial shares anything with another: who owns what, and the guard around factories."""

@@ -1,0 +1,195 @@
+"""What in a study the user wrote: where it stands, and what in it may not repeat.
+
+A process that has the study's code reads it once and sends what it learnt as plain values, so that
+whoever judges a difference can name the callback, the factory or the layer, and its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweeper.errors import (
+    DataError,
+    IndependenceError,
+    ObjectiveError,
+    SweeperError,
+    UncapturableError,
+)
+from sweeper.independence.findings import Finding, Line
+from sweeper.independence.lines import line_of, line_of_argument, line_of_error
+from sweeper.independence.nondeterminism import kept_outside, suspects
+from sweeper.independence.reports import Authored
+from sweeper.training.loop import TrainingLoop, TrainingPlan
+from sweeper.training.reach import walk
+from sweeper.training.sources.tfnodes import nodes, ops
+
+__all__ = ["StudyCode"]
+
+_LONG = 600
+"""Characters of a message above which its middle is left out."""
+
+_PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+
+
+@dataclass
+class StudyCode:
+    """The code of one study.
+
+    Args:
+        name: The study's.
+        model, data, callbacks: Its factories.
+    """
+
+    name: str
+    model: Callable[..., Any]
+    data: Callable[..., Any]
+    callbacks: Callable[..., Any] | None
+    _callbacks: list[Any] = field(default_factory=list)
+    _parts: list[type] = field(default_factory=list)
+    _given: list[Any] = field(default_factory=list)
+    _step_ops: list[str] = field(default_factory=list)
+    _data_ops: list[str] = field(default_factory=list)
+
+    def learn(self, plan: TrainingPlan) -> None:
+        """See what the factories made: callbacks, the user's own layers, kinds of data."""
+        self._callbacks = list(plan.callbacks)
+        kinds = {type(found.value) for found in walk(plan.model)}
+        self._parts = sorted(
+            (kind for kind in kinds if line_of(kind) is not None),
+            key=lambda kind: kind.__qualname__,
+        )
+        self._given = [plan.data.train, plan.data.validation]
+        self._data_ops = [op for given in self._given for op in _unordered(given)]
+
+    def learn_step(self, loop: TrainingLoop) -> None:
+        """See what the traced step calls back into Python for."""
+        call = getattr(getattr(loop._train, "_one", None), "_call", None)
+        concrete = getattr(call, "get_concrete_function", None)
+        if concrete is None:
+            return
+        graph = concrete().graph.as_graph_def()
+        self._step_ops = sorted(
+            {f"{op.op} ({op.name})" for op in ops(graph) if op.op in _PYTHON_OPS}
+        )
+
+    def finding_of(self, error: BaseException, stage: str, check: str) -> Finding:
+        """What ``error`` is as a finding, at the user's innermost line or what it speaks of."""
+        message = str(error)
+        line = line_of_error(error)
+        if isinstance(error, IndependenceError):
+            check, line = "independence", self._line_of_sharing(error)
+        elif isinstance(error, UncapturableError):
+            check, line = "capture", line or self.line_of_message(message)
+        elif isinstance(error, ObjectiveError):
+            check, line = "objective", self.line_of_argument("objective")
+        elif isinstance(error, DataError):
+            check, line = "data", line or line_of(self.data)
+        elif isinstance(error, SweeperError):
+            line = line or self.line_of_message(message)
+        else:
+            kind = "SystemExit" if isinstance(error, SystemExit) else type(error).__name__
+            message = f"{stage} raised {kind}: {_shortened(message)}"
+        return Finding("error", check, message, line or line_of(self.model))
+
+    def line_of_message(self, message: str) -> Line | None:
+        """Where to look, for a message of ours: it names a callback or the data, or means the model."""
+        if message.startswith("callback "):
+            for callback in self._callbacks:
+                if message.startswith(f"callback {type(callback).__qualname__}"):
+                    return line_of(type(callback)) or self.line_of_callbacks()
+            return self.line_of_callbacks()
+        if "callbacks factory" in message:
+            return self.line_of_callbacks()
+        if message.startswith(("Data(", "the data factory")):
+            return line_of(self.data)
+        return line_of(self.model)
+
+    def line_of_argument(self, argument: str) -> Line | None:
+        """Where the study says ``argument=…``."""
+        for factory in (self.model, self.data):
+            line = line_of(factory)
+            found = None if line is None else line_of_argument(line.file, self.name, argument)
+            if found is not None:
+                return found
+        return None
+
+    def line_of_callbacks(self) -> Line | None:
+        """Where the callbacks factory is."""
+        return None if self.callbacks is None else line_of(self.callbacks)
+
+    def factory_of(self, path: str) -> Line | None:
+        """Where the factory is that made what ``path`` leads to."""
+        if path.startswith("callback"):
+            return self.line_of_callbacks() or line_of(self.model)
+        return line_of(self.data if path.startswith("data") else self.model)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything learnt; see `StudyAuthors`."""
+        given = [each for each in self._given if line_of(each) is not None]
+        callbacks = [
+            _authored(
+                type(callback).__qualname__,
+                [type(callback), *_functions_in(callback)],
+                line_of(type(callback)) or self.line_of_callbacks(),
+            )
+            for callback in self._callbacks
+        ]
+        return {
+            "model": _authored(
+                _name(self.model), [self.model, *self._parts], line_of(self.model)
+            ).to_json(),
+            "data": _authored(_name(self.data), [self.data, *given], line_of(self.data)).to_json(),
+            "given": _authored(", ".join(dict.fromkeys(map(_name, given))), given).to_json(),
+            "step": _authored(
+                ", ".join(kind.__qualname__ for kind in self._parts), self._parts
+            ).to_json(),
+            "callbacks": [each.to_json() for each in callbacks],
+            "step_ops": self._step_ops,
+            "data_ops": self._data_ops,
+        }
+
+    def _line_of_sharing(self, error: IndependenceError) -> Line | None:
+        sharing: Any = next(iter(error.sharings), None)
+        return self.factory_of(getattr(sharing, "first_path", "model"))
+
+
+def _shortened(message: str) -> str:
+    """TensorFlow's errors hold whole tracebacks; their first and last lines say what happened."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if len(message) <= _LONG or len(lines) < 3:
+        return message
+    return f"{lines[0]} … {lines[-2]} {lines[-1]}"
+
+
+def _authored(name: str, owners: Sequence[Any], line: Line | None = None) -> Authored:
+    if line is None and owners:
+        line = line_of(owners[0])
+    return Authored(name, line, suspects(*owners), kept_outside(*owners))
+
+
+def _functions_in(callback: Any) -> Sequence[Any]:
+    """Functions that a callback of Keras's calls, such as a LambdaCallback's."""
+    return [value for value in vars(callback).values() if callable(value) and line_of(value)]
+
+
+def _unordered(given: Any) -> list[str]:
+    """What in a ``tf.data.Dataset`` may give its elements in another order every time."""
+    if not hasattr(given, "_inputs") or not hasattr(given, "element_spec"):
+        return []
+    found = []
+    if given.options().deterministic is False:
+        found.append("options.deterministic = False")
+    for node in nodes(given):
+        if getattr(node, "_deterministic", None) in ("false", False):
+            found.append(f"{type(node).__name__.strip('_')}(deterministic=False)")
+        for function in node._functions():
+            graph = function.function.graph.as_graph_def()
+            found += [f"{op.op} ({op.name})" for op in ops(graph) if op.op in _PYTHON_OPS]
+    return list(dict.fromkeys(found))
+
+
+def _name(thing: Any) -> str:
+    name = getattr(thing, "__qualname__", None) or type(thing).__qualname__
+    return str(name)

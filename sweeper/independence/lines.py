@@ -1,0 +1,116 @@
+"""On which line of the user's files something stands: a factory, a class, an error, an argument.
+
+Only Python's own bookkeeping is read (code objects, tracebacks, source files); nothing is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import sysconfig
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sweeper.independence.findings import Line
+
+__all__ = ["is_users", "line_of", "line_of_argument", "line_of_error", "unwrapped"]
+
+_LIBRARIES = tuple(
+    {
+        str(Path(path).resolve())
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (path := sysconfig.get_path(name))
+    }
+)
+_CACHED = functools._lru_cache_wrapper
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+def is_users(file: str) -> bool:
+    """Whether the user wrote ``file``: it is no library's, not Python's, and not of this package."""
+    if not file or file.startswith("<"):
+        return False
+    resolved = str(Path(file).resolve())
+    return not resolved.startswith((*_LIBRARIES, _PACKAGE)) and Path(resolved).is_file()
+
+
+def unwrapped(thing: Any) -> Any:
+    """The function inside partials, bound methods and decorators; a class or object as it is."""
+    for _ in range(32):
+        if isinstance(thing, functools.partial):
+            thing = thing.func
+        elif inspect.ismethod(thing):
+            thing = thing.__func__
+        elif isinstance(thing, types.FunctionType | _CACHED) and hasattr(thing, "__wrapped__"):
+            thing = thing.__wrapped__
+        else:
+            return thing
+    return thing
+
+
+def line_of(thing: Any) -> Line | None:
+    """Where a function or class, or the class of an object, is defined; None for a library's."""
+    thing = unwrapped(thing)
+    if inspect.isfunction(thing):
+        code = thing.__code__
+        return Line(code.co_filename, code.co_firstlineno) if _known(code.co_filename) else None
+    cls = thing if isinstance(thing, type) else type(thing)
+    for kind in cls.__mro__:
+        try:
+            file = inspect.getsourcefile(kind)
+            if file is None or not is_users(file):
+                continue
+            return Line(file, inspect.getsourcelines(kind)[1])
+        except (OSError, TypeError):
+            continue
+    return None
+
+
+def line_of_error(error: BaseException) -> Line | None:
+    """The innermost line of the user's own code that the error came through."""
+    found = None
+    for frame, line in _frames(error.__traceback__):
+        if is_users(frame):
+            found = Line(frame, line)
+    return found
+
+
+def line_of_argument(file: str, study: str, argument: str) -> Line | None:
+    """The line of ``argument=…`` in the call of ``Study`` that names this study; or of the call.
+
+    None where the file has no such call that could be told by reading it.
+    """
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Study"
+    ]
+    named = [call for call in calls if study in map(_name_given, call.keywords)]
+    for call in named or calls:
+        given = {keyword.arg: keyword.value.lineno for keyword in call.keywords}
+        return Line(file, given.get(argument, call.lineno))
+    return None
+
+
+def _name_given(keyword: ast.keyword) -> object:
+    value = keyword.value
+    return value.value if keyword.arg == "name" and isinstance(value, ast.Constant) else None
+
+
+def _frames(trace: types.TracebackType | None) -> Iterator[tuple[str, int]]:
+    while trace is not None:
+        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _known(file: str) -> bool:
+    """A notebook's cell is no file, and its lines are known all the same."""
+    return is_users(file) or (not Path(file).exists() and bool(linecache.getlines(file)))

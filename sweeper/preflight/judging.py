@@ -1,0 +1,276 @@
+"""Two runs of one trial, held against each other: do they repeat, and if not, who is it?
+
+The order of the questions is the order in which a trial comes to be. Weights that differ make
+everything after them differ, and so do data; so the first thing that is not equal is named, and
+what follows from it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweeper.independence.findings import Finding, Level, Line
+from sweeper.independence.nondeterminism import Suspect
+from sweeper.independence.reports import PARTS, Authored, Event, StudyAuthors, Trace
+
+__all__ = ["Judgement", "judge_runs", "named"]
+
+_AGAIN = (
+    "so a resumed, repeated or verified trial would give another result; take randomness from "
+    "trial.seed or from the global generators, which are seeded, and time from nowhere"
+)
+
+
+@dataclass
+class Judgement:
+    """What came of it.
+
+    Attributes:
+        repeats: Whether the two runs were equal in all that a trial's result depends on.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+    repeats: bool = True
+
+    def find(self, level: Level, check: str, message: str, line: Line | None) -> None:
+        self.findings.append(Finding(level, check, message, line))
+
+
+def judge_runs(
+    first: Mapping[str, Any], second: Mapping[str, Any], *, deterministic: bool
+) -> Judgement:
+    """Hold the reports of two processes, which did the same, against each other.
+
+    Args:
+        first: Of the one process.
+        second: Of the other.
+        deterministic: Whether the study promises kernels that repeat.
+    """
+    judgement = Judgement()
+    authors = StudyAuthors.from_json(first["code"])
+    _judge_weights(first, second, authors, judgement)
+    if judgement.repeats:
+        _judge_data(first, second, authors, judgement)
+    if judgement.repeats:
+        _judge_steps(first, second, authors, judgement, deterministic=deterministic)
+    return judgement
+
+
+def _judge_weights(
+    first: Mapping[str, Any], second: Mapping[str, Any], authors: StudyAuthors, to: Judgement
+) -> None:
+    one, two = first.get("weights"), second.get("weights")
+    if one is None or two is None:
+        return
+    differing = [
+        path for (path, digest), (_, other) in zip(one, two, strict=False) if digest != other
+    ]
+    if len(one) != len(two):
+        differing = differing or ["their number"]
+    if differing:
+        likely, line = named(authors.model.suspects)
+        to.find(
+            "error",
+            "seeds",
+            f"the model factory {authors.model.name} gave other initial weights in a second run of "
+            f"the same trial with the same seed ({differing[0]}{_more(differing)}){likely}; {_AGAIN}",
+            line or authors.model.line,
+        )
+        to.repeats = False
+        return
+    drawn = first.get("drawn", second.get("drawn", 0))
+    others = " and another seed gives others" if drawn else ""
+    to.held.append(
+        f"the same seed gives the same {len(one)} initial weights in two processes{others}"
+    )
+
+
+def _judge_data(
+    first: Mapping[str, Any], second: Mapping[str, Any], authors: StudyAuthors, to: Judgement
+) -> None:
+    one, two = first.get("data"), second.get("data")
+    if one is None or two is None:
+        return
+    for name, where in (
+        ("whole", "Data(train=…)"),
+        ("epochs", "Data(train=…)"),
+        ("whole_validation", "Data(validation=…)"),
+        ("validation", "Data(validation=…)"),
+    ):
+        part = _differing_part(one[name], two[name])
+        if part is None:
+            continue
+        made = authors.given if authors.given.suspects and name != "whole" else authors.data
+        likely, line = named(authors.data.suspects or authors.given.suspects, authors.data_ops)
+        to.find(
+            "error",
+            "determinism",
+            f"the data of {made.name} are others in a second run of the same trial with the same "
+            f"seed: {part} of {where} differs{likely}; {_AGAIN}",
+            line or made.line or authors.data.line,
+        )
+        to.repeats = False
+        return
+    _judge_epochs(one, authors, to)
+
+
+def _judge_epochs(data: Mapping[str, Any], authors: StudyAuthors, to: Judgement) -> None:
+    one, two = data["epochs"]
+    if one != two:
+        to.held.append("two epochs give the data in different orders, and each repeats")
+        return
+    asked = data["shuffle"] and data["kind"] in ("ArraySource", "PyDatasetSource")
+    if len(one) > 1 and asked:
+        to.find(
+            "warning",
+            "data",
+            f"two epochs give the same batches in the same order ({data['described']}), although "
+            "Data(shuffle=True) was asked for; are all samples alike?",
+            authors.data.line,
+        )
+    elif len(one) > 1:
+        to.find(
+            "note",
+            "data",
+            f"every epoch gives the same batches in the same order ({data['described']}): the data "
+            "are not shuffled",
+            authors.data.line,
+        )
+    to.held.append("the data of an epoch repeat")
+
+
+def _judge_steps(
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    authors: StudyAuthors,
+    to: Judgement,
+    *,
+    deterministic: bool,
+) -> None:
+    if "trace" not in first or "trace" not in second:
+        return
+    one, two = Trace.from_json(first["trace"]), Trace.from_json(second["trace"])
+    at = _first_difference(one.events, two.events)
+    if at is None:
+        step = one.events[-1].step if one.events else 0
+        if step:
+            to.held.append(
+                f"{step} steps repeat bit for bit in another process: {len(one.variables)} variables "
+                "compared after each step and each callback"
+            )
+        return
+    to.repeats = False
+    if min(len(one.events), len(two.events)) <= at or (
+        _label(one.events[at]) != _label(two.events[at])
+    ):
+        _blame_course(at, one, two, authors, to)
+        return
+    event = one.events[at]
+    names = [
+        name
+        for name, a, b in zip(one.variables, event.state, two.events[at].state, strict=False)
+        if a != b
+    ]
+    what = f"{names[0]}{_more(names)}" if names else "a variable"
+    if event.what == "callback" and event.owner is not None:
+        _blame_callback(event, what, authors.callbacks[event.owner], to)
+    else:
+        _blame_step(event, what, authors, to, deterministic=deterministic)
+
+
+def _blame_callback(event: Event, what: str, callback: Authored, to: Judgement) -> None:
+    likely, line = named(callback.suspects)
+    to.find(
+        "error",
+        "determinism",
+        f"callback {callback.name} does not repeat: in two runs of the same trial, equal until "
+        f"then, its {event.hook} left {what} with other values after step {event.step}{likely}; "
+        f"{_AGAIN}",
+        line or callback.line,
+    )
+
+
+def _blame_step(
+    event: Event, what: str, authors: StudyAuthors, to: Judgement, *, deterministic: bool
+) -> None:
+    when = f"step {event.step}" if event.what == "step" else f"what followed step {event.step}"
+    if not deterministic:
+        to.find(
+            "warning",
+            "determinism",
+            f"{when} does not repeat: {what} differed between two runs of the same trial; the "
+            "study says deterministic=False, so kernels need not repeat",
+            authors.model.line,
+        )
+        return
+    called = [suspect for callback in authors.callbacks for suspect in callback.suspects]
+    likely, line = named(
+        authors.step.suspects or authors.data.suspects or tuple(called),
+        (*authors.step_ops, *authors.data_ops),
+    )
+    to.find(
+        "error",
+        "determinism",
+        f"{when} does not repeat: in two runs of the same trial, equal until then and on the same "
+        f"data, it left {what} with other values{likely}; {_AGAIN}",
+        line or authors.step.line or authors.model.line,
+    )
+
+
+def _blame_course(at: int, one: Trace, two: Trace, authors: StudyAuthors, to: Judgement) -> None:
+    step = max((event.step for trace in (one, two) for event in trace.events[:at]), default=0)
+    called = tuple(suspect for callback in authors.callbacks for suspect in callback.suspects)
+    likely, line = named(called or authors.model.suspects)
+    callbacks = ", ".join(callback.name for callback in authors.callbacks)
+    to.find(
+        "error",
+        "determinism",
+        f"two runs of the same trial took different courses after step {step} (another number of "
+        f"steps, or of calls of the callbacks {callbacks or 'none'}){likely}; {_AGAIN}",
+        line or (authors.callbacks[0].line if authors.callbacks else authors.model.line),
+    )
+
+
+def _first_difference(one: Sequence[Event], two: Sequence[Event]) -> int | None:
+    for index, (a, b) in enumerate(zip(one, two, strict=False)):
+        if a != b:
+            return index
+    return None if len(one) == len(two) else min(len(one), len(two))
+
+
+def _label(event: Event) -> tuple[object, ...]:
+    return event.what, event.owner, event.hook, event.step
+
+
+def named(
+    suspects: Sequence[Suspect], ops: Sequence[str] = (), how: str = "by"
+) -> tuple[str, Line | None]:
+    """A phrase that names the likely culprits, and the first one's line."""
+    words = [str(suspect) for suspect in suspects[:3]] or [f"the op {op}" for op in ops[:3]]
+    if not words:
+        return "", None
+    return f"; most likely {how} {' or '.join(words)}", suspects[0].line if suspects else None
+
+
+def _differing_part(one: Any, two: Any) -> str | None:
+    """Which part of a batch, or of the arrays, is not equal; None where all is."""
+    if one == two:
+        return None
+    if not one or not two:
+        return "the number of batches"
+    if isinstance(one[0], str):
+        pairs = list(zip(one, two, strict=False))
+        at = next((i for i, (a, b) in enumerate(pairs) if a != b), 0)
+        return PARTS[min(at, len(PARTS) - 1)]
+    for a, b in zip(one, two, strict=False):
+        part = _differing_part(a, b)
+        if part is not None:
+            return part
+    return "the number of batches"
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""

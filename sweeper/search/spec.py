@@ -1,0 +1,218 @@
+"""How one study searches, as a worker needs it: made from the stored settings wherever that is enough.
+
+A worker never imports the study if it need not. Named samplers and Optuna's own pruners are made
+from plain values; only a sampler or pruner of the user's own needs the definition.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.pruners import BasePruner
+from optuna.samplers import BaseSampler
+
+from sweeper.definition import StudyDefinition, StudySettings
+from sweeper.errors import DefinitionError
+from sweeper.search.grids import Grid
+from sweeper.search.pruners import is_custom, looks_at_trials, make_pruner
+from sweeper.searching import Direction
+from sweeper.space import CategoricalChoice
+
+__all__ = [
+    "PrunerFactory",
+    "SamplerFactory",
+    "SamplerSpec",
+    "check_sampler",
+    "look_back",
+    "looks_at_results",
+    "needs_definition",
+    "search_spec",
+    "search_window",
+]
+
+SamplerFactory = Callable[[int], BaseSampler]
+"""``seed -> sampler``; called once a trial, so the sampler must keep nothing between trials."""
+
+PrunerFactory = Callable[[], BasePruner]
+"""Makes the study's pruner afresh; called once a question."""
+
+_BLIND = ("grid", "qmc", "random")
+_NAMED = (*_BLIND, "cmaes", "gp", "tpe")
+_PACKAGES = {"cmaes": ("cmaes", "cmaes"), "gp": ("torch", "torch")}
+"""What a sampler needs: the module, and what to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerSpec:
+    """How a study draws parameters and ends trials early.
+
+    Attributes:
+        name: One of "random", "grid", "qmc", "tpe", "cmaes" and "gp"; not read where ``factory``
+            is given.
+        seed: The study's seed, 0 or above.
+        grid: Values by name, for "grid" only.
+        window: How far a trial looks back: trial n sees the trials numbered up to n - window. None
+            where neither sampler nor pruner looks at results.
+        direction: Of the first objective.
+        factory: Makes an Optuna sampler from a seed, instead of a named one.
+        further_directions: Of the objectives after the first.
+        study: The study's name, which Hyperband shares out its brackets by.
+        pruner: Makes the pruner; None for none.
+        enqueue: The values given to the first trials.
+    """
+
+    name: str
+    seed: int
+    grid: Grid | None = None
+    window: int | None = None
+    direction: Direction = "minimize"
+    factory: SamplerFactory | None = None
+    further_directions: tuple[Direction, ...] = ()
+    study: str = "study"
+    pruner: PrunerFactory | None = None
+    enqueue: tuple[Mapping[str, CategoricalChoice], ...] = ()
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """Of every objective, in order."""
+        return (self.direction, *self.further_directions)
+
+    @property
+    def sampler_looks(self) -> bool:
+        """Whether the sampler learns from other trials; a user's own is taken to."""
+        return self.factory is not None or looks_at_results(self.name)
+
+
+def looks_at_results(name: str) -> bool:
+    """Whether the named sampler learns from other trials, and so needs a window.
+
+    A sampler that a user's factory makes has no name here: take it as one that looks.
+
+    Raises:
+        DefinitionError: There is no such sampler, or what it needs is not installed.
+    """
+    check_sampler(name)
+    return name not in _BLIND
+
+
+def check_sampler(name: str, objectives: int = 1) -> None:
+    """Check a sampler's name when a study is defined.
+
+    Args:
+        name: The sampler's.
+        objectives: How many the study has.
+
+    Raises:
+        DefinitionError: There is no such sampler, a package that it needs is not installed, or it
+            knows one objective only.
+    """
+    if name not in _NAMED:
+        known = ", ".join(sorted(_NAMED))
+        msg = f"sampler={name!r} is not known; use one of {known}, or a callable(seed) -> sampler"
+        raise DefinitionError(msg)
+    if name in _PACKAGES:
+        module, package = _PACKAGES[name]
+        if importlib.util.find_spec(module) is None:
+            msg = (
+                f"sampler={name!r} needs the package {package!r}, which is not installed; "
+                f"pip install {package}, or use sampler='tpe'"
+            )
+            raise DefinitionError(msg)
+    if name == "cmaes" and objectives > 1:
+        msg = (
+            f"sampler='cmaes' knows one objective, and the study has {objectives}; use 'tpe' or "
+            "a function such as lambda seed: optuna.samplers.NSGAIISampler(seed=seed)"
+        )
+        raise DefinitionError(msg)
+
+
+def needs_definition(settings: StudySettings) -> bool:
+    """Whether the search cannot be made from the settings alone: the user wrote part of it."""
+    return settings.sampler.startswith("custom:") or is_custom(settings.pruner)
+
+
+def look_back(concurrency: int) -> int:
+    """Return the window of a study that runs so many trials at once.
+
+    With a window of exactly ``concurrency`` the slowest of the running trials would hold up the
+    next one each time, and a third of the workers would always be idle. One trial at a time sees
+    all the trials before it.
+    """
+    return 2 * concurrency - 1
+
+
+def search_window(settings: StudySettings) -> int | None:
+    """Return how far a trial of the study looks back; None where nothing looks at results.
+
+    Raises:
+        DefinitionError: There is no such sampler, or it cannot be used here.
+    """
+    if settings.sampler.startswith("custom:"):
+        looks = True
+    else:
+        check_sampler(settings.sampler, len(settings.objectives))
+        looks = looks_at_results(settings.sampler)
+    return look_back(settings.concurrency) if looks or looks_at_trials(settings.pruner) else None
+
+
+def search_spec(
+    settings: StudySettings, definition: StudyDefinition | None = None, window: int | None = None
+) -> SamplerSpec:
+    """Return how the study searches.
+
+    Args:
+        settings: The study's, as they are stored.
+        definition: The study's own, where `needs_definition`.
+        window: The one that is stored with the study, if it is.
+
+    Raises:
+        DefinitionError: The sampler or pruner is none that can be made, or needs the definition.
+    """
+    if needs_definition(settings) and definition is None:
+        msg = (
+            f"study {settings.name!r} has a sampler or pruner of its own, and its definition is "
+            "not at hand; run it from its file"
+        )
+        raise DefinitionError(msg)
+    factory = None
+    if definition is not None and not isinstance(definition.sampler, str):
+        factory = definition.sampler
+    return SamplerSpec(
+        name=settings.sampler,
+        seed=settings.seed,
+        grid=settings.grid,
+        window=search_window(settings) if window is None else window,
+        direction=settings.direction,
+        factory=factory,
+        further_directions=tuple(o.direction for o in settings.further_objectives),
+        study=settings.name,
+        pruner=_pruner_factory(settings.pruner, definition),
+        enqueue=tuple(settings.enqueue),
+    )
+
+
+def _pruner_factory(
+    described: Mapping[str, Any] | None, definition: StudyDefinition | None
+) -> PrunerFactory | None:
+    if described is None:
+        return None
+    if is_custom(described) and definition is not None:
+        return lambda: _copied(definition.pruner)
+    make_pruner(described)
+    return lambda: make_pruner(described)
+
+
+def _copied(pruner: Any) -> BasePruner:
+    try:
+        copied: BasePruner = copy.deepcopy(pruner)
+    except Exception as error:
+        msg = (
+            f"the pruner {type(pruner).__qualname__} cannot be copied ({error}), and every "
+            "question is put to a fresh copy; let it hold plain values only"
+        )
+        raise DefinitionError(msg) from error
+    return copied

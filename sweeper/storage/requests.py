@@ -1,0 +1,95 @@
+"""What is asked of a study while others work at it: to stop, and to give a trial another attempt.
+
+A request to stop stands in the study's row, where every worker looks; it holds until somebody
+starts the study again.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.errors import UnknownStudyError, UsageError
+from sweeper.storage import optuna_rows
+from sweeper.storage.claims import is_open
+from sweeper.storage.studies import begun_trials, lock_study
+from sweeper.storage.tables import Study, Trial
+
+__all__ = ["StopRequest", "clear_stop", "request_stop", "retry", "stop_requested"]
+
+StopRequest = Literal["drain", "kill"]
+"""``"drain"``: finish the step, checkpoint, stop. ``"kill"``: end the trials' processes at once."""
+
+
+def request_stop(connection: Connection, name: str, how: StopRequest) -> None:
+    """Ask every worker of the study to stop.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    study = lock_study(connection, name)
+    connection.execute(sa.update(Study).where(Study.id == study.id).values(stop_requested=how))
+
+
+def stop_requested(connection: Connection, name: str) -> StopRequest | None:
+    """Whether the study's workers were asked to stop, and how; None too if there is no study."""
+    found = connection.scalar(sa.select(Study.stop_requested).where(Study.name == name))
+    return cast("StopRequest | None", found)
+
+
+def clear_stop(connection: Connection, name: str) -> None:
+    """Forget a request to stop, because the study is started again.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    study = lock_study(connection, name)
+    if study.stop_requested is not None:
+        connection.execute(sa.update(Study).where(Study.id == study.id).values(stop_requested=None))
+
+
+def retry(connection: Connection, name: str, number: int, *, again: bool = False) -> None:
+    """Give a failed trial another attempt: it is unfinished again, and none of its faults count.
+
+    Trials that were begun meanwhile and had this one in their window saw it failed, and stay.
+
+    Args:
+        connection: In a writing transaction.
+        name: The study's.
+        number: The trial's.
+        again: Whether this call ran before and the commit's answer was lost: then a trial that
+            waits to be resumed is the one that the first run made so.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial has begun in it.
+        UsageError: The trial has not failed.
+    """
+    study = lock_study(connection, name)
+    trial = connection.execute(
+        sa.select(Trial, is_open().label("running")).where(
+            Trial.study_id == study.id, Trial.number == number
+        )
+    ).first()
+    if trial is None:
+        begun = begun_trials(connection, study.id)
+        hint = f"it has trials 0 to {begun - 1}" if begun else "none has begun"
+        msg = f"study {name!r} has no trial {number}; {hint} (of {study.target})"
+        raise UnknownStudyError(msg)
+    if trial.result != "failed":
+        if again and trial.result is None:
+            return
+        state = trial.result or ("running" if trial.running else "interrupted")
+        hint = "sweeper resume goes on with it" if state == "interrupted" else "it stays as it is"
+        msg = (
+            f"trial {number} of study {name!r} is {state}; only a failed trial is given another "
+            f"attempt, so {hint}"
+        )
+        raise UsageError(msg)
+    connection.execute(
+        sa.update(Trial)
+        .where(Trial.id == trial.id)
+        .values(result=None, digest=None, crashes=0, memory_faults=0, errors=0)
+    )
+    optuna_rows.reopen_trial(connection, trial.optuna_trial_id)

@@ -1,0 +1,1 @@
+"""Whether a finished trial is what its definition and parameters give: `sweeper verify`."""

@@ -1,0 +1,179 @@
+"""What is kept of a finished trial's checkpoints: in the database, and on this machine's disk.
+
+Everything here reads. A damaged checkpoint stays where it is: setting it aside is for the trial
+that would resume from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sweeper.checkpoints.format import (
+    MANIFEST_FILE,
+    STATE_FILE,
+    TENSORS_FILE,
+    LoadedCheckpoint,
+    Manifest,
+)
+from sweeper.checkpoints.names import CheckpointName
+from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
+from sweeper.checkpoints.values import decode_values
+from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.paths import Place, RemotePath, RunPaths, parse_place
+from sweeper.results import CheckpointRecord, EpochRecord, TrialRecord
+
+__all__ = ["KeptCheckpoint", "random_states", "variable_names", "what_is_kept"]
+
+_LISTED = ("model", "optimizer", "optimizers", "metrics", "reachable")
+"""The components of a checkpoint's state that name their variables, in their order."""
+
+_TENSOR = re.compile(r"tensor '([^']+)'")
+
+
+@dataclass(frozen=True)
+class KeptCheckpoint:
+    """One checkpoint of a finished trial.
+
+    Attributes:
+        recorded: The database's row; None for one that is on disk only.
+        path: Its directory here; None where it is not on this machine.
+        manifest: What it holds by its own account; None where that cannot be read.
+        damage: What does not verify, or None.
+        damaged_file: The file that does not verify.
+        damaged_variable: The variable or tensor in it that does not.
+        epochs: The epochs that it knows to be over; empty where it is damaged.
+        random: The states of random generators that are no tensors, by component.
+        between_epochs: Whether it was taken between two epochs.
+    """
+
+    step: int
+    epoch: int
+    recorded: CheckpointRecord | None
+    path: Place | None = None
+    manifest: Manifest | None = None
+    damage: str | None = None
+    damaged_file: str | None = None
+    damaged_variable: str | None = None
+    epochs: tuple[EpochRecord, ...] = ()
+    random: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    between_epochs: bool = True
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch whose steps came last before it, from 0."""
+        return max(0, self.epoch - 1) if self.between_epochs else self.epoch
+
+
+def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, ...]:
+    """Every checkpoint that the database or this disk has of ``trial``, read and verified whole.
+
+    In the order of their steps; of several at one place, each attempt's is there. Of those that
+    lie in an object store, only what the database has is.
+    """
+    found: dict[tuple[int, str], tuple[CheckpointRecord | None, Place | None]] = {}
+    for directory in sorted(paths.trial(trial.number).glob("attempt-*")):
+        if directory.name.removeprefix("attempt-").isdigit():
+            attempt = int(directory.name.removeprefix("attempt-"))
+            place = paths.checkpoints(trial.number, attempt)
+            for listed in list_checkpoints(place):
+                found[attempt, listed.name] = (None, listed)
+    strange: list[KeptCheckpoint] = []
+    for record in trial.checkpoints:
+        where = _place(record.path)
+        if where is None:
+            strange.append(KeptCheckpoint(record.step, record.epoch, record))
+            continue
+        path: Place | None = found.get(where, (None, None))[1]
+        if path is None:
+            path = _elsewhere(record.path)
+        found[where] = (record, path)
+    kept = [_read(record, path) for record, path in found.values()]
+    return tuple(sorted([*kept, *strange], key=lambda k: (k.step, k.epoch, str(k.path))))
+
+
+def variable_names(state: Mapping[str, Any]) -> dict[str, str]:
+    """What the user calls the tensors of a checkpoint's ``state``, by their names in its file."""
+    return {
+        f"{component}/{index:05d}": f"{component} variable {index} ({path})"
+        for component in _LISTED
+        for index, path in enumerate(state.get(component) or ())
+    }
+
+
+def _place(path: str) -> tuple[int, str] | None:
+    """The attempt and the directory's name that a stored path ends in: a study can be moved."""
+    parts = Path(path).parts[-3:]
+    if len(parts) < 3 or not re.fullmatch(r"attempt-\d+", parts[0]):
+        return None
+    return int(parts[0].removeprefix("attempt-")), parts[2]
+
+
+def _elsewhere(path: str) -> Place | None:
+    """A recorded checkpoint outside the runs directory, if it can be reached from here."""
+    place = parse_place(path)
+    return place if isinstance(place, RemotePath) or place.is_dir() else None
+
+
+def _read(record: CheckpointRecord | None, path: Place | None) -> KeptCheckpoint:
+    step, epoch = (0, 0) if record is None else (record.step, record.epoch)
+    if path is None:
+        return KeptCheckpoint(step, epoch, record)
+    if record is None:
+        name = CheckpointName.parse(path.name)
+        step = 0 if name is None else name.step
+    try:
+        loaded = load_checkpoint(path)
+    except CorruptCheckpointError as error:
+        return _damaged(record, path, step, epoch, str(error))
+    except CheckpointError as error:
+        if isinstance(path, RemotePath) and isinstance(error.__cause__, FileNotFoundError):
+            return KeptCheckpoint(step, epoch, record)
+        return KeptCheckpoint(step, epoch, record, path, damage=str(error))
+    return KeptCheckpoint(
+        step=loaded.step,
+        epoch=loaded.epoch,
+        recorded=record,
+        path=path,
+        manifest=read_manifest(path),
+        epochs=_epochs(loaded),
+        random=random_states(loaded.state),
+        between_epochs=loaded.state["position"]["step_in_epoch"] == 0,
+    )
+
+
+def random_states(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a checkpoint's state has of random generators beside their tensors, by component."""
+    return {name: value for name, value in state.items() if name.endswith("_random")}
+
+
+def _epochs(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
+    saved: Sequence[Any] = loaded.state["history"]["epochs"]
+    return tuple(EpochRecord(epoch, metrics) for epoch, metrics in saved)
+
+
+def _damaged(
+    record: CheckpointRecord | None, path: Place, step: int, epoch: int, damage: str
+) -> KeptCheckpoint:
+    manifest, names = None, {}
+    try:
+        manifest = read_manifest(path)
+        names = variable_names(decode_values(read_state(path)))
+    except (OSError, ValueError, AttributeError, TypeError, CheckpointError):
+        # What is damaged may be just that; what could be read of it is enough.
+        names = names or {}
+    tensor = _TENSOR.search(damage)
+    files = (str(path / name) for name in (TENSORS_FILE, STATE_FILE, MANIFEST_FILE))
+    return KeptCheckpoint(
+        step=step if manifest is None else manifest.step,
+        epoch=epoch if manifest is None else manifest.epoch,
+        recorded=record,
+        path=path,
+        manifest=manifest,
+        damage=damage,
+        damaged_file=next((file for file in files if file in damage), str(path)),
+        damaged_variable=None if tensor is None else names.get(tensor[1], tensor[1]),
+    )

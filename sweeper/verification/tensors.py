@@ -1,0 +1,98 @@
+"""A replay's checkpoint against the kept one at its place, tensor by tensor.
+
+The manifests name each tensor's digest, so equal ones are never read; of those that differ, the
+first is, to say by how much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sweeper.checkpoints.format import STATE_FILE, Manifest
+from sweeper.checkpoints.reading import load_checkpoint, read_manifest
+from sweeper.checkpoints.tensors import TensorEntry
+from sweeper.checkpoints.values import decode_values
+from sweeper.execution.channel import CheckpointCommitted
+from sweeper.verification.kept import KeptCheckpoint, random_states, variable_names
+
+__all__ = ["SeenCheckpoint", "see"]
+
+_OWN_STATE = ("callbacks/", "data/")
+"""Tensors that may hold what differs in every run, such as a callback's measured times."""
+
+
+@dataclass(frozen=True)
+class SeenCheckpoint:
+    """A checkpoint of the replay, compared with the kept one while both were on disk.
+
+    Attributes:
+        digest: The replay's.
+        tensors: How many tensors were compared.
+        differing: Those that differ, by the names that the user knows, the model's first.
+        own_state: Those that differ and are a callback's or the data's own.
+        first: How the first of ``differing`` differs.
+        random: The random generators whose state differs beside their tensors.
+    """
+
+    kept: KeptCheckpoint
+    digest: str
+    tensors: int = 0
+    differing: tuple[str, ...] = ()
+    own_state: tuple[str, ...] = ()
+    first: str = ""
+    random: tuple[str, ...] = ()
+
+
+def see(kept: KeptCheckpoint, committed: CheckpointCommitted) -> SeenCheckpoint:
+    """Compare a checkpoint of the replay, still on disk, with the kept one.
+
+    Raises:
+        CheckpointError: The replay's cannot be read.
+    """
+    if kept.manifest is None:
+        return SeenCheckpoint(kept, committed.digest)
+    path = Path(committed.path)
+    state = decode_values((path / STATE_FILE).read_bytes())
+    names = variable_names(state)
+    ours, theirs = _entries(kept.manifest), _entries(read_manifest(path))
+    order = [*ours, *(name for name in theirs if name not in ours)]
+    parted = [name for name in order if ours.get(name) != theirs.get(name)]
+    differing = [name for name in parted if not name.startswith(_OWN_STATE)]
+    again = random_states(state)
+    return SeenCheckpoint(
+        kept=kept,
+        digest=committed.digest,
+        tensors=len(order),
+        differing=tuple(names.get(name, name) for name in differing),
+        own_state=tuple(name for name in parted if name.startswith(_OWN_STATE)),
+        first=_how(differing[0], kept, path) if differing else "",
+        random=tuple(name for name, was in kept.random.items() if again.get(name) != was),
+    )
+
+
+def _entries(manifest: Manifest) -> dict[str, TensorEntry]:
+    """By name: those that the digest is of first, in its order."""
+    entries = {entry.name: entry for entry in manifest.tensors}
+    return {name: entries[name] for name in [*manifest.digest_names, *sorted(entries)]}
+
+
+def _how(name: str, kept: KeptCheckpoint, replay: Path) -> str:
+    """How the tensor ``name`` of a kept checkpoint differs from the replay's."""
+    if kept.damage is not None or kept.path is None:
+        return "by its digest; the kept file is damaged"
+    ours = load_checkpoint(kept.path).tensors.get(name)
+    theirs = load_checkpoint(replay).tensors.get(name)
+    if ours is None or theirs is None:
+        return f"only the {'replay' if ours is None else 'kept checkpoint'} has it"
+    if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+        return f"{ours.dtype.name}{list(ours.shape)} and {theirs.dtype.name}{list(theirs.shape)}"
+    bits = ours.reshape(-1).view(np.uint8) != theirs.reshape(-1).view(np.uint8)
+    count = int(bits.reshape(ours.size, -1).any(axis=1).sum())
+    told = f"in {count} of {ours.size} values"
+    if ours.dtype.kind not in "fiu":
+        return told
+    apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64)).max()
+    return f"{told}, by at most {apart:.3g}"

@@ -1,0 +1,378 @@
+"""`sweeper verify`: replay finished trials, compare, and write down what that showed.
+
+The database is only read until a trial's verdict is known, and the study's directories are never
+written to: every replay has a temporary directory of its own. Where a trial differs, up to two more
+replays look for the cause: one with the parameters that the sampler draws, if those are not the
+stored ones, and one that is not killed, if the first was.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+from sweeper.definition import StudySettings
+from sweeper.errors import Interrupted
+from sweeper.events import Event, Listener, Notice, StudyOpened
+from sweeper.execution.isolation import Launcher
+from sweeper.execution.sources import load_source, recall_source
+from sweeper.paths import RunPaths
+from sweeper.results import TrialRecord
+from sweeper.search.spaces import Observation
+from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+from sweeper.storage.verdicts import Verdicts
+from sweeper.training.fingerprint import differences
+from sweeper.verification.choosing import choose, unchanged_settings
+from sweeper.verification.comparison import StoredTrial, compare, compared
+from sweeper.verification.findings import (
+    Finding,
+    ReplayRun,
+    StudyVerification,
+    TrialVerification,
+)
+from sweeper.verification.kept import what_is_kept
+from sweeper.verification.launching import open_launcher
+from sweeper.verification.parameters import Redrawn, redraw, rejudge
+from sweeper.verification.replay import (
+    STOPPED,
+    Answers,
+    Replayed,
+    ReplayOrder,
+    run_again,
+    where_to_kill,
+)
+from sweeper.verification.tensors import SeenCheckpoint, see
+
+__all__ = ["VerifyRequest", "verify_study", "verify_with"]
+
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """What to verify.
+
+    Attributes:
+        study: Its name in the database.
+        which: A trial's number, the best trial, or all that are finished.
+        interrupt: Whether each replay is killed once and resumed.
+        seed: From which the steps are drawn at which replays are killed.
+        workers: Replays side by side.
+        isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
+        listener: Told of the progress.
+    """
+
+    study: str
+    which: int | Literal["best", "all"]
+    interrupt: bool
+    seed: int
+    workers: int
+    isolation: str
+    storage: str
+    runs_dir: Path
+    listener: Listener
+
+
+def verify_study(request: VerifyRequest) -> StudyVerification:
+    """Verify finished trials of a study, and add each verdict to the database.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial in it.
+        DefinitionChangedError: The study's file defines it otherwise than the database has it.
+        Interrupted: SIGINT or SIGTERM; trials whose verdict was known have it.
+        SweeperError: The trial has not finished, or its replay could not be run to its end.
+    """
+    with _stoppable(), Database.open(request.storage, create=False) as database:
+        repository = Repository(database)
+        row = repository.study(request.study)
+        choose(repository, request.study, request.which)
+        source = recall_source(request.study, row.source)
+
+        def notice(message: str) -> None:
+            request.listener(Notice(message))
+
+        with open_launcher(source, request.isolation, notice) as (launcher, loaded):
+            settings = unchanged_settings(repository, row, loaded)
+            definition = load_source(source) if needs_definition(settings) else None
+            search = search_spec(settings, definition, row.window)
+            return verify_with(request, repository, settings, search, launcher)
+
+
+def verify_with(
+    request: VerifyRequest,
+    repository: Repository,
+    settings: StudySettings,
+    search: SamplerSpec,
+    launcher: Launcher,
+) -> StudyVerification:
+    """Verify with a study that is loaded already; see `verify_study` for the errors.
+
+    Args:
+        request: What to verify.
+        repository: The study's database.
+        settings: The study's, as they are stored and as its file still has them.
+        search: How the study draws.
+        launcher: Starts the replays' processes.
+    """
+    chosen, passed_over = choose(repository, request.study, request.which)
+    telling = threading.Lock()
+
+    def tell(event: Event) -> None:
+        with telling:
+            request.listener(event)
+
+    verifier = _Verifier(request, repository, settings, search, launcher, tell)
+    tell(_opened(request, settings, len(chosen)))
+    trials = verifier.verify(chosen)
+    return StudyVerification(request.study, trials, passed_over, verifier.surroundings)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Have SIGINT and SIGTERM end a verification in the main thread with everything tidied up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise Interrupted(STOPPED)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass
+class _Outcome:
+    """One replay with what it showed."""
+
+    replayed: Replayed
+    seen: list[SeenCheckpoint]
+    findings: list[Finding]
+
+    @property
+    def equal(self) -> bool:
+        """Whether the replay and all that is stored agree."""
+        return not any(finding.level != "note" for finding in self.findings)
+
+
+@dataclass
+class _Verifier:
+    request: VerifyRequest
+    repository: Repository
+    settings: StudySettings
+    search: SamplerSpec
+    launcher: Launcher
+    tell: Listener
+    stopping: threading.Event = field(default_factory=threading.Event)
+    surroundings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdicts(self) -> Verdicts:
+        return Verdicts(self.repository.database)
+
+    def verify(self, chosen: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
+        """Verify the trials side by side; the first error, or a signal, stops them all."""
+        finished = self.repository.finished_before(self.settings.name, chosen[-1].number + 1)
+        fingerprints = self.verdicts.fingerprints(self.settings.name)
+        with ThreadPoolExecutor(max(1, min(self.request.workers, len(chosen)))) as pool:
+            futures = [
+                pool.submit(self._trial, trial, finished, fingerprints.get(trial.number, ()))
+                for trial in chosen
+            ]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                if not all(future.done() for future in futures):
+                    self.stopping.set()
+                    pool.shutdown(cancel_futures=True)
+            for future in futures:
+                if future.done() and not future.cancelled() and future.exception() is not None:
+                    raise future.exception()  # type: ignore[misc]
+            return tuple(future.result() for future in futures)
+
+    def _trial(
+        self,
+        record: TrialRecord,
+        finished: Sequence[Observation],
+        ran_under: Sequence[tuple[int, Mapping[str, Any]]],
+    ) -> TrialVerification:
+        number, promised = record.number, self.settings.deterministic
+        paths = RunPaths(self.request.runs_dir.absolute(), self.settings.name)
+        stored = StoredTrial(
+            record=record,
+            observed=next(o for o in finished if o.number == number),
+            kept=what_is_kept(record, paths),
+            study_seed=self.settings.seed,
+            objectives=tuple(objective.name for objective in self.settings.objectives),
+        )
+        steps = [a.end_step or 0 for a in record.attempts] + [c.step for c in record.checkpoints]
+        kill = None
+        if self.request.interrupt:
+            kill = where_to_kill(self.request.seed, number, max(steps, default=0))
+        outcome = self._replay(stored, record.params, kill)
+        self.surroundings = outcome.replayed.fingerprint
+        redrawn = redraw(self.search, number, finished)
+        findings = [*self._parameters(stored, redrawn, outcome), *outcome.findings]
+        misjudged = rejudge(self.search, number, finished, self.settings.epochs)
+        if misjudged is not None:
+            findings.append(Finding("warning", "promise", misjudged))
+        if kill is None and self.request.interrupt:
+            findings.append(Finding("note", "replay", "the trial is too short to be killed in"))
+        if kill is not None and promised and not outcome.equal:
+            findings.append(self._undisturbed(stored))
+        if not promised:
+            message = "the study has deterministic=False: exactness is not promised"
+            findings.append(Finding("note", "promise", message))
+        replayed = outcome.replayed
+        verification = TrialVerification(
+            study=self.settings.name,
+            number=number,
+            mode="interrupt" if self.request.interrupt else "replay",
+            findings=tuple(findings),
+            explanations=_explanations(ran_under, replayed.fingerprint),
+            compared=compared(stored, replayed, outcome.seen),
+            replay=ReplayRun(
+                isolation=self.launcher.isolation,
+                seconds=replayed.seconds,
+                steps=getattr(replayed.end, "step", None),
+                starts=tuple(replayed.starts),
+                killed_at=None if kill is None else kill[1],
+                seed=None if kill is None else self.request.seed,
+            ),
+            promised=promised,
+        )
+        self._write(verification)
+        return verification
+
+    def _replay(
+        self, stored: StoredTrial, params: Mapping[str, Any], kill: tuple[int, int] | None
+    ) -> _Outcome:
+        kept = {(each.step, each.epoch): each for each in stored.kept}
+        seen: list[SeenCheckpoint] = []
+        order = ReplayOrder(
+            settings=self.settings,
+            number=stored.record.number,
+            answers=Answers(params, stored.observed.distributions),
+            checkpoints=tuple(kept),
+            prune_after=_pruned_after(stored.record),
+            also_after=None if kill is None else kill[0],
+            die_after=None if kill is None else kill[1],
+            seen=lambda committed: seen.append(
+                see(kept[committed.step, committed.epoch], committed)
+            ),
+        )
+        with tempfile.TemporaryDirectory(prefix="sweeper-verify-") as directory:
+            replayed = run_again(order, self.launcher, Path(directory), self.tell, self.stopping)
+        seen = list({(s.kept.step, s.kept.epoch): s for s in seen}.values())
+        findings = compare(stored, replayed, seen, promised=self.settings.deterministic)
+        return _Outcome(replayed, seen, findings)
+
+    def _parameters(
+        self, stored: StoredTrial, redrawn: Redrawn, outcome: _Outcome
+    ) -> list[Finding]:
+        """What the sampler's draw says of the stored parameters."""
+        number = stored.record.number
+        if redrawn.impossible is not None:
+            message = f"the parameters could not be drawn again: {redrawn.impossible}"
+            return [Finding("warning", "parameter", message)]
+        if not redrawn.differing:
+            return []
+        drawn = {**stored.record.params, **redrawn.differing}
+        cause = ""
+        if not outcome.equal:
+            again = self._replay(stored, drawn, None)
+            if again.equal:
+                cause = "; with what is drawn, the replay equals everything that is stored"
+        elif redrawn.suspect != number:
+            cause = (
+                f"; the first trial that is stored otherwise than it is drawn is {redrawn.suspect}"
+            )
+        explained = outcome.equal and self._draws_may_differ()
+        return [
+            Finding(
+                "warning" if explained else "error",
+                "parameter",
+                f"parameter {name!r} is {stored.record.params[name]!r} in the database, and the "
+                f"study's sampler draws {value!r} for trial {number}{cause}",
+                epoch=None if outcome.equal else 0,
+                variable=name,
+                stored=stored.record.params[name],
+                replayed=value,
+            )
+            for name, value in redrawn.differing.items()
+        ]
+
+    def _draws_may_differ(self) -> bool:
+        """Whether a draw may rightly be another one now: it hangs on more than is stored."""
+        changed = self.repository.definition_changes(self.settings.name)
+        return self.search.window is not None or bool(changed)
+
+    def _undisturbed(self, stored: StoredTrial) -> Finding:
+        """After a killed replay that differs: does one that is not killed?"""
+        equal = self._replay(stored, stored.record.params, None).equal
+        message = (
+            "a replay that was not killed equals the trial: it is the resuming that differs"
+            if equal
+            else "a replay that was not killed differs as well: the trial does not repeat"
+        )
+        return Finding("note", "replay", message)
+
+    def _write(self, verification: TrialVerification) -> None:
+        self.verdicts.record(
+            self.settings.name,
+            verification.number,
+            verification.mode,
+            verification.verdict,
+            verification.to_json(),
+            epoch=verification.epoch,
+            step=verification.step,
+            variable=verification.variable,
+        )
+        self.tell(Notice(f"trial {verification.number}: {verification.verdict}"))
+
+
+def _pruned_after(record: TrialRecord) -> int | None:
+    """The last epoch of a pruned trial."""
+    return max((e.epoch for e in record.epochs), default=None) if record.state == "pruned" else None
+
+
+def _explanations(
+    ran_under: Sequence[tuple[int, Mapping[str, Any]]], now: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """What is otherwise in the replay's surroundings than in each attempt's, a phrase each."""
+    found: dict[str, list[int]] = {}
+    for attempt, fingerprint in ran_under:
+        for difference in differences(fingerprint, now):
+            found.setdefault(difference, []).append(attempt)
+    several = len(ran_under) > 1
+    return tuple(
+        f"{difference} (attempt {', '.join(map(str, attempts))})" if several else difference
+        for difference, attempts in found.items()
+    )
+
+
+def _opened(request: VerifyRequest, settings: StudySettings, trials: int) -> StudyOpened:
+    return StudyOpened(
+        study=settings.name,
+        target=trials,
+        finished=0,
+        epochs=settings.epochs,
+        objective=settings.objective,
+        direction=settings.direction,
+        workers=min(request.workers, trials),
+        storage=request.storage,
+        resume_command="",
+    )

@@ -1,0 +1,262 @@
+"""Object stores that fail on purpose: killed at an operation, out of date, or a tenth of the time.
+
+The faults sit behind `ObjectStore`, the one place through which a remote checkpoint is touched, or
+on the network in front of a real server of the S3 protocol.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+from urllib.parse import urlsplit
+
+from sweeper.checkpoints.format import MANIFEST_FILE, Manifest, Snapshot
+from sweeper.checkpoints.objects import ObjectStore
+from sweeper.checkpoints.remote import RemoteCheckpointStore
+from sweeper.errors import CheckpointError
+from sweeper.paths import RemotePath
+
+BUCKET = "sweeps"
+
+_SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "tester",
+    "AWS_SECRET_ACCESS_KEY": "nobody's",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+
+
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """Give the URL of a server of the S3 protocol, in a process of its own, with one bucket."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}"
+        made = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
+        urllib.request.urlopen(made, timeout=30).close()
+        yield url
+    finally:
+        process.communicate()
+
+
+def s3_environment(url: str) -> dict[str, str]:
+    """The variables by which a process finds the server, as a user sets them."""
+    return {**_ENVIRONMENT, "AWS_ENDPOINT_URL": url}
+
+
+class FileObjects(ObjectStore):
+    """Objects that are files of this disk: they outlive a killed process, and a fork."""
+
+    def __init__(self) -> None:
+        super().__init__("file", patience=0.0)
+
+    def connect(self) -> Any:
+        from fsspec.implementations.local import LocalFileSystem
+
+        return LocalFileSystem(auto_mkdir=True, skip_instance_cache=True)
+
+
+def place_of(directory: Path) -> RemotePath:
+    """The place in `FileObjects` that is ``directory``, seen from the root directory."""
+    return RemotePath("file", directory.absolute().parts[1:])
+
+
+class CountingObjects(FileObjects):
+    """Counts the operations that change something, and those that ask by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def before(self, name: str) -> None: ...
+
+    def after(self, name: str) -> None: ...
+
+    def put(self, path: RemotePath, content: bytes) -> None:
+        self._enter(f"put {path.name}")
+        super().put(path, content)
+        self.after("put")
+
+    def upload(self, path: RemotePath, file: BinaryIO, size: int) -> None:
+        self._enter("upload")
+        super().upload(path, file, size)
+        self.after("upload")
+
+    def size(self, path: RemotePath) -> int:
+        self._enter("size")
+        size = super().size(path)
+        self.after("size")
+        return size
+
+    def remove(self, path: RemotePath) -> None:
+        self._enter(f"remove {path.name}")
+        super().remove(path)
+        self.after("remove")
+
+    def _enter(self, name: str) -> None:
+        self.names.append(name)
+        self.before(name)
+
+
+class KillingObjects(CountingObjects):
+    """Kills this process before or after the n-th operation."""
+
+    def __init__(self, at: int, moment: str) -> None:
+        super().__init__()
+        self._at = at
+        self._moment = moment
+
+    def before(self, name: str) -> None:
+        self._kill("before")
+
+    def after(self, name: str) -> None:
+        self._kill("after")
+
+    def _kill(self, moment: str) -> None:
+        if len(self.names) == self._at and moment == self._moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class ImpatientObjects(ObjectStore):
+    """S3 as a client sees it that tries nothing twice."""
+
+    def __init__(self) -> None:
+        super().__init__("s3", patience=0.0)
+
+    def connect(self) -> Any:
+        import fsspec
+
+        once = {"retries": {"mode": "standard", "total_max_attempts": 1}}
+        files = fsspec.filesystem(
+            "s3", use_listings_cache=False, skip_instance_cache=True, config_kwargs=once
+        )
+        files.retries = 1
+        return files
+
+
+class ManifestFirst(RemoteCheckpointStore):
+    """Broken: the manifest is stored before what it names."""
+
+    def _upload(self, snapshot: Snapshot, manifest: Manifest, spool: Any) -> Any:
+        path = self._free_place(snapshot.step)
+        try:
+            self._objects.put(path / MANIFEST_FILE, manifest.render())
+        except OSError as error:
+            raise CheckpointError(str(error)) from error
+        return super()._upload(snapshot, manifest, spool)
+
+    def _free_place(self, step: int) -> RemotePath:
+        return self.directory / f"step-{step:09d}"
+
+    def _discard(self, path: RemotePath | None, failure: BaseException) -> None: ...
+
+
+class FailingNetwork:
+    """Forwards HTTP to a server; a request in ten fails, in one of four ways."""
+
+    def __init__(self, target: str, seed: int, share: float = 0.1) -> None:
+        self.requests = 0
+        self.failures = 0
+        numbers = random.Random(seed)
+        lock = threading.Lock()
+        address = urlsplit(target).netloc
+        network = self
+
+        class Forwarding(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def forward(self) -> None:
+                with lock:
+                    network.requests += 1
+                    failing = numbers.random() < share
+                    how = numbers.choice(["cut", "error", "unanswered", "half"])
+                    network.failures += failing
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if failing and how == "cut":
+                    self.cut()
+                    return
+                if failing and how == "error":
+                    self.answer(500, [], b"<Error><Code>InternalError</Code></Error>")
+                    return
+                server = http.client.HTTPConnection(address, timeout=30)
+                try:
+                    server.request(self.command, self.path, body, dict(self.headers))
+                    response = server.getresponse()
+                    content = response.read()
+                finally:
+                    server.close()
+                if failing and how == "unanswered":
+                    self.cut()
+                    return
+                whole = not (failing and how == "half")
+                self.answer(response.status, response.getheaders(), content, whole=whole)
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815
+
+            def answer(self, status: int, headers: list, body: bytes, *, whole: bool = True):
+                self.send_response_only(status)
+                named = {name.lower() for name, _ in headers}
+                for name, value in headers:
+                    if name.lower() not in ("transfer-encoding", "connection"):
+                        self.send_header(name, value)
+                if "content-length" not in named:
+                    self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body if whole else body[: len(body) // 2])
+                if not whole:
+                    self.cut()
+
+            def cut(self) -> None:
+                self.close_connection = True
+                self.wfile.flush()
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+            def log_message(self, *_arguments: object) -> None: ...
+
+        class Quiet(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_arguments: object) -> None:
+                """A client that goes away is what this is about."""
+
+        self._server = Quiet(("127.0.0.1", 0), Forwarding)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,290 @@
+"""Checkpoints in an object store are committed or absent, whatever fails, and are found again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import stamina
+from checkpoint_faults import snapshot
+from object_faults import (
+    CountingObjects,
+    FileObjects,
+    KillingObjects,
+    ManifestFirst,
+    place_of,
+)
+
+from sweeper.checkpoints import objects as objects_module
+from sweeper.checkpoints.format import MANIFEST_FILE, TENSORS_FILE
+from sweeper.checkpoints.objects import (
+    ObjectStore,
+    check_checkpoints_place,
+    is_transient,
+)
+from sweeper.checkpoints.reading import load_newest, read_kept
+from sweeper.checkpoints.remote import RemoteCheckpointStore
+from sweeper.checkpoints.remote_reading import RemoteListing, load_remote, sweep_remote
+from sweeper.checkpoints.store import CheckpointStore, open_store
+from sweeper.errors import CheckpointError, CorruptCheckpointError, UsageError
+from sweeper.paths import RemotePath
+
+Work = Callable[[RemoteCheckpointStore], object]
+
+
+@pytest.fixture
+def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotePath]:
+    """Give a place in an object store of files, for everything that reads and writes there."""
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(objects_module, "_objects", lambda _protocol, _process: FileObjects())
+    return place_of(tmp_path / "bucket" / "attempt-01" / "checkpoints")
+
+
+def commit_two(store: RemoteCheckpointStore) -> object:
+    return store.commit(snapshot(2))
+
+
+def delete_one(store: RemoteCheckpointStore) -> object:
+    return store.delete(store.directory / "step-000000001")
+
+
+def killed_at(work: Work, store: RemoteCheckpointStore) -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            work(store)
+        finally:
+            os._exit(99)
+    return os.waitpid(pid, 0)[1]
+
+
+def kill_everywhere(
+    work: Work, prefix: RemotePath, make: type[RemoteCheckpointStore] = RemoteCheckpointStore
+) -> list[tuple]:
+    """Kill ``work`` before and after each operation; the step that loads then, and the notices."""
+    disk = Path("/", *prefix.parts)
+    RemoteCheckpointStore(prefix).commit(snapshot(1))
+    counting = CountingObjects()
+    work(make(prefix, objects=counting))
+    shutil.rmtree(disk)
+    seen = []
+    for at, name in enumerate(counting.names, 1):
+        for moment in ("before", "after"):
+            if name == "size" and moment == "after" and at == 1:
+                continue  # asks for what is not there, and so never returns
+            RemoteCheckpointStore(prefix).commit(snapshot(1))
+            status = killed_at(work, make(prefix, objects=KillingObjects(at, moment)))
+            assert os.WIFSIGNALED(status), (name, at, moment)
+            assert os.WTERMSIG(status) == signal.SIGKILL
+            notices: list[str] = []
+            loaded = load_newest([prefix], notices.append)
+            sweep_remote(prefix)
+            assert RemoteListing.of(prefix).unfinished() == (), "what a dead writer left is swept"
+            seen.append((name, moment, None if loaded is None else loaded.step, len(notices)))
+            shutil.rmtree(disk)
+    return seen
+
+
+def test_an_upload_killed_at_any_operation_is_committed_or_absent(prefix, capsys) -> None:
+    seen = kill_everywhere(commit_two, prefix)
+    committed = (f"put {MANIFEST_FILE}", "after")
+    for name, moment, step, notices in seen:
+        assert (step, notices) == ((2, 0) if (name, moment) == committed else (1, 0)), name
+    assert {name for name, *_ in seen} >= {"upload", "put state.json", "size", committed[0]}
+    with capsys.disabled():
+        print(f"\nremote commit: killed at {len(seen)} points, whole or absent at each")
+
+
+def test_a_remote_deletion_killed_anywhere_leaves_all_of_a_checkpoint_or_nothing(prefix) -> None:
+    seen = kill_everywhere(delete_one, prefix)
+    for name, moment, step, notices in seen:
+        there = (name, moment) == (f"remove {MANIFEST_FILE}", "before")
+        assert (step, notices) == ((1, 0) if there else (None, 0)), (name, moment)
+
+
+def test_control_a_store_that_puts_the_manifest_first_is_caught(prefix) -> None:
+    seen = kill_everywhere(commit_two, prefix, ManifestFirst)
+    assert any(notices for *_, notices in seen), "half a checkpoint had a manifest"
+
+
+class Forgetful(FileObjects):
+    """Its listings do not show what is there: as old as they can be."""
+
+    def list(self, prefix: RemotePath) -> dict[tuple[str, ...], int]:
+        return {}
+
+
+def test_a_resume_finds_what_was_announced_though_no_listing_shows_it(prefix, monkeypatch) -> None:
+    store = RemoteCheckpointStore(prefix)
+    announced = [store.commit(snapshot(step)).path for step in (1, 2)]
+    monkeypatch.setattr(objects_module, "_objects", lambda *_: Forgetful())
+    assert load_newest([prefix], pytest.fail) is None, "the listing alone finds nothing"
+    assert load_newest([prefix], pytest.fail, known=announced).step == 2
+    assert [k.step for k in read_kept([prefix], announced)] == [1, 2]
+
+
+def test_what_was_announced_and_deleted_since_is_passed_over_in_silence(prefix) -> None:
+    store = RemoteCheckpointStore(prefix)
+    first, second = (store.commit(snapshot(step)).path for step in (1, 2))
+    assert store.delete(second)
+    assert load_newest([prefix], pytest.fail, known=[first, second]).step == 1
+    assert [k.step for k in read_kept([prefix], [first, second])] == [1]
+
+
+def test_a_checkpoint_that_vanishes_while_it_is_wanted_is_looked_for_again(
+    prefix, monkeypatch
+) -> None:
+    """A paused attempt goes on, and replaces the checkpoint that its successor is reading."""
+    store = RemoteCheckpointStore(prefix)
+    first = store.commit(snapshot(1)).path
+
+    class Overtaken(FileObjects):
+        def read(self, path: RemotePath) -> bytes:
+            if path.parent == first and len(store.list()) == 1:
+                store.commit(snapshot(2))
+                store.delete(first)
+            return super().read(path)
+
+    monkeypatch.setattr(objects_module, "_objects", lambda *_: Overtaken())
+    assert load_newest([prefix], pytest.fail).step == 2
+
+
+def test_a_damaged_remote_checkpoint_is_set_aside_and_the_one_before_it_is_used(prefix) -> None:
+    store = RemoteCheckpointStore(prefix)
+    store.commit(snapshot(1))
+    path = store.commit(snapshot(2)).path
+    tensors = Path("/", *path.parts, TENSORS_FILE)
+    content = bytearray(tensors.read_bytes())
+    content[-1] ^= 1
+    tensors.write_bytes(content)
+    with pytest.raises(CorruptCheckpointError, match="tensor"):
+        load_remote(path)
+    notices: list[str] = []
+    assert load_newest([prefix], notices.append).step == 1
+    assert "is damaged" in notices[0]
+    assert "manifest.json.corrupt-1" in notices[0]
+    assert load_newest([prefix], pytest.fail).step == 1
+    assert RemoteListing.of(prefix).set_aside() == (path,)
+    assert store.delete(path)
+    assert RemoteListing.of(prefix).set_aside() == ()
+
+
+class Unreachable(FileObjects):
+    def list(self, prefix: RemotePath) -> dict[tuple[str, ...], int]:
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    def read(self, path: RemotePath) -> bytes:
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+
+def test_a_store_that_does_not_answer_is_no_empty_one(prefix, monkeypatch) -> None:
+    path = RemoteCheckpointStore(prefix).commit(snapshot(1)).path
+    monkeypatch.setattr(objects_module, "_objects", lambda *_: Unreachable())
+    with pytest.raises(CheckpointError, match=r"cannot be listed.*credentials"):
+        load_newest([prefix], pytest.fail)
+    monkeypatch.setattr(Unreachable, "list", lambda *_: {})
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_newest([prefix], pytest.fail, known=[path])
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_kept([prefix], [path])
+
+
+def test_a_listing_that_hides_a_manifest_costs_no_checkpoint(prefix) -> None:
+    class HidesManifests(FileObjects):
+        def list(self, prefix: RemotePath) -> dict[tuple[str, ...], int]:
+            listed = super().list(prefix)
+            return {names: size for names, size in listed.items() if names[-1] != MANIFEST_FILE}
+
+    RemoteCheckpointStore(prefix).commit(snapshot(1))
+    assert sweep_remote(prefix, HidesManifests()) == ()
+    assert load_newest([prefix], pytest.fail).step == 1
+
+
+def test_a_trial_that_changes_its_place_keeps_and_deletes_in_both(prefix, tmp_path) -> None:
+    disk = CheckpointStore(tmp_path / "attempt-01" / "checkpoints")
+    here = disk.commit(snapshot(1)).path
+    store = open_store(prefix)
+    there = store.commit(snapshot(2)).path
+    assert load_newest([disk.directory, prefix], pytest.fail).step == 2
+    assert store.delete(here)
+    assert disk.delete(there)
+    assert (disk.list(), open_store(prefix).list()) == ((), ())
+
+
+def test_a_spool_that_cannot_be_written_is_said_with_what_to_do(prefix, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    store = RemoteCheckpointStore(prefix, spool=tmp_path / "file" / "spool")
+    with pytest.raises(CheckpointError, match=r"made ready for its upload.*--runs-dir"):
+        store.commit(snapshot(1))
+
+
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        (ConnectionResetError(), True),
+        (TimeoutError(), True),
+        (OSError(errno.EBUSY, "SlowDown"), True),
+        (OSError(errno.EREMOTEIO, "InternalError"), True),
+        (FileNotFoundError(), False),
+        (PermissionError(), False),
+        (OSError(errno.EINVAL, "InvalidRequest"), False),
+        (OSError(errno.ENOSPC, "full"), False),
+        (ValueError(), False),
+    ],
+)
+def test_only_faults_that_may_pass_are_tried_again(error, passing) -> None:
+    assert is_transient(error) is passing
+    calls = 0
+
+    def failing_once() -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise error
+        return "done"
+
+    store = ObjectStore("memory")
+    if passing:
+        with stamina.set_testing(True, attempts=2):
+            assert store.retrying(failing_once) == "done"
+    else:
+        with pytest.raises(OSError):
+            store.retrying(failing_once)
+        assert calls == 1
+
+
+def test_importing_what_speaks_to_a_store_starts_no_thread_and_local_reading_imports_none() -> None:
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            """if True:
+            import sys, threading, sweeper.checkpoints.store, sweeper.checkpoints.reading
+            print('fsspec' in sys.modules)
+            import sweeper.checkpoints.remote, fsspec
+            fsspec.get_filesystem_class('s3')
+            print(threading.active_count())
+            """,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.split() == ["False", "1"]
+
+
+def test_memory_is_refused_where_trials_have_processes_of_their_own() -> None:
+    place = RemotePath("memory", ("sweeps",))
+    check_checkpoints_place(place, "inline")
+    with pytest.raises(UsageError, match="memory of one process"):
+        check_checkpoints_place(place, "auto")

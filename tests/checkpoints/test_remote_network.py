@@ -1,0 +1,124 @@
+"""Checkpoints on a real server of the S3 protocol, behind a network that fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+
+import numpy as np
+import pytest
+from checkpoint_faults import snapshot
+from object_faults import BUCKET, FailingNetwork, ImpatientObjects, ManifestFirst, s3_environment
+
+from sweeper.checkpoints.format import MANIFEST_FILE, Snapshot
+from sweeper.checkpoints.objects import PART_BYTES, ObjectStore
+from sweeper.checkpoints.remote import RemoteCheckpointStore
+from sweeper.checkpoints.remote_reading import load_remote
+from sweeper.errors import CheckpointError
+from sweeper.paths import RemotePath
+
+
+def set_environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    for name, value in s3_environment(url).items():
+        monkeypatch.setenv(name, value)
+
+
+def big_snapshot(step: int) -> Snapshot:
+    """Two whole parts and a bit."""
+    values = np.arange(PART_BYTES // 4 * 2 + 99, dtype=np.float32) + step
+    return Snapshot(step, 0, {"w": values}, {}, {}, ("w",))
+
+
+def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch, capsys) -> None:
+    directory = RemotePath("s3", (BUCKET, "flaky", "attempt-01", "checkpoints"))
+    with FailingNetwork(s3_url, seed=4) as network:
+        set_environment(monkeypatch, network.url)
+        store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
+        done = [store.commit(snapshot(step)) for step in range(1, 8)]
+        done.append(store.commit(big_snapshot(8)))
+        through = [store.load(committed.path).digest for committed in done]
+    assert network.failures > 3
+    assert through == [committed.digest for committed in done]
+    set_environment(monkeypatch, s3_url)
+    quiet = ObjectStore("s3")
+    assert [load_remote(c.path, quiet).digest for c in done] == through
+    with capsys.disabled():
+        print(
+            f"\nS3: {network.failures} of {network.requests} requests failed, "
+            f"{len(done)} checkpoints committed and read back"
+        )
+
+
+def commit_impatiently(
+    store: RemoteCheckpointStore, directory: RemotePath, quiet: ObjectStore
+) -> tuple[int, int, int]:
+    """Commit 25 times without a second try: how many were announced, absent, and half there."""
+    announced = absent = half = 0
+    for step in range(1, 26):
+        try:
+            committed = store.commit(snapshot(step))
+        except CheckpointError:
+            committed = None
+        path = directory / f"step-{step:09d}"
+        if committed is None and not quiet.exists(path / MANIFEST_FILE):
+            absent += 1
+            continue
+        try:
+            loaded = load_remote(path, quiet)
+        except CheckpointError:
+            half += 1
+            continue
+        announced += committed is not None
+        assert committed is None or loaded.digest == committed.digest
+    return announced, absent, half
+
+
+@pytest.mark.parametrize("make", [RemoteCheckpointStore, ManifestFirst])
+def test_a_client_that_tries_nothing_twice_still_leaves_no_half(
+    s3_url, monkeypatch, capsys, make
+) -> None:
+    """The second store is the control: its manifest does not come last."""
+    directory = RemotePath("s3", (BUCKET, make.__name__, "attempt-01", "checkpoints"))
+    set_environment(monkeypatch, s3_url)
+    quiet = ObjectStore("s3")
+    quiet.exists(directory / "connected")
+    with FailingNetwork(s3_url, seed=5) as network:
+        set_environment(monkeypatch, network.url)
+        store = make(directory, objects=ImpatientObjects())
+        announced, absent, half = commit_impatiently(store, directory, quiet)
+    with capsys.disabled():
+        print(f"\n{make.__name__}: {announced} announced and whole, {absent} absent, {half} half")
+    assert announced > 5
+    if make is ManifestFirst:
+        assert half > 0
+    else:
+        assert absent > 2
+        assert half == 0
+
+
+def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch) -> None:
+    set_environment(monkeypatch, s3_url)
+    directory = RemotePath("s3", ("no-such-bucket", "attempt-01", "checkpoints"))
+    store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
+    assert store.list() == ()
+    with pytest.raises(CheckpointError, match=r"see that s3://no-such-bucket is there"):
+        store.commit(snapshot(1))
+
+
+def test_a_forked_process_connects_anew(s3_url, monkeypatch) -> None:
+    set_environment(monkeypatch, s3_url)
+    directory = RemotePath("s3", (BUCKET, "forked", "attempt-01", "checkpoints"))
+    store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
+    store.commit(snapshot(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        try:
+            os._exit(store.commit(snapshot(2)).step)
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+    assert load_remote(directory / "step-000000002", ObjectStore("s3")).step == 2

@@ -1,0 +1,31 @@
+"""``db copy`` carries a laptop's studies to another database, and says what it did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sweeper.cli.main import main
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository, StudyRow
+
+
+def test_a_copied_database_has_the_same_studies_and_is_copied_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = (f"sqlite:///{tmp_path / name}.db" for name in ("laptop", "cluster"))
+    with Database.open(source, create=True) as database:
+        Repository(database).create_or_open(
+            StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
+        )
+    assert main(["db", "copy", source, target]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("copied 1 studies with 0 trials, ")
+    assert f"export SWEEPER_STORAGE={target}" in told.err
+    with Database.open(target, create=False) as database:
+        assert Repository(database).study_names() == ("digits",)
+    assert main(["db", "copy", source, target]) == 1
+    assert "holds studies already (digits); copy into an empty database" in capsys.readouterr().err
+    assert main(["db", "copy", f"sqlite:///{tmp_path / 'none.db'}", target]) == 1
+    assert "there is no database at" in capsys.readouterr().err

@@ -1,0 +1,159 @@
+"""``worker``, ``stop`` and ``retry``, and what ``run`` says of engines and GPUs: words to requests."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_fakes import Call, FakeSweep
+
+from sweeper.errors import Interrupted
+from sweeper.execution import worker_host
+from sweeper.execution.placed import HostOrder
+from sweeper.execution.worker_host import WorkerRequest
+from sweeper.results import StudyStatus
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
+
+URL = "sqlite:///runs/sweeper.db"
+
+
+@pytest.fixture
+def lent(monkeypatch: pytest.MonkeyPatch) -> list[WorkerRequest]:
+    """Put a worker that lends nothing where the real one is; what it was asked for."""
+    requests: list[WorkerRequest] = []
+
+    def lend(request: WorkerRequest) -> StudyStatus:
+        requests.append(request)
+        return StudyStatus("digits", 4, complete=3, failed=1)
+
+    monkeypatch.setattr(worker_host, "lend", lend)
+    return requests
+
+
+@pytest.fixture
+def stored(bare_place: Path) -> Repository:
+    """A database with one study, whose only trial has failed."""
+    (bare_place / "runs").mkdir()
+    repository = Repository(Database.open(URL, create=True))
+    repository.create_or_open(StudyRow("digits", {}, "loss", "minimize", 1, None, 0))
+    claim: Any = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
+    repository.finish(claim.token, "failed", error="no such layer")
+    return repository
+
+
+def test_run_passes_on_where_and_on_what_trials_run(
+    call: Call, sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEPER_ENGINE_ADDRESS", "tcp://10.0.0.1:8786")
+    monkeypatch.setenv("SWEEPER_LEASE_SECONDS", "90")
+    words = ("--engine", "dask", "--gpus", "0,1", "--trials-per-gpu", "2", "--gpu-memory", "512")
+    answer = call("run", "s.py", *words, "--fail-fast", "--grace", "20")
+    assert answer.code == 0, answer.err
+    [request] = sweep.requests
+    assert (request.engine, request.engine_address) == ("dask", "tcp://10.0.0.1:8786")
+    assert (request.gpus, request.trials_per_gpu, request.gpu_memory) == ("0,1", 2, 512)
+    assert (request.fail_fast, request.grace, request.lease_seconds) == (True, 20.0, 90.0)
+
+
+def test_the_command_to_go_on_with_names_cluster_and_gpus(call: Call, sweep: FakeSweep) -> None:
+    sweep.error = Interrupted()
+    words = ("--engine", "ray", "--engine-address", "auto", "--gpus", "all", "--fail-fast")
+    answer = call("run", "s.py", *words)
+    assert answer.code == 130
+    command = answer.err.strip().splitlines()[-1].strip()
+    assert command == "sweeper resume digits --engine ray --engine-address auto --gpus all"
+
+
+def test_a_worker_is_asked_for_with_its_defaults(call: Call, lent: list[WorkerRequest]) -> None:
+    answer = call("worker", "digits", "--slots", "3", "--storage", "postgresql://me:secret@h/d")
+    assert answer.code == 0, answer.err
+    assert "4 of 4 trials finished, 1 of them failed" in answer.err
+    [request] = lent
+    assert (request.study, request.slots, request.grace) == ("digits", 3, 30.0)
+    assert request.storage == "postgresql://me:secret@h/d"
+    assert (request.source, request.unless_stopped, request.order) == (None, False, None)
+
+
+@pytest.mark.parametrize(("words", "slots"), [((), "cores"), (("--gpus", "all"), None)])
+def test_slots_come_from_the_cores_or_from_the_gpus(
+    call: Call, lent: list[WorkerRequest], words: tuple[str, ...], slots: str | None
+) -> None:
+    from sweeper.settings import available_cores
+
+    assert call("worker", "digits", *words).code == 0
+    assert lent[0].slots == (available_cores() if slots == "cores" else None)
+
+
+def test_an_interrupted_worker_ends_with_130_and_says_how_to_lend_again(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lend(request: WorkerRequest) -> StudyStatus:
+        msg = "study 'digits' has 1 of 4"
+        raise Interrupted(msg)
+
+    monkeypatch.setattr(worker_host, "lend", lend)
+    answer = call("worker", "digits", "--storage", "postgresql://me:secret@h/d")
+    assert answer.code == 130
+    assert "study 'digits' has 1 of 4" in answer.err
+    assert answer.err.strip().endswith("sweeper worker digits --storage 'postgresql://me:***@h/d'")
+
+
+def test_an_order_comes_over_standard_input_with_all_that_it_says(
+    call: Call, lent: list[WorkerRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = HostOrder(
+        "digits", 2, "postgresql://me:secret@h/d", "/runs", "ray", "auto", 0, "here", 45.0, grace=9
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO(order.to_text()))
+    assert call("worker", "digits", "--ordered").code == 0
+    [request] = lent
+    assert (request.slots, request.storage, request.lease_seconds) == (2, order.storage, 45.0)
+    assert (request.order, request.grace) == (order, 9.0)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"study": "digits"}'])
+def test_an_order_that_is_none_is_refused(
+    call: Call, lent: list[WorkerRequest], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    answer = call("worker", "digits", "--ordered")
+    assert (answer.code, lent) == (2, [])
+    assert "--ordered is for `sweeper run --engine`" in answer.err
+
+
+def test_stop_asks_waits_for_nobody_and_says_how_to_go_on(call: Call, stored: Repository) -> None:
+    stored.set_target("digits", 3)
+    answer = call("stop", "digits")
+    assert answer.code == 0, answer.err
+    assert answer.out == "study digits has stopped: 1 of 3 trials finished, 0 to be resumed\n"
+    assert answer.err.strip() == "sweeper resume digits"
+    assert stored.stop_requested("digits") == "drain"
+    assert call("stop", "digits", "--now").code == 0
+    assert stored.stop_requested("digits") == "kill"
+
+
+def test_stop_says_who_is_left_when_its_patience_ends(call: Call, stored: Repository) -> None:
+    here = WorkerIdentity.here()
+    stored.join("digits", here, key="k" * 32)
+    answer = call("stop", "digits", "--wait", "0")
+    assert answer.code == 1
+    assert f"1 is still at work: a worker on {here.host} (process {here.pid})" in answer.err
+    assert "sweeper stop digits --now" in answer.err
+
+
+def test_retry_opens_a_failed_trial_again_and_no_other(call: Call, stored: Repository) -> None:
+    answer = call("retry", "digits", "0")
+    assert answer.code == 0, answer.err
+    assert answer.err.strip() == "sweeper resume digits"
+    assert stored.trial("digits", 0).state == "interrupted"
+    again = call("retry", "digits", "0")
+    assert (again.code, "is interrupted" in again.err) == (2, True), again.err
+
+
+@pytest.mark.parametrize("words", [("stop", "nope"), ("retry", "nope", "0"), ("worker", "nope")])
+def test_an_unknown_study_is_named(call: Call, stored: Repository, words: tuple[str, ...]) -> None:
+    answer = call(*words)
+    assert (answer.code, "'nope'" in answer.err) == (2, True), answer.err

@@ -1,0 +1,94 @@
+"""Transactions cut off in the middle, and transactions run again because nobody answered."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+SCHEMAS: dict[str, sa.MetaData] = {}
+
+
+def every_row(database: Database) -> dict[str, list[tuple[object, ...]]]:
+    dialect = database._engine.dialect.name
+    if dialect not in SCHEMAS:
+        SCHEMAS[dialect] = sa.MetaData()
+        SCHEMAS[dialect].reflect(database._engine)
+    metadata = SCHEMAS[dialect]
+
+    def rows(connection: sa.Connection) -> dict[str, list[tuple[object, ...]]]:
+        return {
+            table.name: sorted(
+                (tuple(row) for row in connection.execute(sa.select(table))), key=repr
+            )
+            for table in metadata.sorted_tables
+        }
+
+    return database.read(rows)
+
+
+class CutOffError(Exception):
+    """Stands for the process's death between two statements."""
+
+
+@contextlib.contextmanager
+def cut_off_after(database: Database, statements: int) -> Iterator[list[str]]:
+    run: list[str] = []
+
+    def count(_c: object, _cursor: object, statement: str, *_rest: object) -> None:
+        run.append(statement)
+        if len(run) == statements:
+            raise CutOffError
+
+    event.listen(database._engine, "after_cursor_execute", count)
+    try:
+        yield run
+    finally:
+        event.remove(database._engine, "after_cursor_execute", count)
+
+
+def partial_changes(database: Database, change: Callable[[], object]) -> tuple[int, list[int]]:
+    """Cut ``change`` off after each of its statements.
+
+    Returns how many statements there were, or were tried, and the first that left something.
+    """
+    before = every_row(database)
+    for statements in range(1, 50):
+        try:
+            with cut_off_after(database, statements):
+                change()
+        except CutOffError:
+            if every_row(database) != before:
+                return statements, [statements]
+        else:
+            assert every_row(database) != before
+            return statements - 1, []
+    pytest.fail("the change never ends")
+
+
+def run_twice(
+    monkeypatch: pytest.MonkeyPatch, repository: Repository, change: Callable[[], object]
+) -> list[dict[str, int]]:
+    """Run ``change`` with every transaction made twice; how many rows there were after each."""
+    sizes: list[dict[str, int]] = []
+
+    def twice(self: Database, engine: sa.Engine, work: Callable[[sa.Connection], object]) -> object:
+        for _ in range(2):
+            with engine.begin() as connection:
+                result = work(connection)
+            with monkeypatch.context() as patched:
+                patched.setattr(Database, "_transact", once)
+                sizes.append({name: len(rows) for name, rows in every_row(self).items()})
+        return result
+
+    once = Database._transact
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "_transact", twice)
+        change()
+    return sizes

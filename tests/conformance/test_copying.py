@@ -1,0 +1,170 @@
+"""A copied database is the same database: every row, every key, and it goes on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import optuna
+import pytest
+import sqlalchemy as sa
+
+from sweeper.errors import StorageError
+from sweeper.results import CheckpointRecord, EpochRecord
+from sweeper.space import Categorical, FloatRange
+from sweeper.storage import copying
+from sweeper.storage.copying import copied_tables, copy_database
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+
+ROW = StudyRow("digits", {"epochs": 3}, "val_accuracy", "maximize", 6, None, 2**63 - 1)
+ME = WorkerIdentity.here()
+
+
+def take(repository: Repository, study: str = "digits") -> Claim:
+    claimed = repository.claim(study, ME, lambda n: 2**62 + n)
+    assert isinstance(claimed, Claim)
+    return claimed
+
+
+def fill(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    repository.create_or_open(replace(ROW, name="empty", window=3))
+    for value in (0.1 + 0.2, float("inf"), None):
+        claim = take(repository)
+        repository.record_fingerprint(claim.token, {"keras": "3.15"})
+        repository.record_parameter(claim.token, "rate", FloatRange(1e-5, 1, log=True), 0.1 + 0.2)
+        repository.record_parameter(claim.token, "kind", Categorical((None, 1, True, "ü")), True)
+        epochs = [EpochRecord(n, {"loss": float("nan"), "e": 1 / (n + 3)}) for n in range(3)]
+        repository.record_epochs(claim.token, epochs, {0: float("nan"), 1: 1e-300})
+        repository.record_checkpoint(claim.token, CheckpointRecord(9, 1, "ab", 2**40, "/a/ü"))
+        if value is None:
+            repository.finish(claim.token, "failed", error="Traceback\n  'ü'")
+        else:
+            repository.finish(claim.token, "complete", value=value, digest="cd")
+    repository.finish(take(repository).token, "interrupted", end_step=4)
+    repository.join("digits", ME, key="k" * 32)
+
+
+@pytest.fixture
+def sqlite_source(sqlite_template: Path, tmp_path: Path) -> Iterator[Repository]:
+    (tmp_path / "source.db").write_bytes(sqlite_template.read_bytes())
+    with Database.open(f"sqlite:///{tmp_path / 'source.db'}", create=False) as database:
+        repository = Repository(database)
+        fill(repository)
+        yield repository
+
+
+def test_a_copy_holds_every_row_and_the_study_goes_on_in_it(
+    sqlite_source: Repository, repository: Repository, database: Database, tmp_path: Path
+) -> None:
+    """Into either kind, and from there back into SQLite."""
+    copied = copy_database(sqlite_source.database, database)
+    rows = {table.name: table.rows for table in copied}
+    assert (rows["sweeper_trials"], rows["trials"], rows["trial_params"]) == (4, 4, 6)
+    assert repository.trials("digits") == sqlite_source.trials("digits")
+    assert repository.statuses() == sqlite_source.statuses()
+    assert repository.workers("digits") == sqlite_source.workers("digits")
+    before = optuna_trials(sqlite_source.database)
+    assert repr(optuna_trials(database)) == repr(before)
+
+    with Database.open(f"sqlite:///{tmp_path / 'back.db'}", create=True) as back:
+        assert copy_database(database, back) == copied
+    highest = max_token(sqlite_source)
+    again = take(repository)
+    assert (again.number, again.attempt, again.params) == (3, 2, {})
+    new = take(repository)
+    assert (new.number, new.optuna_trial_id) == (4, before[-1]._trial_id + 1)
+    assert new.token > again.token > highest
+    repository.record_parameter(new.token, "rate", FloatRange(1e-5, 1, log=True), 0.5)
+    repository.create_or_open(replace(ROW, name="a-third"))
+    assert take(repository, "a-third").number == 0
+
+
+def max_token(repository: Repository) -> int:
+    found = repository.database.read(
+        lambda c: c.exec_driver_sql("SELECT max(id) FROM sweeper_attempts").scalar()
+    )
+    assert isinstance(found, int)
+    return found
+
+
+def optuna_trials(database: Database) -> list[optuna.trial.FrozenTrial]:
+    storage = database.optuna_storage()
+    try:
+        return optuna.load_study(study_name="digits", storage=storage).trials
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def everything(database: Database) -> list[object]:
+    return database.read(
+        lambda c: [list(map(tuple, c.execute(sa.select(t)))) for t in copied_tables()]
+    )
+
+
+def test_every_table_of_the_database_is_copied_but_those_of_versions(
+    sqlite_source: Repository,
+) -> None:
+    there = set(sa.inspect(sqlite_source.database._engine).get_table_names())
+    versions = {"alembic_version", "version_info", "sweeper_alembic_version"}
+    assert {table.name for table in copied_tables()} == there - versions
+
+
+def test_nothing_is_copied_into_a_database_that_holds_studies(
+    sqlite_source: Repository, repository: Repository, database: Database
+) -> None:
+    repository.create_or_open(replace(ROW, name="mine"))
+    before = everything(database)
+    with pytest.raises(StorageError, match=r"holds studies already \(mine\); copy into an empty"):
+        copy_database(sqlite_source.database, database)
+    assert everything(database) == before
+    with pytest.raises(StorageError, match="holds studies already"):
+        copy_database(sqlite_source.database, sqlite_source.database)
+
+
+def test_nothing_is_copied_while_trials_are_running(
+    sqlite_source: Repository, database: Database
+) -> None:
+    token = take(sqlite_source).token
+    with pytest.raises(StorageError, match=r"while trials are running \(trial 3 of 'digits' on"):
+        copy_database(sqlite_source.database, database)
+    assert not any(everything(database))
+    sqlite_source.finish(token, "interrupted")
+    copy_database(sqlite_source.database, database)
+
+
+def test_a_copy_that_arrives_otherwise_is_refused_and_leaves_nothing(
+    sqlite_source: Repository, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = copying._insert
+
+    def lossy(connection: sa.Connection, table: sa.Table, rows: list[sa.Row]) -> None:
+        real(connection, table, rows[:-1] if table.name == "sweeper_epochs" else rows)
+
+    monkeypatch.setattr(copying, "_insert", lossy)
+    with pytest.raises(StorageError, match="the copy of sweeper_epochs is not what was sent"):
+        copy_database(sqlite_source.database, database)
+    assert not any(everything(database))
+
+
+def test_a_source_that_changes_meanwhile_is_noticed(
+    sqlite_source: Repository, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = copying._read
+
+    def meanwhile(connection: sa.Connection) -> object:
+        file = sqlite3.connect(str(sqlite_source.database.url.database))
+        file.execute("UPDATE sweeper_epochs SET metrics = '{}' WHERE epoch = 0")
+        file.commit()
+        file.close()
+        monkeypatch.setattr(copying, "_read", real)
+        return real(connection)
+
+    monkeypatch.setattr(copying, "_read", meanwhile)
+    with pytest.raises(StorageError, match="changed while it was copied"):
+        copy_database(sqlite_source.database, database)
+    assert not any(everything(database))

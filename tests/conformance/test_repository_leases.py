@@ -1,0 +1,420 @@
+"""What every database must hold of leases and requests: the same promises on each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import optuna
+import pytest
+import sqlalchemy as sa
+from cutting import partial_changes, run_twice
+
+from sweeper.errors import SupersededError, UnknownStudyError, UsageError
+from sweeper.results import EpochRecord
+from sweeper.storage import leases
+from sweeper.storage.database import Database
+from sweeper.storage.repository import (
+    Claim,
+    LostAttempt,
+    Repository,
+    StudyRow,
+    Waiting,
+    WorkerIdentity,
+)
+from sweeper.storage.tables import UtcAfter, UtcNow
+
+ROW = StudyRow(
+    name="digits",
+    definition={"epochs": 3},
+    objective="val_accuracy",
+    direction="maximize",
+    target=4,
+    window=None,
+    seed=7,
+)
+ME = WorkerIdentity.here()
+ELSEWHERE = replace(ME, host="another-machine")
+KEY, OTHER = "a" * 32, "b" * 32
+
+
+@pytest.fixture(autouse=True)
+def _study(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+
+
+def take(
+    repository: Repository, worker: WorkerIdentity = ELSEWHERE, seconds: float = 60.0
+) -> Claim:
+    claimed = repository.claim("digits", worker, lambda n: n, lease_seconds=seconds)
+    assert isinstance(claimed, Claim), claimed
+    return claimed
+
+
+def set_back(database: Database, seconds: float) -> None:
+    """Let ``seconds`` pass on the database's clock: every time in it is so much longer ago."""
+    earlier = {
+        "sqlite": "strftime('%Y-%m-%d %H:%M:%f', {0}, '-{1} seconds')",
+        "postgresql": "{0} - make_interval(secs => {1})",
+    }[database._engine.dialect.name]
+
+    def change(connection: sa.Connection) -> None:
+        for table, columns in {
+            "sweeper_attempts": ("started_at", "lease_until"),
+            "sweeper_workers": ("joined_at", "lease_until", "present_since"),
+        }.items():
+            new = ", ".join(f"{c} = {earlier.format(c, seconds)}" for c in columns)
+            connection.exec_driver_sql(f"UPDATE {table} SET {new}")
+
+    database.write(change)
+
+
+# The clock
+
+
+def test_the_databases_clock_counts_in_seconds(database: Database) -> None:
+    def look(connection: sa.Connection) -> tuple[float, ...]:
+        row = connection.execute(
+            sa.select(UtcNow(), UtcAfter(90.5), UtcAfter(-3600), UtcAfter(0) < UtcAfter(0.001))
+        ).one()
+        assert row[3]
+        return tuple((moment - row[0]).total_seconds() for moment in row[1:3])
+
+    assert database.read(look) == pytest.approx((90.5, -3600), abs=0.1)
+
+
+# A lease
+
+
+def test_an_attempt_elsewhere_is_lost_when_its_lease_has_ended_and_not_before(
+    repository: Repository, database: Database
+) -> None:
+    token = take(repository).token
+    set_back(database, 55)
+    assert repository.release_lost("digits") == ()
+    assert repository.status("digits").running == 1
+    set_back(database, 10)
+    assert repository.status("digits").interrupted == 1
+    assert repository.trial("digits", 0).attempts[0].outcome == "lost"
+    assert repository.release_lost("digits") == (LostAttempt(0, 1),)
+    assert take(repository).attempt == 2
+    with pytest.raises(SupersededError, match="ended as lost"):
+        repository.record_epochs(token, [EpochRecord(0, {"loss": 1.0})])
+    assert repository.renew([token], 60) == frozenset()
+
+
+def test_a_renewed_lease_holds_for_as_long_again(
+    repository: Repository, database: Database
+) -> None:
+    held, left = take(repository).token, take(repository).token
+    for _ in range(3):
+        set_back(database, 40)
+        assert repository.renew([held], 60) == {held}
+    assert repository.release_lost("digits") == (LostAttempt(1, 1),)
+    assert repository.renew([held, left], 60) == {held}
+    assert repository.renew([], 60) == frozenset()
+
+
+def test_a_lease_that_has_ended_is_renewed_while_nobody_has_taken_the_trial(
+    repository: Repository, database: Database
+) -> None:
+    token = take(repository).token
+    set_back(database, 600)
+    assert repository.renew([token], 60) == {token}
+    assert repository.release_lost("digits") == ()
+    repository.finish(token, "complete", value=1.0)
+
+
+def test_a_lease_renewed_between_the_look_and_the_release_is_kept(
+    repository: Repository, database: Database
+) -> None:
+    token = take(repository).token
+    set_back(database, 61)
+    seen = database.read(lambda c: leases.suspects(c, "digits", None, 60))
+    assert [suspect.token for suspect in seen] == [token]
+    repository.renew([token], 60)
+    assert database.write(lambda c: leases.close_lost(c, seen)) == ()
+    set_back(database, 61)
+    assert database.write(lambda c: leases.close_lost(c, seen)) == (LostAttempt(0, 1),)
+
+
+def test_a_claim_without_a_lease_counts_as_ended_once_it_has_begun(
+    repository: Repository, database: Database
+) -> None:
+    """An attempt that an older version of sweeper left open."""
+    take(repository)
+    database.write(
+        lambda c: c.exec_driver_sql("UPDATE sweeper_attempts SET lease_until = NULL").rowcount
+    )
+    set_back(database, 1)
+    assert repository.release_lost("digits") == (LostAttempt(0, 1),)
+
+
+# Who may judge
+
+
+def contact(repository: Repository, database: Database, seconds: float, every: float) -> None:
+    """Let the observer be in contact for so long, renewing now and then."""
+    for _ in range(round(seconds / every)):
+        set_back(database, every)
+        assert repository.renew_worker(KEY, 60)
+
+
+@pytest.mark.parametrize(
+    ("cut_off", "then", "released"),
+    [(0, 0, True), (300, 0, False), (300, 45, False), (300, 60, True), (35, 0, False)],
+    ids=["never cut off", "just back", "back for less", "back for long", "short of its own lease"],
+)
+def test_only_a_worker_in_unbroken_contact_judges_an_ended_lease(
+    repository: Repository, database: Database, cut_off: int, then: int, *, released: bool
+) -> None:
+    """After an outage every lease has ended, and whoever is back first must not take them all."""
+    repository.join("digits", ME, key=KEY, lease_seconds=60)
+    contact(repository, database, 120, 15)
+    take(repository, seconds=0.0)
+    if cut_off:
+        set_back(database, cut_off)
+        repository.renew_worker(KEY, 60)
+    contact(repository, database, then, 15)
+    time.sleep(0.002)
+    lost = repository.release_lost("digits", observer=KEY, lease_seconds=60)
+    assert bool(lost) is released
+    # Somebody who is no worker, and the control of this test, judges at once.
+    assert bool(repository.release_lost("digits")) is not released
+
+
+def test_a_worker_that_has_just_joined_waits_and_one_that_does_not_renew_never_judges(
+    repository: Repository, database: Database
+) -> None:
+    repository.join("digits", ME, key=KEY, lease_seconds=60)
+    take(repository, seconds=0.0)
+    time.sleep(0.002)
+    assert repository.release_lost("digits", observer=KEY, lease_seconds=60) == ()
+    assert repository.release_lost("digits", observer=OTHER, lease_seconds=60) == ()
+    set_back(database, 70)
+    assert repository.release_lost("digits", observer=KEY, lease_seconds=60) == ()
+
+
+def test_a_dead_process_of_this_host_needs_no_judge(repository: Repository) -> None:
+    repository.join("digits", ME, key=KEY)
+    take(repository, worker=replace(ME, started=0.0))
+    assert repository.release_lost("digits", observer=KEY) == (LostAttempt(0, 1),)
+
+
+# Workers
+
+
+def test_workers_join_renew_and_leave(repository: Repository, database: Database) -> None:
+    repository.join("digits", ME, key=KEY, engine="dask", slots=3, lease_seconds=60)
+    repository.join("digits", ELSEWHERE, key=OTHER, lease_seconds=60)
+    repository.join("digits", replace(ME, started=0.0), key="c" * 32)
+    here, there, dead = repository.workers("digits")
+    assert (here.key, here.engine, here.slots, here.host, here.pid) == (
+        KEY,
+        "dask",
+        3,
+        ME.host,
+        ME.pid,
+    )
+    assert (here.live, there.live, dead.live) == (True, True, False)
+    assert (here.lease_until - here.joined_at).total_seconds() == pytest.approx(60, abs=1)
+    set_back(database, 61)
+    # A process of this host that is there is late, not gone.
+    assert [w.live for w in repository.workers("digits")] == [True, False, False]
+    assert repository.renew_worker(OTHER, 60)
+    assert repository.workers("digits")[1].live
+    repository.leave(KEY)
+    repository.leave(OTHER, "the disk is full")
+    repository.leave(OTHER, "a second word")
+    left = repository.workers("digits")
+    assert [w.live for w in left] == [False] * 3
+    assert [w.error for w in left] == [None, "the disk is full", None]
+    assert left[0].left_at is not None
+    assert left[2].left_at is None
+    assert not repository.renew_worker(KEY, 60)
+    repository.join("digits", ME, key=KEY)
+    assert repository.workers("digits")[0].live
+    assert left[1].to_json()["error"] == "the disk is full"
+
+
+def test_a_claim_names_its_worker_and_devices(repository: Repository, database: Database) -> None:
+    repository.claim("digits", ME, lambda n: n, worker_key=KEY, devices="0,1")
+    stored = database.read(
+        lambda c: c.exec_driver_sql("SELECT worker_key, devices FROM sweeper_attempts").one()
+    )
+    assert tuple(stored) == (KEY, "0,1")
+
+
+# Requests
+
+
+def test_a_request_to_stop_is_seen_stops_claims_and_is_forgotten(repository: Repository) -> None:
+    repository.create_or_open(replace(ROW, name="another"))
+    assert repository.stop_requested("digits") is None
+    repository.request_stop("digits", "drain")
+    assert repository.stop_requested("digits") == "drain"
+    assert repository.stop_requested("another") is None
+    waiting = repository.claim("digits", ME, lambda n: n)
+    assert isinstance(waiting, Waiting)
+    assert "asked to stop" in waiting.reason
+    repository.request_stop("digits", "kill")
+    assert repository.stop_requested("digits") == "kill"
+    repository.clear_stop("digits")
+    repository.clear_stop("digits")
+    assert repository.stop_requested("digits") is None
+    assert take(repository).number == 0
+    for ask in (repository.clear_stop, lambda s: repository.request_stop(s, "kill")):
+        with pytest.raises(UnknownStudyError):
+            ask("nothing")
+
+
+def fail(repository: Repository, number: int) -> None:
+    claimed = take(repository)
+    assert claimed.number == number
+    repository.finish(claimed.token, "crashed")
+    again = take(repository)
+    assert (again.number, again.crashes) == (number, 1)
+    repository.finish(again.token, "crashed", error="killed", final=True)
+
+
+def test_a_failed_trial_is_given_another_attempt_and_keeps_its_number(
+    repository: Repository, database: Database
+) -> None:
+    fail(repository, 0)
+    assert take(repository).number == 1
+    repository.retry("digits", 0)
+    assert repository.trial("digits", 0).state == "interrupted"
+    states = optuna_states(database)
+    assert states == [optuna.trial.TrialState.RUNNING] * 2
+    again = take(repository)
+    assert (again.number, again.attempt, again.crashes) == (0, 3, 0)
+    repository.finish(again.token, "complete", value=0.5)
+    assert repository.trial("digits", 0).value == 0.5
+    assert optuna_states(database)[0] == optuna.trial.TrialState.COMPLETE
+
+
+def optuna_states(database: Database) -> list[optuna.trial.TrialState]:
+    storage = database.optuna_storage()
+    try:
+        return [t.state for t in optuna.load_study(study_name="digits", storage=storage).trials]
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+ENDINGS: dict[str, Callable[[Repository, int], None]] = {
+    "complete": lambda r, t: r.finish(t, "complete", value=1.0),
+    "pruned": lambda r, t: r.finish(t, "pruned"),
+    "interrupted": lambda r, t: r.finish(t, "interrupted"),
+    "running": lambda _r, _t: None,
+}
+
+
+@pytest.mark.parametrize("state", ENDINGS)
+def test_only_a_failed_trial_is_tried_again(repository: Repository, state: str) -> None:
+    ENDINGS[state](repository, take(repository).token)
+    before = repository.trial("digits", 0)
+    with pytest.raises(UsageError, match=f"trial 0 of study 'digits' is {state}; only a failed"):
+        repository.retry("digits", 0)
+    assert repository.trial("digits", 0) == before
+    with pytest.raises(UnknownStudyError, match="no trial 3; it has trials 0 to 0"):
+        repository.retry("digits", 3)
+
+
+# Whole or not at all
+
+
+def failed_one(repository: Repository) -> int:
+    claim = take(repository)
+    repository.finish(claim.token, "failed")
+    return claim.token
+
+
+def held_one(repository: Repository) -> int:
+    repository.join("digits", ME, key=KEY)
+    return take(repository).token
+
+
+def stopped(repository: Repository) -> int:
+    repository.request_stop("digits", "kill")
+    return 0
+
+
+CHANGES: dict[str, tuple[Callable[[Repository], int], Callable[[Repository, int], object]]] = {
+    "retry": (failed_one, lambda r, _t: r.retry("digits", 0)),
+    "renew": (held_one, lambda r, t: r.renew([t], 99, worker_key=KEY)),
+    "leave": (held_one, lambda r, _t: r.leave(KEY)),
+    "join": (stopped, lambda r, _t: r.join("digits", ME, key=OTHER)),
+    "request_stop": (held_one, lambda r, _t: r.request_stop("digits", "drain")),
+    "clear_stop": (stopped, lambda r, _t: r.clear_stop("digits")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_cut_off_after_any_statement_leaves_nothing(
+    repository: Repository, database: Database, change: str
+) -> None:
+    prepare, make = CHANGES[change]
+    token = prepare(repository)
+    statements, leaking = partial_changes(database, lambda: make(repository, token))
+    assert statements >= 1
+    assert leaking == []
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_whose_commit_was_not_answered_is_run_again_without_harm(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    prepare, make = CHANGES[change]
+    token = prepare(repository)
+    sizes = run_twice(monkeypatch, repository, lambda: make(repository, token))
+    assert len(sizes) == 2
+    assert sizes[0] == sizes[1]
+
+
+def test_a_finish_tried_again_by_its_worker_is_one_finish(repository: Repository) -> None:
+    """The worker's own second try, after the database said nothing to the first."""
+    token = take(repository).token
+    repository.finish(token, "complete", value=0.25)
+    repository.finish(token, "complete", value=0.25, again=True)
+    assert repository.trial("digits", 0).value == 0.25
+    with pytest.raises(SupersededError):
+        repository.finish(token, "complete", value=0.25)
+    with pytest.raises(SupersededError):
+        repository.finish(token, "failed", again=True)
+
+
+# Costs
+
+
+def statements(database: Database, call: Callable[[], object]) -> int:
+    run: list[str] = []
+
+    def count(_c: object, _cursor: object, statement: str, *_rest: object) -> None:
+        run.append(statement)
+
+    sa.event.listen(database._engine, "after_cursor_execute", count)
+    try:
+        call()
+    finally:
+        sa.event.remove(database._engine, "after_cursor_execute", count)
+    return len(run)
+
+
+def test_to_look_for_lost_attempts_writes_nothing_where_none_are(
+    repository: Repository, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(repository)
+
+    def refuse(*_arguments: object) -> None:
+        pytest.fail("a writing transaction, which would hold others up")
+
+    monkeypatch.setattr(Database, "write", refuse)
+    assert repository.release_lost("digits") == ()
+
+
+def test_a_claim_takes_few_statements(repository: Repository, database: Database) -> None:
+    """Each is a round trip under the study's lock, which all workers of a study queue for."""
+    assert statements(database, lambda: take(repository)) <= 10
+    assert statements(database, lambda: take(repository)) <= 10

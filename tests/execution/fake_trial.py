@@ -1,0 +1,129 @@
+"""A trial process without TensorFlow: it says what a real one says, and trains a chain of digests.
+
+Run as ``python fake_trial.py DESCRIPTOR PACE``. Its "weights" after an epoch are a hash of those before,
+so a trial that lost, repeated or mixed up an epoch anywhere ends with another digest. It imports
+nothing of sweeper's, so that it starts in some hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+STEPS = 7
+
+
+def chained(digest: str, epoch: int, x: float) -> str:
+    return hashlib.sha256(f"{digest} {epoch} {x!r}".encode()).hexdigest()
+
+
+def value_of(digest: str) -> float:
+    return int(digest[:8], 16) / 2**32
+
+
+class Stopped(Exception):  # noqa: N818 - an outcome
+    """The worker said to stop."""
+
+
+class Trial:
+    def __init__(self, connection: Connection, assignment: dict[str, Any]) -> None:
+        self.connection = connection
+        self.assignment = assignment
+        self.directory = Path(assignment["checkpoints"][-1])
+        self.pace = float(sys.argv[2])
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.connection.send_bytes(json.dumps({"kind": kind, **fields}).encode())
+
+    def receive(self) -> dict[str, Any]:
+        received: dict[str, Any] = json.loads(self.connection.recv_bytes())
+        if received["kind"] == "stop":
+            raise Stopped
+        return received
+
+    def ask(self, name: str, low: float, high: float) -> float:
+        distribution = {
+            "kind": "FloatRange", "low": low, "high": high, "log": False, "step": None
+        }  # fmt: skip
+        self.send("suggest", name=name, distribution=distribution)
+        return float(self.receive()["value"])
+
+    def newest(self) -> tuple[list[float], str]:
+        """The losses so far and the digest after them, from whichever attempt came furthest."""
+        found = [
+            json.loads(file.read_text())
+            for directory in self.assignment["checkpoints"]
+            for file in Path(directory).glob("epoch-*.json")
+        ]
+        best = max(found, key=lambda c: len(c["losses"]), default={"losses": [], "digest": ""})
+        return best["losses"], best["digest"]
+
+    def keep(self, losses: list[float], digest: str) -> None:
+        epoch = len(losses)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / f"epoch-{epoch}.json"
+        writing = path.with_suffix(".part")
+        writing.write_text(json.dumps({"losses": losses, "digest": digest}))
+        writing.rename(path)
+        self.send(
+            "checkpoint_committed",
+            step=epoch * STEPS, epoch=epoch, digest=digest[:32], bytes=1, path=str(path),
+        )  # fmt: skip
+
+    def wait(self, seconds: float) -> None:
+        """Train; the end of the pipe means that the worker is gone."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self.connection.poll(left):
+                self.receive()
+
+    def run(self) -> None:
+        losses, digest = self.newest()
+        epochs = self.assignment["epochs"]
+        try:
+            x = self.ask("x", 0.0, 1.0)
+            pauses = random.Random(self.assignment["number"])
+            lengths = [pauses.lognormvariate(0, 0.5) for _ in range(epochs)]
+            done = len(losses)
+            self.send("started", start_step=done * STEPS, start_epoch=done, steps_per_epoch=STEPS)
+            # What the database may lack, if a worker died before it wrote it down.
+            self.tell_epochs(losses, range(done), None)
+            for epoch in range(done, epochs):
+                self.wait(self.pace * lengths[epoch])
+                digest = chained(digest, epoch, x)
+                losses.append(value_of(digest))
+                self.tell_epochs(losses, [epoch], 0.0)
+                self.keep(losses, digest)
+        except Stopped:
+            self.send("stopped_here", step=len(losses) * STEPS)
+            return
+        self.send("finished", step=epochs * STEPS, value=losses[-1], digest=digest[:32])
+
+    def tell_epochs(self, losses: list[float], which: Iterable[int], seconds: float | None) -> None:
+        records = [{"epoch": epoch, "metrics": {"loss": losses[epoch]}} for epoch in which]
+        if records:
+            self.send("epochs_ended", epochs=records, step=len(losses) * STEPS, seconds=seconds)
+
+
+def main() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    connection = Connection(int(sys.argv[1]))
+    try:
+        Trial(connection, json.loads(connection.recv_bytes())).run()
+    except (EOFError, OSError):
+        os._exit(75)
+
+
+if __name__ == "__main__":
+    main()

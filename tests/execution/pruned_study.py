@@ -1,0 +1,23 @@
+"""The study of pruned trials, which is to be the same sweep wherever its workers are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from study_files import StudyText
+
+from sweeper.results import TrialRecord
+
+PRUNED_STUDY = StudyText(
+    name="pruned",
+    head="import optuna",
+    rate='trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)',
+    arguments="""objective="val_loss", epochs=4, trials=13, sampler="tpe", concurrency=2,
+    pruner=optuna.pruners.MedianPruner(n_startup_trials=2)""",
+)
+"""Thirteen trials of four epochs of 20 steps. The last is drawn from what the first ten gave."""
+
+
+def prunings(trials: Sequence[TrialRecord]) -> dict[int, int]:
+    """After how many epochs each pruned trial ended, by its number."""
+    return {t.number: len(t.epochs) for t in trials if t.state == "pruned"}

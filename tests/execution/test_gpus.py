@@ -1,0 +1,158 @@
+"""Which GPU each slot sees, with stand-ins for the machine's tools: no GPU is needed here.
+
+That TensorFlow then keeps to the limit is TensorFlow's; here it is seen that the limit is set on
+the device, before it starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from scripted_trials import ScriptedTrial, finish, scripted_sweep
+
+from sweeper.errors import UsageError
+from sweeper.execution.engines import LocalEngine
+from sweeper.execution.gpus import Gpu, SlotDevice, SlotDevices, find_gpus, share_gpus
+from sweeper.execution.worker import serve_slot
+
+NVIDIA = "0, GPU-aa, 40960\n1, GPU-bb, 40960\n2, GPU-cc, [N/A]\n"
+ROCM = json.dumps({"card0": {"VRAM Total Memory (B)": str(16 * 2**30)}, "system": {}})
+
+
+def machine(nvidia: str | None = None, rocm: str | None = None) -> Callable[..., str | None]:
+    def ask(words: Sequence[str]) -> str | None:
+        return nvidia if words[0] == "nvidia-smi" else rocm
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("wanted", "environment", "found"),
+    [
+        ("all", {}, [("0", 40960), ("1", 40960), ("2", None)]),
+        ("1,0", {}, [("1", 40960), ("0", 40960)]),
+        ("all", {"CUDA_VISIBLE_DEVICES": "1"}, [("1", 40960)]),
+        ("all", {"CUDA_VISIBLE_DEVICES": "GPU-bb"}, [("GPU-bb", 40960)]),
+    ],
+)
+def test_gpus_are_found_as_the_environment_and_nvidia_smi_name_them(
+    wanted: str, environment: dict[str, str], found: list[tuple[str, int | None]]
+) -> None:
+    gpus = find_gpus(wanted, environment, machine(NVIDIA))
+    assert [(gpu.id, gpu.memory) for gpu in gpus] == found
+
+
+def test_rocms_tool_is_asked_where_nvidias_is_not_there() -> None:
+    assert find_gpus("all", {}, machine(rocm=ROCM)) == (Gpu("0", 16384),)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "environment", "ask", "says"),
+    [
+        ("all", {}, machine(), "no GPU was found here"),
+        (
+            "all",
+            {"CUDA_VISIBLE_DEVICES": "-1"},
+            machine(NVIDIA),
+            "no GPU was found here (it is '-1')",
+        ),
+        ("0,7", {}, machine(NVIDIA), "there is no GPU 7 here; there are 0, 1, 2"),
+        ("0,0", {}, machine(NVIDIA), "each once"),
+        (",", {}, machine(), "give ids with commas between"),
+        ("all", {}, machine("garbage", "more of it"), "no GPU was found here"),
+    ],
+)
+def test_gpus_that_are_not_there_are_refused(
+    wanted: str, environment: dict[str, str], ask: Callable[..., str | None], says: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_gpus(wanted, environment, ask)
+    assert says in str(caught.value)
+
+
+def test_trials_share_a_gpus_memory_and_neighbours_have_different_gpus() -> None:
+    gpus = (Gpu("0", 40000), Gpu("1", 20000))
+    assert share_gpus(gpus, 1) == (SlotDevice("0"), SlotDevice("1"))
+    halves = (SlotDevice("0", 18000), SlotDevice("1", 9000))
+    assert share_gpus(gpus, 2) == halves * 2
+    assert share_gpus(gpus[:1], 1, memory=512) == (SlotDevice("0", 512),)
+    with pytest.raises(UsageError, match="--gpu-memory MB"):
+        share_gpus((Gpu("0", None),), 2)
+    assert share_gpus((Gpu("0", None),), 2, memory=512) == (SlotDevice("0", 512),) * 2
+
+
+def test_no_two_trials_are_on_one_device_at_a_time(tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=10)
+    lock, using = threading.Lock(), []
+
+    def look(trial: ScriptedTrial) -> int:
+        both.wait()
+        with lock:
+            using.append((trial.assignment.devices, trial.assignment.memory_limit))
+        both.wait()
+        return finish(trial)
+
+    devices = SlotDevices((SlotDevice("0", 100), SlotDevice("3", 200)))
+    with scripted_sweep(tmp_path, {None: look}, trials=6, context={"devices": devices}) as sweep:
+        LocalEngine().run(lambda: serve_slot(sweep.context), 2)
+        pairs = [set(using[n : n + 2]) for n in range(0, 6, 2)]
+        assert pairs == [{("0", 100), ("3", 200)}] * 3
+        stored = sweep.repository.database.read(
+            lambda c: list(c.exec_driver_sql("SELECT devices FROM sweeper_attempts").scalars())
+        )
+        assert sorted(stored) == ["0", "0", "0", "3", "3", "3"]
+
+
+def test_without_gpus_a_trial_sees_what_its_worker_sees(tmp_path: Path) -> None:
+    with scripted_sweep(tmp_path, {}) as sweep:
+        serve_slot(sweep.context)
+        [assignment] = sweep.launcher.launched
+    assert (assignment.devices, assignment.memory_limit) == (None, None)
+
+
+LIMITING = """
+import os, sys, types
+
+calls = []
+class Configuration:
+    def __init__(self, memory_limit): self.memory_limit = memory_limit
+config = types.SimpleNamespace(
+    list_physical_devices=lambda kind: [kind + ":0"],
+    LogicalDeviceConfiguration=Configuration,
+    set_logical_device_configuration=lambda d, c: calls.append((d, [x.memory_limit for x in c])),
+)
+sys.modules["tensorflow"] = types.SimpleNamespace(config=config)
+from sweeper.execution.devices import limit_memory, show_devices
+
+show_devices({devices!r})
+limit_memory({limit!r})
+print([os.environ.get(n) for n in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")], calls)
+"""
+
+
+@pytest.mark.parametrize(
+    ("devices", "limit", "seen"),
+    [
+        ("1", 512, "['1', '1'] [('GPU:0', [512])]"),
+        (None, None, "[None, None] []"),
+    ],
+)
+def test_a_trial_process_hides_the_other_gpus_and_limits_its_own_before_it_starts(
+    devices: str | None, limit: int | None, seen: str
+) -> None:
+    environment = {n: v for n, v in os.environ.items() if "VISIBLE_DEVICES" not in n}
+    said = subprocess.run(
+        [sys.executable, "-c", LIMITING.format(devices=devices, limit=limit)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.strip() == seen

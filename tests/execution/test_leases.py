@@ -1,0 +1,182 @@
+"""A worker's leases are renewed whatever its trials do, and a lost one is seen at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+from sweeper.errors import DatabaseUnavailableError
+from sweeper.events import Event
+from sweeper.execution.contact import DatabaseContact
+from sweeper.execution.lease import LeaseKeeper, Stay
+from sweeper.storage.repository import LostAttempt, WorkerIdentity
+
+LEASE = 0.2
+
+
+class FakeRepository:
+    """Notes every call; loses the tokens in ``taken``."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.taken: set[int] = set()
+        self.stop: str | None = None
+        self.fault: Exception | None = None
+
+    def with_patience(self, _seconds: float) -> FakeRepository:
+        return self
+
+    def _note(self, name: str, *arguments: Any) -> None:
+        self.calls.append((name, arguments))
+        if self.fault is not None:
+            raise self.fault
+
+    def join(self, _study: str, _worker: object, *, key: str, **_rest: Any) -> None:
+        self._note("join", key)
+
+    def leave(self, key: str, error: str | None = None) -> None:
+        self._note("leave", key, error)
+
+    def renew(self, tokens: Collection[int], _seconds: float, *, worker_key: str) -> frozenset[int]:
+        self._note("renew", sorted(tokens), worker_key)
+        return frozenset(tokens) - self.taken
+
+    def stop_requested(self, _study: str) -> str | None:
+        self._note("stop_requested")
+        return self.stop
+
+    def release_lost(self, _study: str, **_rest: Any) -> tuple[LostAttempt, ...]:
+        self._note("release_lost")
+        return (LostAttempt(0, 1),)
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+@pytest.fixture
+def repository() -> FakeRepository:
+    return FakeRepository()
+
+
+class Kept:
+    """A keeper, and what it told."""
+
+    def __init__(self, repository: FakeRepository) -> None:
+        self.events: list[Event] = []
+        self.stops: list[str] = []
+        self.errors: list[Exception] = []
+        self.contact = DatabaseContact(self.events.append)
+        self.keeper = LeaseKeeper(
+            repository,  # type: ignore[arg-type]
+            "study",
+            WorkerIdentity.here(),
+            Stay(lease_seconds=LEASE, key="k" * 32),
+            self.contact,
+            on_stop=self.stops.append,
+            on_error=self.errors.append,
+        )
+
+
+@pytest.fixture
+def kept(repository: FakeRepository) -> Kept:
+    return Kept(repository)
+
+
+def until(reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_first_slot_joins_and_the_last_leaves(repository: FakeRepository, kept: Kept) -> None:
+    with kept.keeper, kept.keeper:
+        pass
+    assert repository.names()[0] == "join"
+    assert repository.calls[-1] == ("leave", ("k" * 32, None))
+    assert (repository.names().count("join"), repository.names().count("leave")) == (1, 1)
+    with kept.keeper:
+        kept.keeper.error = RuntimeError("the disk is full")
+    assert repository.calls[-1] == ("leave", ("k" * 32, "the disk is full"))
+    assert not any(t.name == "sweeper-leases" for t in threading.enumerate())
+
+
+def test_a_held_lease_is_renewed_several_times_while_it_lasts_and_then_no_more(
+    repository: FakeRepository, kept: Kept
+) -> None:
+    def renewed() -> list[list[int]]:
+        return [arguments[0] for name, arguments in list(repository.calls) if name == "renew"]
+
+    with kept.keeper:
+        lease = kept.keeper.hold(7)
+        began = time.monotonic()
+        until(lambda: renewed().count([7]) >= 6)
+        assert time.monotonic() - began < 6 * LEASE
+        assert not lease.lost.is_set()
+        kept.keeper.let_go(lease)
+        count = len(renewed())
+        until(lambda: len(renewed()) > count + 2)
+        assert renewed()[-1] == []
+
+
+def test_a_lost_lease_is_seen_and_the_others_are_kept(
+    repository: FakeRepository, kept: Kept
+) -> None:
+    with kept.keeper:
+        lost, held = kept.keeper.hold(1), kept.keeper.hold(2)
+        repository.taken.add(1)
+        assert lost.lost.wait(10)
+        assert not held.lost.is_set()
+
+
+def test_while_the_database_is_away_no_lease_counts_as_lost(
+    repository: FakeRepository, kept: Kept
+) -> None:
+    with kept.keeper:
+        lease = kept.keeper.hold(1)
+        error = DatabaseUnavailableError("no answer")
+        error.passing = True
+        repository.fault = error
+        until(lambda: kept.contact.away_for > 2 * LEASE)
+        assert not lease.lost.is_set()
+        repository.fault = None
+        until(lambda: not kept.contact.away_for)
+    assert kept.errors == []
+    assert len(kept.events) == 2
+
+
+def test_a_lasting_fault_is_told_once_or_again_and_never_kept_quiet(
+    repository: FakeRepository, kept: Kept
+) -> None:
+    with kept.keeper:
+        repository.fault = ValueError("a bug")
+        until(lambda: kept.errors)
+        repository.fault = None
+    assert [str(error) for error in kept.errors] == ["a bug"]
+
+
+def test_a_request_to_stop_is_told_once_and_a_stronger_one_again(
+    repository: FakeRepository, kept: Kept
+) -> None:
+    with kept.keeper:
+        repository.stop = "drain"
+        until(lambda: kept.stops)
+        looked = len(repository.calls)
+        until(lambda: len(repository.calls) > looked + 6)
+        assert kept.stops == ["drain"]
+        repository.stop = "kill"
+        until(lambda: len(kept.stops) == 2)
+    assert kept.stops == ["drain", "kill"]
+
+
+def test_the_slots_of_one_worker_look_for_lost_trials_together(
+    repository: FakeRepository, kept: Kept
+) -> None:
+    assert kept.keeper.release_lost() == (LostAttempt(0, 1),)
+    assert kept.keeper.release_lost() == ()
+    until(kept.keeper.release_lost)
+    assert repository.names().count("release_lost") == 2

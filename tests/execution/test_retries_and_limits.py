@@ -1,0 +1,316 @@
+"""A study's policy: what is tried again, how often, how long, and what stops the rest.
+
+The trials are scripts, not trainings: what is under test is what their worker does about them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from scripted_trials import (
+    ScriptedTrial,
+    crash,
+    definition,
+    finish,
+    hang,
+    raise_error,
+    run_out_of_memory,
+    scripted_sweep,
+    stop_by_itself,
+    train_until_stopped,
+)
+
+from sweeper import Retries
+from sweeper.definition import StudySettings
+from sweeper.errors import DefinitionChangedError, DefinitionError, Interrupted, TrialError
+from sweeper.events import Notice
+from sweeper.execution.channel import Finished, Started
+from sweeper.execution.endings import Death, TrialClock, end_of
+from sweeper.execution.engines import LocalEngine
+from sweeper.execution.serving import Lending, lend_slots
+from sweeper.execution.trial_process import ExitStatus, kill_tree
+from sweeper.execution.worker import serve_slot
+from sweeper.storage.repository import Claim, StudyRow
+
+KINDS: dict[str, tuple[Callable[[ScriptedTrial], int], str]] = {
+    "crash": (crash, "crashed"),
+    "memory": (run_out_of_memory, "crashed"),
+    "error": (raise_error, "failed"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "retries", "attempts"),
+    [
+        ("crash", None, 4),
+        ("memory", None, 4),
+        ("error", None, 1),
+        ("crash", {"crash": 0}, 1),
+        ("memory", {"memory": 1}, 2),
+        ("error", Retries(error=2), 3),
+    ],
+)
+def test_a_fault_is_tried_again_as_often_as_its_kind_allows(
+    tmp_path: Path, kind: str, retries: Any, attempts: int
+) -> None:
+    script, outcome = KINDS[kind]
+    with scripted_sweep(tmp_path, {None: script}, retries=retries) as sweep:
+        serve_slot(sweep.context)
+        assert sweep.outcomes() == [outcome] * attempts
+        assert sweep.trials[0].state == "failed"
+        told = [e.message for e in sweep.events if isinstance(e, Notice)]
+        assert len([t for t in told if "retries left" in t]) == attempts - 1
+
+
+def test_each_kind_has_its_own_count_and_a_trial_that_recovers_is_complete(tmp_path: Path) -> None:
+    scripts = {
+        (0, 1): crash,
+        (0, 2): run_out_of_memory,
+        (0, 3): raise_error,
+        (0, 4): finish,
+    }
+    one_each = Retries(crash=1, memory=1, error=1)
+    with scripted_sweep(tmp_path, scripts, retries=one_each) as sweep:
+        serve_slot(sweep.context)
+        assert sweep.outcomes() == ["crashed", "crashed", "failed", "complete"]
+        assert sweep.trials[0].state == "complete"
+
+
+def test_a_preempted_trial_goes_on_without_a_limit(tmp_path: Path) -> None:
+    scripts: dict[Any, Any] = {(0, n): stop_by_itself for n in range(1, 8)}
+    nothing = Retries(crash=0, memory=0, error=0)
+    with scripted_sweep(tmp_path, scripts, retries=nothing) as sweep:
+        serve_slot(sweep.context)
+        assert sweep.outcomes() == ["interrupted"] * 7 + ["complete"]
+
+
+def test_a_trial_over_its_time_is_killed_and_failed_for_good(tmp_path: Path) -> None:
+    retries = Retries(crash=3, memory=3, error=3)
+    with scripted_sweep(tmp_path, {0: hang}, trials=2, time_limit=0.3, retries=retries) as sweep:
+        began = time.monotonic()
+        serve_slot(sweep.context)
+        assert 0.3 < time.monotonic() - began < 10
+        assert sweep.outcomes(0) == ["failed"], "more of the same time would be spent again"
+        error = sweep.trials[0].error or ""
+        assert "time_limit=0.3 s" in error
+        assert "sweeper retry scripted 0" in error
+        assert sweep.outcomes(1) == ["complete"], "the others have their own time"
+
+
+def test_what_a_checkpoint_holds_of_training_counts_and_an_earlier_attempt_does_not(
+    tmp_path: Path,
+) -> None:
+    def resumed_late(trial: ScriptedTrial) -> int:
+        trial.say(Started(9, 0, 1, trained_seconds=100.0))
+        trial.killed.wait(20)
+        return 0
+
+    def resumed_early(trial: ScriptedTrial) -> int:
+        trial.say(Started(9, 0, 1, trained_seconds=1.0))
+        time.sleep(0.3)
+        trial.say(Finished(step=9, value=1.0, digest="d"))
+        return 0
+
+    with scripted_sweep(
+        tmp_path, {0: resumed_late, 1: resumed_early}, trials=2, time_limit=50.0
+    ) as sweep:
+        serve_slot(sweep.context)
+        assert [t.state for t in sweep.trials] == ["failed", "complete"]
+
+
+def test_time_in_which_the_worker_stood_still_does_not_count() -> None:
+    moments = iter([0.0, 1.0, 2.0, 3602.0, 3603.0, 3603.0])
+    clock = TrialClock(10.0, clock=lambda: next(moments))
+    for _ in range(4):
+        assert not clock.is_over(0.0)
+    assert clock.seconds(0.0) == pytest.approx(5.0)
+    assert clock.is_over(6.0)
+    assert not TrialClock(None).is_over(1e9)
+
+
+def test_a_kill_for_lack_of_memory_is_told_from_another_by_what_the_kernel_counted() -> None:
+    settings = definition(retries={"memory": 0, "crash": 1}).settings()
+    claim = Claim("scripted", 0, 1, token=1, seed=0, optuna_trial_id=1)
+    log = Path("log.txt")
+    killed = ExitStatus(-9)
+    ran_out = end_of(claim, settings, None, Death(killed, ran_out=True), log)
+    other = end_of(claim, settings, None, Death(killed), log)
+    assert (ran_out.fault, ran_out.final) == ("memory", True)
+    assert (other.fault, other.final) == ("crash", False)
+    assert "memory ran out" in (ran_out.error or "")
+    assert "no lack of memory" in (other.error or "")
+
+
+def test_fail_fast_stops_the_others_at_a_checkpoint_and_says_which_trial_failed(
+    tmp_path: Path,
+) -> None:
+    running = threading.Event()
+
+    def other(trial: ScriptedTrial) -> int:
+        running.set()
+        return train_until_stopped(trial)
+
+    def fails(trial: ScriptedTrial) -> int:
+        running.wait(10)
+        return raise_error(trial)
+
+    scripts = {0: fails, 1: other}
+    with scripted_sweep(tmp_path, scripts, trials=5, context={"fail_fast": True}) as sweep:
+        LocalEngine().run(lambda: serve_slot(sweep.context), 2)
+        assert isinstance(sweep.context.error, TrialError)
+        assert "trial 0 failed" in str(sweep.context.error)
+        assert "sweeper retry scripted 0" in str(sweep.context.error)
+        assert [t.state for t in sweep.trials] == ["failed", "interrupted"]
+
+
+def test_without_fail_fast_the_study_goes_on(tmp_path: Path) -> None:
+    with scripted_sweep(tmp_path, {0: raise_error}, trials=3) as sweep:
+        serve_slot(sweep.context)
+        assert sweep.context.error is None
+        assert [t.state for t in sweep.trials] == ["failed", "complete", "complete"]
+
+
+def test_fail_fast_leaves_a_fault_alone_that_is_tried_again(tmp_path: Path) -> None:
+    with scripted_sweep(tmp_path, {(0, 1): crash}, trials=2, context={"fail_fast": True}) as sweep:
+        serve_slot(sweep.context)
+        assert sweep.context.error is None
+        assert [t.state for t in sweep.trials] == ["complete", "complete"]
+
+
+@pytest.mark.parametrize("limit", [0.5, None])
+def test_the_studys_time_limit_stops_it_as_a_signal_does(
+    tmp_path: Path, limit: float | None
+) -> None:
+    def train(trial: ScriptedTrial) -> int:
+        return train_until_stopped(trial) if limit else finish(trial)
+
+    with scripted_sweep(tmp_path, {None: train}, trials=3, study_time_limit=limit) as sweep:
+        prepared: Any = SimpleNamespace(
+            settings=sweep.settings,
+            repository=sweep.repository,
+            search=sweep.context.search,
+            runner=sweep.launcher,
+            slots=lambda wanted, _tell: wanted,
+        )
+        lending = Lending(slots=1, runs_dir=tmp_path, storage="sqlite:///x")
+        if limit is None:
+            assert lend_slots(prepared, lending, sweep.events.append).complete == 3
+            return
+        with pytest.raises(Interrupted, match="0 of 3 trials finished and 1 to be resumed"):
+            lend_slots(prepared, lending, sweep.events.append)
+        told = [e.message for e in sweep.events if isinstance(e, Notice)]
+        assert any("time limit of 0.5 s is over" in t for t in told)
+
+
+def test_a_retried_trial_has_all_its_tries_again_and_its_window_is_not_redrawn(
+    tmp_path: Path,
+) -> None:
+    scripts: dict[Any, Any] = {0: crash}
+    with scripted_sweep(tmp_path, scripts, trials=2, retries={"crash": 1}) as sweep:
+        serve_slot(sweep.context)
+        assert sweep.outcomes(0) == ["crashed"] * 2
+        sweep.repository.retry("scripted", 0)
+        scripts[(0, 3)], scripts[(0, 4)] = crash, finish
+        serve_slot(sweep.context)
+        assert sweep.outcomes(0) == ["crashed"] * 3 + ["complete"]
+        assert sweep.outcomes(1) == ["complete"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"retries": {"crashes": 1}}, "retries names 'crashes'"),
+        ({"retries": {"crash": -1}}, "a whole number, at least 0"),
+        ({"retries": {"crash": True}}, "a whole number, at least 0"),
+        ({"retries": 3}, "retries=3; give a mapping"),
+        ({"time_limit": 0}, "time_limit=0; give a number of seconds above 0"),
+        ({"time_limit": float("inf")}, "time_limit=inf"),
+        ({"study_time_limit": "1h"}, "study_time_limit='1h'"),
+    ],
+)
+def test_an_impossible_policy_is_refused_when_it_is_written_down(
+    arguments: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        definition(**arguments)
+    assert says in str(caught.value)
+
+
+def test_policy_is_kept_with_the_study_and_one_from_before_there_was_any_still_opens() -> None:
+    settings = definition(time_limit=5, retries={"error": 2}, study_time_limit=60).settings()
+    assert StudySettings.from_json(settings.to_json()) == settings
+    plain = definition().settings()
+    assert {"time_limit", "study_time_limit", "retries"}.isdisjoint(plain.to_json())
+    assert StudySettings.from_json(plain.to_json()).retries == Retries(3, 3, 0)
+
+
+def test_another_policy_is_no_other_definition_but_other_epochs_are(tmp_path: Path) -> None:
+    def row(settings: StudySettings) -> StudyRow:
+        return StudyRow("scripted", settings.to_json(), "loss", "minimize", 1, None, 0)
+
+    with scripted_sweep(tmp_path, {}) as sweep:
+        sweep.repository.create_or_open(row(replace(sweep.settings, time_limit=7.0)))
+        sweep.repository.create_or_open(row(replace(sweep.settings, retries=Retries(error=9))))
+        with pytest.raises(DefinitionChangedError):
+            sweep.repository.create_or_open(row(replace(sweep.settings, epochs=7)))
+
+
+FAMILY = """
+import ctypes, os, subprocess, sys, time
+if {adopts}:
+    ctypes.CDLL(None).prctl(36, 1)
+sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+child = subprocess.Popen(sleep)
+if os.fork() == 0:
+    os.setsid()
+    daemon = os.fork()
+    if daemon:
+        os._exit(0)
+    os.write(1, b"daemon %d\\n" % os.getpid())
+    time.sleep(60)
+os.wait()
+os.write(1, b"child %d\\n" % child.pid)
+time.sleep(60)
+"""
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether it runs no more; in a container nobody may have waited for it."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
+@pytest.mark.parametrize("adopts", [True, False])
+def test_a_kill_reaches_everything_that_a_trial_started_even_a_daemon(adopts: bool) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", FAMILY.format(adopts=adopts)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        words = process.stdout.readline().split() + process.stdout.readline().split()
+    pids = {words[0]: int(words[1]), words[2]: int(words[3])}
+    family = {name: psutil.Process(pid) for name, pid in pids.items()}
+    try:
+        kill_tree(psutil.Process(process.pid))
+        assert process.wait(10) == -9
+        time.sleep(0.5)
+        assert has_ended(family["child"])
+        assert has_ended(family["daemon"]) == adopts, "the control: nobody adopts its daemon"
+    finally:
+        for pid in pids.values():
+            if psutil.pid_exists(pid) and not adopts:
+                os.kill(pid, 9)

@@ -1,0 +1,349 @@
+"""What befalls workers on PostgreSQL, and what each trial is afterwards: one result, the same one.
+
+The trials are `fake_trial`s, which start in no time; all else is real: worker processes, pipes,
+leases, the server. The same faults with real training are in `tests/system/test_kills.py`. A server
+that others use too cannot be restarted by a test: what a restart does to a worker, every connection
+ended and none accepted for a while, is done to one database instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from databases import Cable, Server, postgresql_database
+from fake_workers import (
+    FakeWorker,
+    Result,
+    WorkerOptions,
+    create,
+    faults_of,
+    results_of,
+    settings_of,
+)
+
+from sweeper.results import TrialRecord
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+TRIALS, EPOCHS = 6, 5
+SHORT = 0.8
+"""A lease's seconds where a worker is to lose one."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with postgresql_database() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def repository(server: Server) -> Iterator[Repository]:
+    with Database.open(server.url, create=False) as database:
+        yield Repository(database)
+
+
+@pytest.fixture
+def cable(server: Server) -> Iterator[Cable]:
+    url = server.engine.url
+    made = Cable(url.host or "", url.port or 5432)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    server: Server, repository: Repository, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, Result]:
+    create(repository, settings_of("undisturbed", trials=TRIALS, epochs=EPOCHS))
+    runs = str(tmp_path_factory.mktemp("undisturbed"))
+    with FakeWorker(WorkerOptions(server.url, runs, "undisturbed", slots=3)) as worker:
+        assert worker.end() == 0
+    return results_of(repository.trials("undisturbed"))
+
+
+@pytest.fixture
+def options(
+    server: Server, repository: Repository, tmp_path: Path, request: pytest.FixtureRequest
+) -> WorkerOptions:
+    """A worker for a study of this test's own, which the undisturbed one is the same as."""
+    study = re.sub(r"\W+", "-", request.node.name)[:80]
+    create(repository, settings_of(study, trials=TRIALS, epochs=EPOCHS))
+    return WorkerOptions(server.url, str(tmp_path), study, slots=2)
+
+
+def finished(repository: Repository, study: str) -> Callable[[], bool]:
+    return lambda: repository.status(study).complete == TRIALS
+
+
+def until(reached: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, "not reached in time"
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def told(trials: tuple[TrialRecord, ...], what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Print the figures of one fault."""
+    outcomes = [a.outcome for t in trials for a in t.attempts]
+    counts = ", ".join(f"{outcomes.count(o)} {o}" for o in dict.fromkeys(outcomes))
+    with capsys.disabled():
+        print(f"\n    {what}: {len(trials)} trials, {len(outcomes)} attempts ({counts})")
+
+
+def test_a_killed_worker_costs_no_result(
+    repository: Repository,
+    options: WorkerOptions,
+    undisturbed: dict[int, Result],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with FakeWorker(options) as victim, FakeWorker(replace(options, slots=1)) as other:
+        victim.wait_for("CheckpointKept")
+        victim.send_signal(signal.SIGKILL)
+        assert other.end() == 0
+        trials = repository.trials(options.study)
+    assert faults_of(trials, undisturbed) == []
+    assert any(a.outcome == "lost" for t in trials for a in t.attempts)
+    told(trials, "worker killed", capsys)
+
+
+def test_all_processes_of_a_host_killed_and_its_lease_waited_for(
+    repository: Repository,
+    options: WorkerOptions,
+    undisturbed: dict[int, Result],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Another host has only the lease to go by: nobody can look for the process."""
+    elsewhere = replace(options, host="a-machine-far-away", lease_seconds=SHORT)
+    with FakeWorker(elsewhere) as victim:
+        victim.wait_for("CheckpointKept")
+        victim.kill()
+        assert repository.status(options.study).running == 2
+        with FakeWorker(replace(options, lease_seconds=SHORT)) as other:
+            assert other.end() == 0
+    trials = repository.trials(options.study)
+    assert faults_of(trials, undisturbed) == []
+    assert [a.outcome for t in trials for a in t.attempts].count("lost") == 2
+    told(trials, "host killed", capsys)
+
+
+def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
+    repository: Repository,
+    options: WorkerOptions,
+    undisturbed: dict[int, Result],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = replace(options, slots=1, lease_seconds=SHORT, pace=0.1)
+    slow = replace(options, first_pace=1.0)
+    with FakeWorker(options) as other, FakeWorker(slow) as paused:
+        number = paused.wait_for("CheckpointKept")["trial"]
+        pid = repository.trial(options.study, number).attempts[0].pid
+        paused.send_signal(signal.SIGSTOP)
+        until(lambda: len(repository.trial(options.study, number).attempts) == 2)
+        assert pid is not None
+        assert not is_gone(pid), "the trial's process was not stopped, and trains on"
+        paused.send_signal(signal.SIGCONT)
+        paused.wait_for("Notice", f"trial {number} was given to another worker")
+        assert is_gone(pid)
+        assert (other.end(), paused.end()) == (0, 0)
+        going_on = [f for kind, f in paused.events if kind == "AttemptStarted"]
+    trials = repository.trials(options.study)
+    assert faults_of(trials, undisturbed) == []
+    assert trials[number].attempts[0].outcome == "lost"
+    assert len(going_on) > 1
+    told(trials, "worker stopped past its lease", capsys)
+
+
+def test_cut_and_slow_connections_cost_no_result(  # noqa: PLR0917 - fixtures
+    server: Server,
+    repository: Repository,
+    options: WorkerOptions,
+    undisturbed: dict[int, Result],
+    cable: Cable,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cable.delay = 0.002
+    chance = random.Random(5)
+    options = replace(options, url=server.url_at("127.0.0.1", cable.port))
+    with FakeWorker(options) as one, FakeWorker(options) as two:
+        one.wait_for("TrainingStarted")
+        while not finished(repository, options.study)():
+            time.sleep(chance.uniform(0.01, 0.2))
+            cable.cut()
+        assert (one.end(), two.end()) == (0, 0)
+    trials = repository.trials(options.study)
+    assert faults_of(trials, undisturbed) == []
+    assert cable.cuts > 5
+    told(trials, f"{cable.cuts} connections cut", capsys)
+
+
+def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
+    server: Server,
+    repository: Repository,
+    options: WorkerOptions,
+    undisturbed: dict[int, Result],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Longer away than a lease lasts: nobody could renew, so nobody loses anything."""
+    options = replace(options, slots=1, lease_seconds=SHORT, pace=0.02, first_pace=0.6)
+    with FakeWorker(options) as one, FakeWorker(options) as two:
+        workers = (one, two)
+        for worker in workers:
+            worker.wait_for("CheckpointKept")
+        with server.shut():
+            before = [len(worker.events) for worker in workers]
+            time.sleep(3 * SHORT)
+            trained = [len(w.events) - b for w, b in zip(workers, before, strict=True)]
+        for worker in workers:
+            worker.wait_for("Notice", "the database is back after")
+        assert [worker.end() for worker in workers] == [0, 0]
+        away = [n for worker in workers for n in worker.notices if "database is away" in n]
+    trials = repository.trials(options.study)
+    assert faults_of(trials, undisturbed) == []
+    assert {len(trial.attempts) for trial in trials} == {1}
+    assert min(trained) >= 2
+    assert len(away) == 2
+    told(trials, "server shut for 2.4 s", capsys)
+
+
+def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
+    server: Server,
+    repository: Repository,
+    options: WorkerOptions,
+    undisturbed: dict[int, Result],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with FakeWorker(replace(options, pace=0.5, longest_absence=0.5)) as worker:
+        worker.wait_for("CheckpointKept")
+        with server.shut():
+            assert worker.end() == 1
+        assert any("has been away for" in notice for notice in worker.notices)
+    assert repository.status(options.study).running == 0
+    with FakeWorker(options) as again:
+        assert again.end() == 0
+    trials = repository.trials(options.study)
+    assert faults_of(trials, undisturbed) == []
+    told(trials, "server shut for too long", capsys)
+
+
+@pytest.mark.parametrize("how", ["drain", "kill"])
+def test_a_request_to_stop_reaches_every_worker(
+    repository: Repository, options: WorkerOptions, how: str, undisturbed: dict[int, Result]
+) -> None:
+    slow = replace(options, pace=0.2)
+    with FakeWorker(slow) as one, FakeWorker(slow) as two:
+        one.wait_for("CheckpointKept")
+        two.wait_for("CheckpointKept")
+        asked = time.monotonic()
+        repository.request_stop(options.study, "drain" if how == "drain" else "kill")
+        assert (one.end(), two.end()) == (0, 0)
+        assert time.monotonic() - asked < 5
+    status = repository.status(options.study)
+    assert (status.running, status.interrupted) == (0, 4 - status.complete)
+    assert [worker.live for worker in repository.workers(options.study)] == [False, False]
+    repository.clear_stop(options.study)
+    with FakeWorker(replace(options, slots=3)) as again:
+        assert again.end() == 0
+    assert faults_of(repository.trials(options.study), undisturbed) == []
+
+
+def test_the_comparison_notices_each_fault(
+    repository: Repository, undisturbed: dict[int, Result]
+) -> None:
+    trials = repository.trials("undisturbed")
+    assert faults_of(trials, undisturbed) == []
+    first = trials[0]
+    twice = replace(first, attempts=(*first.attempts, replace(first.attempts[0], number=2)))
+    for broken in (
+        trials[1:],
+        (replace(first, attempts=()), *trials[1:]),
+        (twice, *trials[1:]),
+        (replace(first, digest="0" * 32), *trials[1:]),
+        (replace(first, value=0.5), *trials[1:]),
+        (replace(first, epochs=first.epochs[:-1]), *trials[1:]),
+    ):
+        assert faults_of(broken, undisturbed) != []
+
+
+@pytest.mark.chaos
+def test_two_minutes_of_every_fault_at_once_costs_no_result(
+    server: Server,
+    repository: Repository,
+    tmp_path: Path,
+    cable: Cable,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Three hosts, one of them killed, stopped or cut off every half second, at random."""
+    trials, epochs, chance = 120, 8, random.Random(3)
+    expected = settings_of("chaos-undisturbed", trials=trials, epochs=epochs)
+    create(repository, expected)
+    plain = WorkerOptions(server.url, str(tmp_path / "plain"), expected.name, slots=4)
+    with FakeWorker(plain) as worker:
+        assert worker.end() == 0
+    create(repository, settings_of("chaos", trials=trials, epochs=epochs))
+    url = server.url_at("127.0.0.1", cable.port)
+    hosts = [
+        WorkerOptions(
+            url,
+            str(tmp_path / "chaos"),
+            "chaos",
+            slots=2,
+            lease_seconds=SHORT,
+            pace=0.2,
+            host=f"host-{i}",
+        )
+        for i in range(3)
+    ]
+    workers = [FakeWorker(host) for host in hosts]
+    done = {"killed": 0, "stopped": 0, "cut": 0, "ended": 0, "shut": 0}
+    try:
+        deadline = time.monotonic() + 120
+        while repository.status("chaos").complete < trials:
+            calm = time.monotonic() > deadline
+            time.sleep(0.5)
+            index = chance.randrange(3)
+            if not workers[index].process.is_alive():
+                workers[index].__exit__()
+                workers[index] = FakeWorker(hosts[index])
+                continue
+            fault = "none" if calm else chance.choice(list(done))
+            if fault == "killed":
+                workers[index].kill()
+            elif fault == "stopped":
+                workers[index].send_signal(signal.SIGSTOP)
+                time.sleep(chance.uniform(0.1, 3 * SHORT))
+                workers[index].send_signal(signal.SIGCONT)
+            elif fault == "cut":
+                with cable.unplugged():
+                    time.sleep(chance.uniform(0, 2 * SHORT))
+            elif fault == "ended":
+                server.end_connections()
+            elif fault == "shut":
+                with server.shut():
+                    time.sleep(chance.uniform(0, 2 * SHORT))
+            if fault in done:
+                done[fault] += 1
+    finally:
+        for worker in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGCONT)
+            worker.__exit__()
+    ended = repository.trials("chaos")
+    assert faults_of(ended, results_of(repository.trials("chaos-undisturbed"))) == []
+    told(ended, f"chaos {done}", capsys)

@@ -1,0 +1,100 @@
+"""The corpus of pitfalls, each study built as two trials build it, one after the other."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sweeper.errors import IndependenceError
+from sweeper.execution.channel import Assignment
+from sweeper.execution.trial_run import _plan
+from sweeper.independence.guard import Earlier
+from sweeper.loading import load_definition
+from sweeper.space import Categorical, CategoricalChoice, Distribution
+from sweeper.training.randomness import IMPORT_SEED, TrialSeeds, seed_everything
+from sweeper.trial import Trial
+
+PITFALLS = Path(__file__).parent / "pitfalls"
+REFUSED = sorted((PITFALLS / "refused").glob("*.py"))
+ALLOWED = sorted((PITFALLS / "allowed").glob("*.py"))
+
+
+@dataclass
+class Verdict:
+    """What became of two trials: the message of the one that was refused, and all warnings."""
+
+    refusal: str = ""
+    trial: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def told(self) -> str:
+        if self.refusal:
+            return f"trial {self.trial}: {self.refusal}\n"
+        return "".join(f"warning: {warning}\n" for warning in self.warnings)
+
+
+def expected(file: Path) -> str:
+    """What stands beside a file of the corpus; nothing for one that passes without a word."""
+    beside = file.with_suffix(".txt")
+    return beside.read_text() if beside.exists() else ""
+
+
+def judge(file: Path, directory: Path) -> Verdict:
+    """Import a study and run its factories for two trials, as in one process."""
+    import keras
+
+    before = set(sys.modules)
+    verdict = Verdict()
+    seed_everything(IMPORT_SEED)
+    definition = load_definition(os.path.relpath(file))
+    earlier = Earlier()
+    plans = []
+    try:
+        for number in (0, 1):
+            seeds = TrialSeeds(0, number)
+            trial = Trial(number=number, seed=seeds.root, directory=directory, ask=_first)
+            assignment = Assignment(
+                study=definition.name,
+                number=number,
+                attempt=1,
+                seed=0,
+                epochs=1,
+                objective="loss",
+                checkpoint_every="epoch",
+                checkpoints=(str(directory),),
+                files=str(directory),
+                log="",
+                threads=1,
+                deterministic=True,
+            )
+            try:
+                plans.append(
+                    _plan(
+                        definition,
+                        assignment,
+                        trial,
+                        seeds,
+                        warn=verdict.warnings.append,
+                        earlier=earlier,
+                    )
+                )
+            except IndependenceError as error:
+                verdict.refusal, verdict.trial = str(error), number
+                break
+    finally:
+        for name in set(sys.modules) - before:
+            place = getattr(sys.modules[name], "__file__", None) or ""
+            if str(PITFALLS) in place:
+                del sys.modules[name]
+        keras.backend.clear_session(free_memory=False)
+        gc.unfreeze()
+    return verdict
+
+
+def _first(_name: str, distribution: Distribution) -> CategoricalChoice:
+    if isinstance(distribution, Categorical):
+        return distribution.choices[0]
+    return distribution.low

@@ -1,0 +1,35 @@
+"""A layer of random flips in the pipeline of the data."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from sweeper import Data, Study
+
+flip = keras.layers.RandomFlip(name="flip")
+
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    x, y = np.zeros((32, 8), "float32"), np.zeros(32, "int32")
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+    return Data(train=dataset.map(lambda a, b: (tf.squeeze(flip(a[:, None, :, None])), b)))
+
+
+study = Study(
+    name="augmentation-in-the-data",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

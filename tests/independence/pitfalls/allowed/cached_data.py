@@ -1,0 +1,38 @@
+"""functools.cache around what reads the data."""
+
+from __future__ import annotations
+
+import functools
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+@functools.cache
+def arrays():
+    return {"pixels": np.zeros((32, 8), "float32")}, np.zeros(32, "int32")
+
+
+def load_data(trial):
+    x, y = arrays()
+    return Data(train=(x["pixels"], y))
+
+
+study = Study(
+    name="cached-data",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

@@ -1,0 +1,34 @@
+"""The layers of another model, made anew from their configurations."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+template = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dropout(0.2)])
+
+
+def build_model(trial):
+    layers = [type(layer).from_config(layer.get_config()) for layer in template.layers]
+    model = keras.Sequential([keras.Input((8,)), *layers, keras.layers.Dense(2)])
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    numbers = np.random.default_rng(trial.seed)
+    return Data(train=(numbers.normal(size=(32, 8)).astype("float32"), numbers.integers(0, 2, 32)))
+
+
+study = Study(
+    name="from-config",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

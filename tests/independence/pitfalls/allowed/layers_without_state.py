@@ -1,0 +1,35 @@
+"""Layers that have nothing to train, and an Input, as constants."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+inputs = keras.Input((4, 2))
+flatten = keras.layers.Flatten()
+relu = keras.layers.ReLU()
+rescale = keras.layers.Rescaling(1 / 255)
+
+
+def build_model(trial):
+    model = keras.Model(inputs, keras.layers.Dense(2)(relu(flatten(rescale(inputs)))))
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    return Data(train=(np.zeros((32, 4, 2), "float32"), np.zeros(32, "int32")))
+
+
+study = Study(
+    name="layers-without-state",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

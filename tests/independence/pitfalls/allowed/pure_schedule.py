@@ -1,0 +1,34 @@
+"""Keras's schedules are functions of the step."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+SCHEDULE = keras.optimizers.schedules.CosineDecay(1e-3, 1000)
+
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
+    model.compile(
+        optimizer=keras.optimizers.Adam(SCHEDULE),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    return model
+
+
+def load_data(trial):
+    numbers = np.random.default_rng(trial.seed)
+    return Data(train=(numbers.normal(size=(32, 8)).astype("float32"), numbers.integers(0, 2, 32)))
+
+
+study = Study(
+    name="pure-schedule",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

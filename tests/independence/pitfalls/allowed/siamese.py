@@ -1,0 +1,34 @@
+"""One layer applied twice inside one model."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+
+def build_model(trial):
+    left, right = keras.Input((8,)), keras.Input((8,))
+    tower = keras.layers.Dense(4)
+    difference = keras.layers.Subtract()([tower(left), tower(right)])
+    model = keras.Model([left, right], keras.layers.Dense(2)(difference))
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    x = np.zeros((32, 8), "float32")
+    return Data(train=((x, x), np.zeros(32, "int32")))
+
+
+study = Study(
+    name="siamese",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

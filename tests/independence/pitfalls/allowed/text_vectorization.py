@@ -1,0 +1,41 @@
+"""A vocabulary adapted at import, inside every model."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from sweeper import Data, Study
+
+vectorize = keras.layers.TextVectorization(max_tokens=20, output_sequence_length=4)
+vectorize.adapt(["a b c", "b c d"])
+
+
+def build_model(trial):
+    model = keras.Sequential(
+        [
+            keras.Input((1,), dtype="string"),
+            vectorize,
+            keras.layers.Embedding(20, 4),
+            keras.layers.Flatten(),
+            keras.layers.Dense(2),
+        ]
+    )
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    return Data(train=(tf.constant([["a b"], ["c d"]]), tf.constant([0, 1])))
+
+
+study = Study(
+    name="text-vectorization",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

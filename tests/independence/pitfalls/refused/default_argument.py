@@ -1,0 +1,31 @@
+"""A default is evaluated once."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+
+def build_model(trial, head=keras.layers.Dense(2, name="head")):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), head])
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    numbers = np.random.default_rng(trial.seed)
+    return Data(train=(numbers.normal(size=(32, 8)).astype("float32"), numbers.integers(0, 2, 32)))
+
+
+study = Study(
+    name="default-argument",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

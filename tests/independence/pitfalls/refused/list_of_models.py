@@ -1,0 +1,33 @@
+"""A model for every trial, made beforehand, fewer than trials."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+models = [keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)]) for _ in range(3)]
+
+
+def build_model(trial):
+    model = models[trial.number % len(models)]
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    numbers = np.random.default_rng(trial.seed)
+    return Data(train=(numbers.normal(size=(32, 8)).astype("float32"), numbers.integers(0, 2, 32)))
+
+
+study = Study(
+    name="list-of-models",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

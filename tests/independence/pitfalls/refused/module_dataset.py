@@ -1,0 +1,48 @@
+"""A PyDataset, whose order each trial goes on with."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.order = np.arange(4)
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return np.full((8, 8), self.order[index], "float32"), np.zeros(8, "int32")
+
+    def on_epoch_end(self):
+        np.random.shuffle(self.order)
+
+
+BATCHES = Batches()
+
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    return Data(train=BATCHES)
+
+
+study = Study(
+    name="module-dataset",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

@@ -1,0 +1,52 @@
+"""A training step of one's own applies an optimizer of the module's."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from sweeper import Data, Study
+
+adversary = keras.optimizers.SGD(0.1, name="adversary")
+
+
+class Adversarial(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.head = keras.layers.Dense(2)
+
+    def call(self, x):
+        return self.head(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        gradients = tape.gradient(loss, self.trainable_weights)
+        adversary.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
+        return {"loss": loss}
+
+
+def build_model(trial):
+    model = Adversarial()
+    model.build((None, 8))
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    numbers = np.random.default_rng(trial.seed)
+    return Data(train=(numbers.normal(size=(32, 8)).astype("float32"), numbers.integers(0, 2, 32)))
+
+
+study = Study(
+    name="optimizer-in-a-step",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

@@ -1,0 +1,32 @@
+"""The layer is in another module of the project."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+from project import parts
+
+from sweeper import Data, Study
+
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((8,)), parts.embedding(), keras.layers.Dense(2)])
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    numbers = np.random.default_rng(trial.seed)
+    return Data(train=(numbers.normal(size=(32, 8)).astype("float32"), numbers.integers(0, 2, 32)))
+
+
+study = Study(
+    name="other-module",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

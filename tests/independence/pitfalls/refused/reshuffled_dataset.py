@@ -1,0 +1,36 @@
+"""A tf.data pipeline that draws another order each time it is read."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from sweeper import Data, Study
+
+x = np.zeros((32, 8), "float32")
+dataset = (
+    tf.data.Dataset.from_tensor_slices((x, np.zeros(32, "int32"))).shuffle(32, seed=1).batch(8)
+)
+
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    return Data(train=dataset.prefetch(1))
+
+
+study = Study(
+    name="reshuffled-dataset",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

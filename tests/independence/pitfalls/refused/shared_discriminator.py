@@ -1,0 +1,34 @@
+"""Each trial has a generator of its own, against one discriminator."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+discriminator = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)], name="discriminator")
+
+
+def build_model(trial):
+    generator = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)], name="generator")
+    model = keras.Sequential([keras.Input((8,)), generator, discriminator], name="gan")
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    numbers = np.random.default_rng(trial.seed)
+    return Data(train=(numbers.normal(size=(32, 8)).astype("float32"), numbers.integers(0, 2, 32)))
+
+
+study = Study(
+    name="shared-discriminator",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

@@ -1,0 +1,44 @@
+"""A NumPy generator at the top of the file draws every trial's noise."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+rng = np.random.default_rng(0)
+
+
+class Noisy(keras.utils.PyDataset):
+    def __init__(self, rng):
+        super().__init__()
+        self.rng = rng
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return self.rng.normal(size=(8, 8)), np.zeros(8, "int32")
+
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    return Data(train=Noisy(rng))
+
+
+study = Study(
+    name="shared-generator",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

@@ -1,0 +1,38 @@
+"""A generator that is used up by the first trial."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+
+def read():
+    for _ in range(1000):
+        yield np.zeros((8, 8), "float32"), np.zeros(8, "int32")
+
+
+stream = read()
+
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+    model.compile(
+        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def load_data(trial):
+    return Data(train=lambda epoch: stream, steps_per_epoch=4)
+
+
+study = Study(
+    name="used-up-iterator",
+    model=build_model,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

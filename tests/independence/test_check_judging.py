@@ -1,0 +1,220 @@
+"""Two reports held against each other: the first thing that differs is named, and nothing after it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sweeper.checkpoints.policy import Every, Keep
+from sweeper.definition import StudyDefinition, StudySettings
+from sweeper.independence.findings import CheckReport, Finding, Line, ranked
+from sweeper.independence.nondeterminism import Suspect
+from sweeper.independence.reports import Authored, Event, Trace
+from sweeper.preflight.estimates import checkpoints_kept, estimate
+from sweeper.preflight.judging import Judgement, judge_runs
+
+CLOCK = Suspect("time.time", Line("s.py", 30), "Jitter.on_epoch_end")
+URANDOM = Suspect("os.urandom", Line("s.py", 40), "load_data")
+
+
+def report() -> dict[str, Any]:
+    """What one process says of a study with two callbacks, in which everything repeats."""
+    events = (
+        Event("start", None, "", 0, ("a", "b")),
+        Event("step", None, "", 1, ("c", "d")),
+        Event("callback", 0, "on_epoch_end", 1, ("c", "d")),
+        Event("callback", 1, "on_epoch_end", 1, ("c", "e")),
+        Event("step", None, "", 2, ("f", "g")),
+    )
+    authors = {
+        "model": Authored("build_model", Line("s.py", 10)),
+        "data": Authored("load_data", Line("s.py", 20)),
+        "given": Authored(""),
+        "step": Authored("Noisy", Line("s.py", 5)),
+    }
+    return {
+        "code": {
+            **{name: author.to_json() for name, author in authors.items()},
+            "callbacks": [
+                Authored("EarlyStopping").to_json(),
+                Authored("Jitter", Line("s.py", 28), (CLOCK,)).to_json(),
+            ],
+            "step_ops": [],
+            "data_ops": [],
+        },
+        "weights": [["dense/kernel", "1"], ["dense/bias", "2"]],
+        "drawn": 1,
+        "data": {
+            "kind": "ArraySource",
+            "described": "arrays",
+            "shuffle": True,
+            "whole": ["x0", "y0"],
+            "epochs": [[["x1", "y1"], ["x2", "y2"]], [["x2", "y2"], ["x1", "y1"]]],
+            "validation": [["v", "w"]],
+            "whole_validation": ["v0", "w0"],
+        },
+        "trace": Trace(
+            ("model variable dense/kernel", "optimizer variable rate"), events
+        ).to_json(),
+    }
+
+
+def judged(
+    change: Any = lambda second: None, *, deterministic: bool = True, both: Any = lambda each: None
+) -> Judgement:
+    first = report()
+    second = copy.deepcopy(first)
+    for each in (first, second):
+        both(each)
+    change(second)
+    return judge_runs(first, second, deterministic=deterministic)
+
+
+def one(judgement: Judgement) -> Finding:
+    [finding] = judgement.findings
+    return finding
+
+
+def test_two_equal_reports_repeat_and_say_what_holds() -> None:
+    judgement = judged()
+    assert judgement.repeats
+    assert judgement.findings == []
+    assert len(judgement.held) == 3
+
+
+def test_initial_weights_that_differ_are_the_model_factorys() -> None:
+    def change(second: Any) -> None:
+        second["weights"][1][1] = "9"
+        second["data"]["whole"] = ["?", "?"]
+
+    finding = one(judged(change))
+    assert (finding.level, finding.check, str(finding.line)) == ("error", "seeds", "s.py:10")
+    assert "build_model gave other initial weights" in finding.message
+    assert "dense/bias" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda d: d["whole"].__setitem__(1, "?"), "y of Data(train=…)"),
+        (lambda d: d["epochs"][1][0].__setitem__(0, "?"), "x of Data(train=…)"),
+        (lambda d: d["epochs"][0].pop(), "the number of batches of Data(train=…)"),
+        (lambda d: d["validation"][0].__setitem__(1, "?"), "y of Data(validation=…)"),
+    ],
+)
+def test_data_that_differ_are_the_data_factorys_and_no_step_is_blamed(
+    change: Any, told: str
+) -> None:
+    def changed(second: Any) -> None:
+        change(second["data"])
+        second["trace"]["events"][1][4] = ["?", "?"]
+
+    def with_suspect(each: Any) -> None:
+        each["code"]["data"]["suspects"] = [URANDOM.to_json()]
+
+    finding = one(judged(changed, both=with_suspect))
+    assert (finding.check, str(finding.line)) == ("determinism", "s.py:40")
+    assert f"{told} differs; most likely by os.urandom in load_data (s.py:40)" in finding.message
+
+
+def test_a_callback_that_leaves_another_state_is_named_with_its_hook_and_call() -> None:
+    finding = one(judged(lambda s: s["trace"]["events"][3].__setitem__(4, ["c", "?"])))
+    assert str(finding.line) == "s.py:30"
+    assert finding.message.startswith("callback Jitter does not repeat")
+    assert "its on_epoch_end left optimizer variable rate" in finding.message
+    assert "time.time in Jitter.on_epoch_end (s.py:30)" in finding.message
+
+
+def test_a_step_that_leaves_another_state_is_named_with_its_variable() -> None:
+    finding = one(judged(lambda s: s["trace"]["events"][1].__setitem__(4, ["?", "d"])))
+    assert finding.level == "error"
+    assert finding.message.startswith("step 1 does not repeat")
+    assert "model variable dense/kernel" in finding.message
+    assert str(finding.line) == "s.py:30", "the only suspect that there is"
+
+
+def test_a_step_of_a_study_that_says_so_need_not_repeat() -> None:
+    judgement = judged(
+        lambda s: s["trace"]["events"][1].__setitem__(4, ["?", "d"]), deterministic=False
+    )
+    assert one(judgement).level == "warning"
+    assert "deterministic=False" in one(judgement).message
+
+
+def test_runs_that_take_different_courses_are_said_to() -> None:
+    finding = one(judged(lambda s: s["trace"]["events"].pop()))
+    assert "took different courses after step 1" in finding.message
+    finding = one(judged(lambda s: s["trace"]["events"].pop(2)))
+    assert "took different courses after step 1" in finding.message
+
+
+def test_epochs_alike_are_a_warning_where_shuffling_was_asked_for_and_a_note_elsewhere() -> None:
+    def alike(each: Any) -> None:
+        each["data"]["epochs"][1] = each["data"]["epochs"][0]
+
+    assert one(judged(both=alike)).level == "warning"
+
+    def unshuffled(each: Any) -> None:
+        alike(each)
+        each["data"]["shuffle"] = False
+
+    assert one(judged(both=unshuffled)).level == "note"
+
+
+def test_findings_are_ranked_and_one_error_is_enough() -> None:
+    note, error = Finding("note", "data", "n"), Finding("error", "data", "e", Line("s.py", 1))
+    assert ranked([note, error, note]) == (error, note)
+    assert CheckReport("s", (note,)).holds
+    assert not CheckReport("s", (error, note)).holds
+    assert Finding.from_json(error.to_json()) == error
+    assert Finding.from_json(note.to_json()) == note
+
+
+def settings(**changes: Any) -> StudySettings:
+    study = StudyDefinition(name="s", model=print, data=print, epochs=10, trials=6, **changes)
+    return study.settings()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({}, 2),
+        ({"keep": Keep(last=1)}, 1),
+        ({"keep": Keep(last=3, best=2, monitor="loss", mode="min")}, 5),
+        ({"keep": Keep(last=30)}, 10),
+        ({"keep": Keep(last=2, every_epochs=2)}, 7),
+        ({"keep": Keep(last=5, every_epochs=1, at_most=4)}, 4),
+        ({"keep": Keep(last=90), "checkpoint_every": Every(steps=25)}, 41),
+        ({"keep": Keep(last=1, when=bool)}, 10),
+    ],
+)
+def test_the_estimate_of_disk_goes_by_the_studys_rules(changes: Any, kept: int) -> None:
+    assert checkpoints_kept(settings(**changes), 100, 50.0) == kept
+
+
+def test_the_estimate_of_time_is_for_all_trials_side_by_side() -> None:
+    measured = {
+        "timed": {
+            "steps": 50,
+            "seconds": 0.5,
+            "validation_batches": 4,
+            "validation_seconds": 0.02,
+            "memory": 1000,
+        },
+        "lengths": {"steps": 100, "validation_batches": 8},
+        "validations": 10,
+        "listening": False,
+    }
+    told = estimate(settings(), measured, workers=4, startup_seconds=1.0, checkpoint_bytes=10)
+    assert told.seconds_per_step == pytest.approx(0.01)
+    assert told.validation_seconds == pytest.approx(0.04)
+    assert told.trial_seconds == pytest.approx(1 + 10 * 100 * 0.01 + 10 * 0.04)
+    assert told.study_seconds == pytest.approx(2 * told.trial_seconds)
+    assert (told.memory_bytes, told.disk_bytes) == (4000, 10 * 2 * 6)
+    measured["lengths"] = {"steps": None, "validation_batches": 0}
+    unknown = estimate(settings(), measured, workers=4, startup_seconds=1.0, checkpoint_bytes=10)
+    assert unknown.study_seconds is None
+    assert replace(unknown, steps_per_epoch=None) == unknown

@@ -1,0 +1,284 @@
+"""A rehearsal finds by itself what one process can know, and reports what two are needed for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpus import REFUSED
+from rehearsals import findings_of, rehearsed
+from study_files import StudyText
+
+from sweeper.execution import rehearsal, trial_run
+from sweeper.independence.findings import CheckReport, Finding
+from sweeper.preflight.judging import Judgement, judge_runs
+
+LOSS = 'objective="loss", epochs=1, trials=2, sampler="random"'
+SHORT = 'objective="val_loss", epochs=1, trials=2, sampler="random"'
+
+CLOCK = StudyText(
+    head="""
+    from time import time as now
+
+    class Jitter(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            rate = float(self.model.optimizer.learning_rate)
+            self.model.optimizer.learning_rate = rate * (1 + 1e-2 * (now() % 1))
+    """,
+    callbacks="Jitter()",
+    arguments=SHORT,
+)
+URANDOM = StudyText(
+    data="""
+    x = x + np.frombuffer(os.urandom(x.size), np.uint8).reshape(x.shape).astype("float32") / 1e3
+    """,
+    arguments=SHORT,
+)
+LAYER = StudyText(
+    head="""
+    class Noisy(keras.layers.Layer):
+        def call(self, x):
+            import tensorflow as tf
+            drawn = tf.numpy_function(self.drawn, [], tf.float32)
+            return x + tf.ensure_shape(drawn, ())
+
+        def drawn(self):
+            return np.float32(os.urandom(1)[0] / 100.0)
+
+        def compute_output_shape(self, shape):
+            return shape
+
+    def with_noise(trial):
+        inner = well(trial)
+        model = keras.Sequential([keras.Input((16,)), Noisy(), *inner.layers])
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+    """,
+    tail="""
+    well = build_model
+    study.model = with_noise
+    """,
+    arguments=SHORT,
+)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time is spent on learning how long a step takes."""
+    monkeypatch.setattr(rehearsal, "_TIMED_SECONDS", 0.01)
+
+
+def twice(text: StudyText, place: Path) -> Judgement:
+    file = text.write(place / "study_twice.py")
+    reports = [rehearsed(file, place / side) for side in ("one", "two")]
+    assert all(report["complete"] for report in reports), [r["findings"] for r in reports]
+    return judge_runs(reports[0], reports[1], deterministic=True)
+
+
+def line_with(place: Path, text: str) -> str:
+    file = place / "study_twice.py"
+    numbers = [i for i, line in enumerate(file.read_text().splitlines(), 1) if text in line]
+    return f"{file}:{numbers[-1]}"
+
+
+def test_a_clock_in_a_callbacks_arithmetic_is_caught_by_name(tmp_path: Path) -> None:
+    [finding] = twice(CLOCK, tmp_path).findings
+    assert (finding.level, finding.check) == ("error", "determinism")
+    assert finding.message.startswith("callback Jitter does not repeat")
+    assert "its on_epoch_end left optimizer variable adam/learning_rate" in finding.message
+    assert "time.time in Jitter.on_epoch_end" in finding.message
+    assert str(finding.line) == line_with(tmp_path, "now() % 1")
+
+
+def test_the_systems_randomness_in_the_data_is_caught_by_name(tmp_path: Path) -> None:
+    [finding] = twice(URANDOM, tmp_path).findings
+    assert (finding.level, finding.check) == ("error", "determinism")
+    assert "the data of load_data are others" in finding.message
+    assert "x of Data(train=…) differs; most likely by os.urandom in load_data" in finding.message
+    assert str(finding.line) == line_with(tmp_path, "os.urandom")
+
+
+def test_a_layer_that_draws_in_python_is_caught_by_name(tmp_path: Path) -> None:
+    [finding] = twice(LAYER, tmp_path).findings
+    assert finding.message.startswith("step 1 does not repeat")
+    assert "os.urandom in Noisy.drawn" in finding.message
+
+
+def test_the_same_studies_without_it_repeat(tmp_path: Path) -> None:
+    calm = StudyText(
+        head=CLOCK.head.replace("now() % 1", "0.5"), callbacks="Jitter()", arguments=SHORT
+    )
+    judgement = twice(calm, tmp_path)
+    assert judgement.repeats
+    assert judgement.findings == []
+
+
+KINDS = {
+    "dataset": """
+    import tensorflow as tf
+    order = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64)
+    return Data(train=order.batch(8), validation=(x[:40], y[:40]))
+    """,
+    "function": """
+    def epoch_of(epoch):
+        order = np.random.default_rng([trial.seed, epoch]).permutation(len(x))
+        for at in range(0, len(x), 8):
+            yield x[order[at : at + 8]], y[order[at : at + 8]]
+    return Data(train=epoch_of, validation=(x[:40], y[:40]))
+    """,
+    "pydataset": """
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return len(x) // 8
+        def __getitem__(self, index):
+            return x[index * 8 : index * 8 + 8], y[index * 8 : index * 8 + 8]
+    return Data(train=Batches(), validation=(x[:40], y[:40]))
+    """,
+    "long": """
+    return Data(train=(np.tile(x, (30, 1)), np.tile(y, 30)), batch_size=8)
+    """,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_data_repeats_in_an_order_of_its_own(tmp_path: Path, kind: str) -> None:
+    text = StudyText(
+        data=KINDS[kind], arguments='objective="loss", epochs=3, trials=2, sampler="random"'
+    )
+    judgement = twice(text, tmp_path)
+    assert judgement.findings == []
+    assert "two epochs give the data in different orders, and each repeats" in judgement.held
+
+
+def test_data_in_one_order_are_a_note(tmp_path: Path) -> None:
+    judgement = twice(
+        StudyText(data="return Data(train=(x, y), batch_size=8, shuffle=False)", arguments=LOSS),
+        tmp_path,
+    )
+    [finding] = judgement.findings
+    assert (finding.level, finding.check) == ("note", "data")
+    assert "the same batches in the same order" in finding.message
+
+
+def only(report: dict[str, Any], level: str = "error") -> Finding:
+    [finding] = [f for f in findings_of(report) if f.level == level]
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "told", "at"),
+    [
+        (StudyText(model="raise KeyError('colour')"), "build", "KeyError: 'colour'", "raise Key"),
+        (
+            StudyText(arguments='objective="val_acc", epochs=1, trials=1'),
+            "objective",
+            "reports 'accuracy', 'loss', 'val_accuracy', 'val_loss'",
+            "val_acc",
+        ),
+        (StudyText(data="y = y[:150]"), "data", "150", "def load_data"),
+        (
+            StudyText(
+                head="""
+                import threading
+
+                class Locked(keras.callbacks.Callback):
+                    def __init__(self):
+                        super().__init__()
+                        self.lock = threading.Lock()
+                """,
+                callbacks="Locked()",
+            ),
+            "capture",
+            "callback Locked: attribute 'lock'",
+            "class Locked",
+        ),
+        (StudyText(model="return None"), "build", "build_model returned None", "def build_model"),
+    ],
+    ids=["raises", "objective", "data", "capture", "nothing"],
+)
+def test_what_cannot_be_trained_is_an_error_with_its_line(
+    tmp_path: Path, text: StudyText, check: str, told: str, at: str
+) -> None:
+    file = text.write(tmp_path / "study_twice.py")
+    report = rehearsed(file, tmp_path / "run")
+    finding = only(report)
+    assert not report["complete"]
+    assert finding.check == check
+    assert told in finding.message
+    assert str(finding.line) == line_with(tmp_path, at)
+
+
+@pytest.fixture
+def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lines of defence less: only what training moves can tell."""
+    monkeypatch.setattr(trial_run.Guard, "check", lambda self, what, built: None)
+    monkeypatch.setattr(rehearsal, "shared", lambda first, second: ())
+
+
+SHARED = StudyText(
+    head="""
+    TRUNK = []
+    def trunk():
+        if not TRUNK:
+            TRUNK.append(keras.layers.Dense(16, activation="relu"))
+        return TRUNK[0]
+
+    def shared_model(trial):
+        trial.suggest_float("rate", 0.1, 0.2)
+        model = keras.Sequential([keras.Input((16,)), trunk(), keras.layers.Dense(4)])
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+    """,
+    tail="study.model = shared_model",
+    arguments=SHORT,
+)
+
+
+def test_two_trials_that_move_each_other_are_seen_to(tmp_path: Path, unguarded: None) -> None:
+    file = SHARED.write(tmp_path / "study_shared.py")
+    report = rehearsed(file, tmp_path / "run", "twins")
+    moved = [f for f in findings_of(report) if "changed trial" in f.message]
+    assert [f.message.split(":")[0] for f in moved] == [
+        "training trial 1 changed trial 0",
+        "training trial 0 changed trial 1",
+    ]
+    assert all(f.check == "independence" and f.level == "error" for f in moved)
+
+
+def test_two_trials_of_a_sound_study_do_not_move_each_other(
+    tmp_path: Path, unguarded: None
+) -> None:
+    file = StudyText(arguments=SHORT).write(tmp_path / "study_sound.py")
+    report = rehearsed(file, tmp_path / "run", "twins")
+    assert report["complete"]
+    assert report["findings"] == []
+
+
+def test_a_seed_that_makes_no_difference_is_a_warning(tmp_path: Path) -> None:
+    text = StudyText(model="keras.utils.set_random_seed(7)", arguments=SHORT)
+    report = rehearsed(text.write(tmp_path / "study_seed.py"), tmp_path / "run", "twins")
+    warning = only(report, "warning")
+    assert warning.check == "seeds"
+    assert "begin with the same weights" in warning.message
+
+
+def test_a_factory_that_goes_by_what_ran_before_is_a_warning(tmp_path: Path) -> None:
+    text = StudyText(
+        head="NUMBERS = np.random.default_rng(3)",
+        model="keras.utils.set_random_seed(int(NUMBERS.integers(1 << 30)))",
+        arguments=SHORT,
+    )
+    report = rehearsed(text.write(tmp_path / "study_before.py"), tmp_path / "run")
+    assert "was built again in the same process" in only(report, "warning").message
+
+
+@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
+@pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)
+def test_a_pitfall_does_not_hold_and_says_in_which_line(file: Path, tmp_path: Path) -> None:
+    report = rehearsed(file, tmp_path, "build")
+    found = [f for f in findings_of(report) if f.level == "error"]
+    assert [f.check for f in found] == ["independence"]
+    assert found[0].line is not None
+    assert found[0].line.file.startswith(str(file.parent))
+    assert not CheckReport(file.stem, tuple(found)).holds

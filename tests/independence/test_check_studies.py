@@ -1,0 +1,113 @@
+"""``sweeper check`` as one types it: on the studies that are kept here, and on two that are bad."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from study_files import StudyText
+from sweeps import command, trials_in
+
+STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.py"))
+
+CLOCK = StudyText(
+    head="""
+    import time
+
+    class Jitter(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            rate = float(self.model.optimizer.learning_rate)
+            self.model.optimizer.learning_rate = rate * (1 + 1e-2 * (time.time() % 1))
+    """,
+    callbacks="Jitter()",
+)
+FORGETFUL = StudyText(
+    head="""
+    STEPS = [0]
+
+    class Drop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            STEPS[0] += 1
+            if STEPS[0] == 36:
+                self.model.optimizer.learning_rate = 1e-4
+    """,
+    callbacks="Drop()",
+)
+SHARED = StudyText(
+    name="shared",
+    head="""
+    LOG = keras.callbacks.History()
+    """,
+    callbacks="LOG",
+)
+
+
+def checked(file: Path, place: Path, code: int) -> dict[str, Any]:
+    ended = command("check", file, "--workers", 2, "--json", cwd=place)
+    assert ended.code == code, ended.out + ended.err
+    assert not (place / "runs").exists(), "a check touches no database and keeps no file"
+    report: dict[str, Any] = json.loads(ended.out)
+    return report
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_every_study_kept_here_holds(file: Path, tmp_path: Path) -> None:
+    report = checked(file, tmp_path, 0)
+    assert report["holds"] is True
+    assert [f for f in report["findings"] if f["level"] != "note"] == []
+    held = "\n".join(report["held"])
+    for promise in (
+        "share none",
+        "do not move each other",
+        "can be captured",
+        "the same seed gives the same",
+        "and another seed gives others",
+        "in different orders, and each repeats",
+        "repeat bit for bit in another process",
+        "killed (SIGKILL) after step",
+        "the objective",
+    ):
+        assert promise in held
+    told = report["estimate"]
+    assert told["study_seconds"] >= told["trial_seconds"] > told["startup_seconds"] > 0
+    assert told["disk_bytes"] > told["checkpoint_bytes"] > 0
+    assert told["memory_bytes"] == 2 * told["trial_bytes"] > 0
+    assert report["steps"] > 0
+
+
+def test_a_clock_in_a_callback_exits_with_4_and_names_it(tmp_path: Path) -> None:
+    file = CLOCK.write(tmp_path / "clock.py")
+    [finding] = checked(file, tmp_path, 4)["findings"]
+    lines = file.read_text().splitlines()
+    assert (finding["level"], finding["file"]) == ("error", str(file))
+    assert "time.time()" in lines[finding["line"] - 1]
+    assert "callback Jitter does not repeat" in finding["message"]
+    assert "time.time in Jitter.on_epoch_end" in finding["message"]
+
+
+def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(
+    tmp_path: Path,
+) -> None:
+    file = FORGETFUL.write(tmp_path / "forgetful.py")
+    report = checked(file, tmp_path, 4)
+    [finding] = report["findings"]
+    assert (finding["level"], finding["check"]) == ("error", "resume")
+    assert "the module variable 'STEPS' in Drop.on_train_batch_end" in finding["message"]
+    assert "STEPS[0] += 1" in file.read_text().splitlines()[finding["line"] - 1]
+    assert any("repeat bit for bit" in held for held in report["held"]), "without a kill, it does"
+
+
+def test_a_run_refuses_before_its_first_trial_what_every_trial_would_be_refused_for(
+    tmp_path: Path,
+) -> None:
+    file = SHARED.write(tmp_path / "shared.py")
+    ended = command("run", file, "--workers", 1, cwd=tmp_path)
+    assert ended.code == 4, ended.err
+    assert ended.out == ""
+    line = 1 + file.read_text().splitlines().index("def build_callbacks(trial):")
+    assert f"error: {file}:{line}: callback" in ended.err
+    assert "module attribute shared.LOG" in ended.err
+    assert "no trial was run" in ended.err
+    assert [trial.state for trial in trials_in(tmp_path / "runs", "shared")] == []

@@ -1,0 +1,188 @@
+"""The guard: what it lets pass, what it tells, and what becomes of a refused trial."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+
+import keras
+import pytest
+from corpus import PITFALLS
+from sweeps import sweep
+
+from sweeper.errors import IndependenceError
+from sweeper.independence import naming
+from sweeper.independence.births import BirthLine
+from sweeper.independence.guard import Earlier, Guard
+
+
+def model(*layers):
+    made = keras.Sequential([keras.Input((3,)), *layers, keras.layers.Dense(2)])
+    made.compile(optimizer="sgd", loss="mse")
+    return made
+
+
+def guarded(factory, earlier, *, trial=0, warnings=None):
+    with Guard(
+        trial=trial, warn=[].append if warnings is None else warnings.append, earlier=earlier
+    ) as guard:
+        with guard.building("model", factory):
+            built = factory()
+        guard.check("model", built)
+    return built
+
+
+def test_what_one_trial_made_is_refused_to_the_next_by_both_their_numbers():
+    kept = {}
+
+    def build():
+        return model(kept.setdefault("trunk", keras.layers.Dense(3, name="trunk")))
+
+    earlier = Earlier()
+    first = guarded(build, earlier, trial=3)
+    with pytest.raises(IndependenceError) as raised:
+        guarded(build, earlier, trial=4)
+    assert str(raised.value) == (
+        "layer 'trunk' is model.layers[0] of this trial and model.layers[0] of trial 3 (kept by "
+        "closure variable 'kept' of build → ['trunk']); build it inside build"
+    )
+    (sharing,) = raised.value.sharings
+    assert (sharing.kind, sharing.name) == ("layer", "trunk")
+    assert first.layers[0] is kept["trunk"]
+
+
+def test_a_trial_that_is_gone_is_not_kept_alive_by_what_is_known_of_it():
+    import weakref
+
+    earlier = Earlier()
+    gone = weakref.ref(guarded(model, earlier))
+    gc.collect()
+    assert gone() is None
+    guarded(model, earlier, trial=1)
+
+
+def test_what_no_module_of_the_users_leads_to_is_found_by_who_refers_to_it(monkeypatch):
+    monkeypatch.setattr(
+        keras.layers, "shared_by_all", [keras.layers.Dense(3, name="hidden")], raising=False
+    )
+    with pytest.raises(IndependenceError) as raised:
+        guarded(lambda: model(sys.modules["keras"].layers.shared_by_all[0]), Earlier())
+    assert "and module attribute keras.layers.shared_by_all[0]; " in str(raised.value)
+
+
+def test_what_only_a_running_function_has_is_refused_without_a_name():
+    local = keras.layers.Dense(3, name="local")
+    hidden = iter([local])
+    monkey = types.MethodType(lambda _self: model(local), hidden)
+    del hidden
+    assert naming.holders_of([object()], [monkey]) == {}
+    with pytest.raises(
+        IndependenceError, match=r"^layer 'local' is model.layers\[0\] of this trial and "
+    ):
+        guarded(monkey, Earlier())
+
+
+def test_what_the_trial_tracks_is_guarded():
+    count = keras.Variable(0.0, name="count")
+    with Guard(trial=0, warn=print, earlier=Earlier()) as guard:
+        guard.check("tracked", {"new": keras.Variable(0.0)})
+        with pytest.raises(IndependenceError, match=r"^variable 'count' is trial.track\('n', …\)"):
+            guard.check("tracked", {"n": count})
+
+
+def test_a_guard_that_cannot_tell_ages_says_so_and_refuses_nothing():
+    old = keras.layers.Dense(3)
+
+    def build():
+        gc.freeze()
+        return model(old)
+
+    warnings: list[str] = []
+    try:
+        guarded(build, Earlier(), warnings=warnings)
+    finally:
+        gc.unfreeze()
+    (warning,) = warnings
+    assert warning == (
+        "something called gc.freeze() or gc.unfreeze() while the factories ran, so what was there "
+        "before the trial cannot be told from what build made"
+    )
+
+
+@pytest.mark.parametrize("frozen_before", [False, True])
+def test_a_birth_line_tells_old_from_new_and_leaves_the_collector_as_it_was(frozen_before):
+    assert gc.get_freeze_count() == 0
+    if frozen_before:
+        gc.freeze()
+    try:
+        before, count = [[]], gc.get_freeze_count()
+        line = BirthLine(lasting=False)
+        after = [[]]
+        assert line.older([before, after, 1, "x"]) == {id(before)}
+        line.release()
+        assert bool(gc.get_freeze_count()) == bool(count) == frozen_before
+    finally:
+        gc.unfreeze()
+
+
+SECOND_IS_REFUSED = """
+import keras
+import numpy as np
+
+from sweeper import Data, Study
+
+trunk = keras.layers.Dense(4, name="trunk")
+
+
+def build_model(trial):
+    first = trunk if trial.number else keras.layers.Dense(4)
+    model = keras.Sequential([keras.Input((8,)), first, keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+def load_data(trial):
+    return Data(train=(np.zeros((8, 8), "float32"), np.zeros((8, 1), "float32")))
+
+
+study = Study(
+    name="second", model=build_model, data=load_data, objective="loss", epochs=1, trials=2
+)
+"""
+
+
+def test_a_refused_trial_is_failed_with_the_message_and_no_traceback(tmp_path):
+    file = tmp_path / "second_is_refused.py"
+    file.write_text(SECOND_IS_REFUSED)
+    first, second = sweep(file, tmp_path / "runs", workers=1).trials
+    assert first.state == "complete"
+    assert second.state == "failed"
+    (attempt,) = second.attempts
+    assert attempt.outcome == "failed"
+    assert attempt.error == (
+        "IndependenceError: layer 'trunk' is model.layers[0] of this trial and module attribute "
+        "second_is_refused.trunk; build it inside build_model"
+    )
+
+
+def test_inline_the_second_trial_may_not_have_the_firsts_model(tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import sys\n"
+        "from sweeper import load_study\n"
+        "results = load_study(sys.argv[1]).run(\n"
+        "    workers=1, isolation='inline', storage=f'sqlite:///{sys.argv[2]}/s.db',\n"
+        "    runs_dir=sys.argv[2])\n"
+        "for trial in results.trials:\n"
+        "    print(trial.number, trial.state, trial.attempts[-1].error)\n"
+    )
+    from sweeps import python
+
+    file = PITFALLS / "refused" / "cached_model.py"
+    ended = python(script, file, tmp_path, cwd=tmp_path)
+    message = file.with_suffix(".txt").read_text().removeprefix("trial 1: ").strip()
+    assert ended.out.splitlines() == [
+        "0 complete None",
+        f"1 failed IndependenceError: {message}",
+    ], ended.err

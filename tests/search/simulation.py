@@ -1,0 +1,141 @@
+"""Sweeps without training: workers that finish in any order, trials that are a formula."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sweeper.search.marks import Marks
+from sweeper.search.sampling import SearchSession, open_search
+from sweeper.search.spaces import Observation
+from sweeper.search.spec import SamplerSpec
+from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
+
+Point = dict[str, CategoricalChoice]
+Space = Callable[[SearchSession], tuple[Point, dict[str, Distribution]]]
+
+FLAT: dict[str, Distribution] = {
+    "rate": FloatRange(1e-4, 1e-1, log=True),
+    "units": IntRange(8, 128, step=8),
+    "momentum": FloatRange(0.0, 0.9),
+}
+BRANCHES: dict[str, Distribution] = {
+    "optimizer": Categorical(("sgd", "adam")),
+    "rate": FloatRange(1e-4, 1e-1, log=True),
+    "momentum": FloatRange(0.0, 0.9),
+    "layers": IntRange(1, 3),
+    "units_0": IntRange(8, 64),
+    "units_1": IntRange(8, 64),
+    "units_2": IntRange(8, 64),
+}
+SMALL: dict[str, Distribution] = {
+    "kind": Categorical(("a", "b", None)),
+    "depth": IntRange(1, 4),
+}
+
+
+def flat(session: SearchSession) -> tuple[Point, dict[str, Distribution]]:
+    return {n: session.suggest(n, d) for n, d in FLAT.items()}, FLAT
+
+
+def small(session: SearchSession) -> tuple[Point, dict[str, Distribution]]:
+    return {n: session.suggest(n, d) for n, d in SMALL.items()}, SMALL
+
+
+def branching(session: SearchSession) -> tuple[Point, dict[str, Distribution]]:
+    """Parameters that only some trials ask for, as a model with optional parts has them."""
+    point = {n: session.suggest(n, BRANCHES[n]) for n in ("optimizer", "rate")}
+    if point["optimizer"] == "sgd":
+        point["momentum"] = session.suggest("momentum", BRANCHES["momentum"])
+    point["layers"] = session.suggest("layers", BRANCHES["layers"])
+    for layer in range(int(point["layers"] or 0)):
+        name = f"units_{layer}"
+        point[name] = session.suggest(name, BRANCHES[name])
+    return point, {n: BRANCHES[n] for n in point}
+
+
+def loss(point: Point, epoch: int) -> float:
+    """What a trial reports: falls with the epochs, to a level that its parameters decide."""
+    level = sum(
+        abs(hash_free(f"{name}={value!r}")) if isinstance(value, str | None) else abs(float(value))
+        for name, value in point.items()
+    )
+    return math.log1p(level) + 2.0 / (1 + epoch) + 0.3 * math.sin(7.0 * level + epoch)
+
+
+def hash_free(text: str) -> float:
+    return sum(map(ord, text)) % 17 / 17.0
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """How to run one.
+
+    Attributes:
+        blind: Whether each trial sees whatever has finished when it starts: what the window is
+            there to prevent.
+        newcomers: Whether each question is put to a worker that has just joined.
+    """
+
+    spec: SamplerSpec
+    trials: int
+    space: Space = flat
+    epochs: int = 1
+    objectives: int = 1
+    blind: bool = False
+    newcomers: bool = False
+
+    def run(self, workers: int, seed: int = 0) -> list[Observation]:
+        """Whichever of the busy workers is drawn finishes next."""
+        shuffle = random.Random(1000 * workers + seed)
+        marks, done = Marks(), dict[int, Observation]()
+        running: dict[int, tuple[Observation, ...]] = {}
+        started = 0
+        while len(done) < self.trials:
+            oldest = min(running, default=started)
+            window = self.spec.window
+            free = len(running) < workers and started < self.trials
+            if free and (window is None or oldest > started - window):
+                running[started] = tuple(sorted(done.values(), key=lambda o: o.number))
+                started += 1
+                continue
+            number = shuffle.choice(sorted(running))
+            done[number] = self._trial(number, running.pop(number), marks)
+        return [done[number] for number in range(self.trials)]
+
+    def _trial(self, number: int, seen: tuple[Observation, ...], marks: Marks) -> Observation:
+        def session() -> SearchSession:
+            spec, shown = self.spec, seen
+            if self.blind:
+                shown = tuple(replace(o, number=n) for n, o in enumerate(seen))
+                spec = replace(spec, window=number - len(shown) + 1)
+            fresh = self.newcomers or self.blind
+            return open_search(spec, number, shown, Marks() if fresh else marks)
+
+        asked = session()
+        point, distributions = self.space(asked)
+        values: list[tuple[int, float]] = []
+        state: Any = "complete"
+        for epoch in range(self.epochs):
+            values.append((epoch, loss(point, epoch)))
+            if epoch == self.epochs - 1:
+                break
+            if self.newcomers:
+                asked = session()
+                self.space(asked)
+            if asked.judge(values):
+                state = "pruned"
+                break
+        final = [values[-1][1] * (-1) ** i + i for i in range(self.objectives)]
+        return Observation(
+            number,
+            state,
+            point,
+            {n: distributions[n] for n in point},
+            final[0],
+            dict(values),
+            tuple(final) if self.objectives > 1 else None,
+        )

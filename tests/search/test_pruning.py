@@ -1,0 +1,233 @@
+"""Who is pruned, and when, depends on the window and the trial's own values, and nothing else."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import optuna
+import pytest
+from optuna import pruners
+from simulation import Sweep
+
+from sweeper.definition import StudyDefinition
+from sweeper.errors import DefinitionError
+from sweeper.search.pruners import keeps_marks, looks_at_trials, make_pruner
+from sweeper.search.sampling import open_search
+from sweeper.search.spec import (
+    SamplerSpec,
+    look_back,
+    needs_definition,
+    search_spec,
+    search_window,
+)
+from sweeper.searching import Objective, describe_pruner
+
+Make = Callable[[], Any]
+WINDOW = 4
+TRIALS, EPOCHS = 24, 8
+ONE = (Objective("loss", "minimize"),)
+
+
+class Marking(pruners.BasePruner):
+    """A user's own: prunes what is worse than the mean of the marks of finished trials."""
+
+    def __init__(self, slack: float) -> None:
+        self.slack = slack
+
+    def prune(self, study: Any, trial: Any) -> bool:
+        value = trial.intermediate_values[trial.last_step]
+        study._storage.set_trial_system_attr(trial._trial_id, "seen", value)
+        marks = [t.system_attrs["seen"] for t in study.get_trials() if "seen" in t.system_attrs]
+        others = marks[:-1]
+        return bool(others) and value > sum(others) / len(others) + self.slack
+
+
+PRUNERS: dict[str, Make] = {
+    "median": lambda: pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1),
+    "percentile": lambda: pruners.PercentilePruner(70.0, n_startup_trials=2),
+    "halving": lambda: pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
+    "halving of itself": lambda: pruners.SuccessiveHalvingPruner(reduction_factor=2),
+    "hyperband": lambda: pruners.HyperbandPruner(max_resource=EPOCHS, reduction_factor=2),
+    "hyperband of itself": lambda: pruners.HyperbandPruner(reduction_factor=2),
+    "threshold": lambda: pruners.ThresholdPruner(upper=4.5, n_warmup_steps=1),
+    "patient": lambda: pruners.PatientPruner(None, patience=1),
+    "patient with halving": lambda: pruners.PatientPruner(
+        pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2), patience=0
+    ),
+    "wilcoxon": lambda: pruners.WilcoxonPruner(p_threshold=0.3),
+    "nop": pruners.NopPruner,
+    "a user's own": lambda: Marking(0.2),
+}
+NEVER = ("nop",)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        yield
+
+
+def sweep_of(name: str, sampler: str = "tpe") -> Sweep:
+    make = PRUNERS[name]
+    described = describe_pruner(make(), ONE)
+    if described is not None and not str(described["class"]).startswith("custom:"):
+        found = described
+        make = lambda: make_pruner(found)  # noqa: E731
+    spec = SamplerSpec(sampler, seed=5, window=WINDOW, pruner=make, study="s")
+    return Sweep(spec, trials=TRIALS, epochs=EPOCHS)
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+def test_one_and_four_workers_prune_the_same_trials_after_the_same_epochs(name: str) -> None:
+    sweep = sweep_of(name)
+    alone = sweep.run(1)
+    assert sweep.run(4) == alone
+    assert sweep.run(3, seed=1) == alone
+    pruned = [o for o in alone if o.state == "pruned"]
+    assert (len(pruned) == 0) == (name in NEVER), [len(o.intermediate) for o in alone]
+    assert len(pruned) < TRIALS
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+def test_a_trial_resumed_after_any_epoch_by_a_new_worker_is_judged_the_same(name: str) -> None:
+    sweep = replace(sweep_of(name, sampler="random"), trials=14)
+    assert replace(sweep, newcomers=True).run(4) == sweep.run(1)
+
+
+@pytest.mark.parametrize("name", ["median", "halving", "hyperband", "a user's own"])
+def test_without_the_window_who_is_pruned_depends_on_who_finished_first(name: str) -> None:
+    """The control of the tests above."""
+    sweep = replace(sweep_of(name, sampler="random"), blind=True)
+    assert sweep.run(1) != sweep.run(4)
+
+
+def test_without_the_marks_of_rungs_halving_prunes_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control of the marks that are worked out again."""
+    sweep = sweep_of("halving", sampler="random")
+    alone = sweep.run(1)
+    monkeypatch.setattr("sweeper.search.marks.keeps_marks", lambda pruner: False)
+    assert sweep.run(1) != alone
+
+
+@pytest.mark.parametrize("name", ["median", "percentile", "threshold", "patient", "wilcoxon"])
+def test_with_a_window_of_one_the_decisions_are_optunas(name: str) -> None:
+    """One trial after another: `study.ask`, `report` and `should_prune` on one plain study."""
+    sweep = sweep_of(name, sampler="random")
+    sweep = replace(sweep, spec=replace(sweep.spec, window=1))
+    ours = sweep.run(1)
+    study = optuna.create_study(study_name="s", pruner=PRUNERS[name]())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for observation in ours:
+            trial, pruned = study.ask(), False
+            for epoch, value in observation.intermediate.items():
+                trial.report(value, epoch)
+                pruned = epoch < EPOCHS - 1 and trial.should_prune()
+                assert pruned == (
+                    observation.state == "pruned" and epoch == max(observation.intermediate)
+                )
+            state = optuna.trial.TrialState.PRUNED if pruned else None
+            study.tell(trial, None if pruned else observation.value, state=state)
+
+
+def test_halving_and_hyperband_decide_as_in_one_plain_study_too() -> None:
+    """These write to the study; asked about the last epoch too, as the marks are worked out."""
+    for name in ("halving", "hyperband"):
+        sweep = sweep_of(name, sampler="random")
+        ours = replace(sweep, spec=replace(sweep.spec, window=1)).run(1)
+        study = optuna.create_study(study_name="s", pruner=PRUNERS[name]())
+        for observation in ours:
+            trial, verdicts = study.ask(), []
+            for epoch, value in observation.intermediate.items():
+                trial.report(value, epoch)
+                verdicts.append(trial.should_prune())
+            assert any(verdicts[: EPOCHS - 1]) == (observation.state == "pruned")
+            pruned = observation.state == "pruned"
+            state = optuna.trial.TrialState.PRUNED if pruned else None
+            study.tell(trial, None if pruned else observation.value, state=state)
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+def test_a_pruner_of_optunas_is_made_again_from_what_the_database_keeps(name: str) -> None:
+    described = describe_pruner(PRUNERS[name](), ONE)
+    assert described is not None
+    if name == "a user's own":
+        assert described == {"class": "custom:Marking", "slack": 0.2}
+        return
+    again = make_pruner(described)
+    assert describe_pruner(again, ONE) == described
+    assert type(again) is type(PRUNERS[name]())
+
+
+def test_who_needs_a_window_and_who_leaves_marks() -> None:
+    needs = {n: looks_at_trials(describe_pruner(make(), ONE)) for n, make in PRUNERS.items()}
+    assert [n for n, needed in needs.items() if not needed] == ["threshold", "patient", "nop"]
+    marking = [n for n, make in PRUNERS.items() if keeps_marks(make())]
+    assert marking == [
+        "halving",
+        "halving of itself",
+        "hyperband",
+        "hyperband of itself",
+        "patient with halving",
+        "a user's own",
+    ]
+    assert not looks_at_trials(None)
+    assert not keeps_marks(None)
+
+
+def definition(**more: Any) -> StudyDefinition:
+    return StudyDefinition(
+        name="s", model=print, data=print, epochs=2, trials=9, concurrency=3, **more
+    )
+
+
+def test_a_pruner_sets_the_window_for_samplers_that_look_at_nothing() -> None:
+    grid = {"sampler": "grid", "grid": {"x": list(range(9))}}
+    for sampler in ({"sampler": "random"}, {"sampler": "qmc"}, grid):
+        assert search_window(definition(**sampler).settings()) is None
+        pruned = definition(pruner=pruners.MedianPruner(), **sampler)
+        assert search_window(pruned.settings()) == look_back(3) == 5
+        alone = definition(pruner=pruners.ThresholdPruner(upper=1.0), **sampler)
+        assert search_window(alone.settings()) is None
+
+
+def test_a_users_own_pruner_needs_the_definition_and_is_copied_for_every_question() -> None:
+    pruner = Marking(0.5)
+    given = definition(pruner=pruner)
+    assert needs_definition(given.settings())
+    with pytest.raises(DefinitionError, match="has a sampler or pruner of its own"):
+        search_spec(given.settings())
+    spec = search_spec(given.settings(), given)
+    assert spec.pruner is not None
+    assert spec.pruner() is not spec.pruner()
+    assert spec.pruner().slack == 0.5
+    own = definition(pruner=pruners.MedianPruner())
+    assert not needs_definition(own.settings())
+    assert isinstance(search_spec(own.settings()).pruner(), pruners.MedianPruner)  # type: ignore[misc]
+
+
+def test_a_pruner_that_another_optuna_had_is_refused_by_name() -> None:
+    with pytest.raises(DefinitionError, match=r"a OldPruner, which optuna .* does not have"):
+        make_pruner({"class": "OldPruner"})
+    with pytest.raises(DefinitionError, match=r"refuses MedianPruner\(speed=3\)"):
+        make_pruner({"class": "MedianPruner", "speed": 3})
+
+
+def test_not_a_number_is_a_value_like_others() -> None:
+    spec = replace(sweep_of("threshold").spec, window=None)
+    session = open_search(replace(spec, name="random"), 0)
+    assert session.judge([(0, 1.0), (1, math.nan)])
+
+
+def test_values_that_change_between_two_questions_are_refused() -> None:
+    session = open_search(replace(sweep_of("threshold").spec, window=None, name="random"), 0)
+    session.judge([(0, 1.0)])
+    with pytest.raises(ValueError, match="earlier values changed"):
+        session.judge([(0, 2.0), (1, 1.0)])

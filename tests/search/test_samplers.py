@@ -1,0 +1,243 @@
+"""Every sampler gives the same sweep on any number of workers, in flat and conditional spaces."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna import samplers
+from simulation import BRANCHES, FLAT, Space, Sweep, branching, flat, small
+
+from sweeper.errors import DefinitionError, ParameterError
+from sweeper.search.marks import Marks
+from sweeper.search.sampling import open_search
+from sweeper.search.spec import SamplerSpec
+from sweeper.space import Categorical, FloatRange, IntRange
+
+Factory = Callable[[int], Any]
+
+
+def needs_torch() -> None:
+    pytest.importorskip("torch", reason="sampler='gp' needs torch: pip install 'sweeper[gp]'")
+
+
+class Remembering(samplers.RandomSampler):
+    """A user's own, which marks each trial and reads the marks of those before it."""
+
+    def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+        marks = [t.system_attrs.get("mark", 0) for t in study.get_trials() if t.state.is_finished()]
+        study._storage.set_trial_system_attr(trial._trial_id, "mark", sum(marks) % 7 + 1)
+        self._shift = sum(marks)
+        return {}
+
+    def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+        if getattr(self, "_shift", 0) % 2:
+            super().sample_independent(study, trial, name, distribution)
+        return super().sample_independent(study, trial, name, distribution)
+
+
+class AskedRelatively(Remembering):
+    """The same, reading its marks whenever a parameter is drawn."""
+
+
+FACTORIES: dict[str, Factory] = {
+    "nsga2": lambda seed: samplers.NSGAIISampler(seed=seed, population_size=4),
+    "nsga3": lambda seed: samplers.NSGAIIISampler(seed=seed, population_size=4),
+    "qmc of Optuna": lambda seed: samplers.QMCSampler(
+        seed=7, independent_sampler=samplers.RandomSampler(seed=seed)
+    ),
+    "partly fixed": lambda seed: samplers.PartialFixedSampler(
+        fixed_params={"units": 16}, base_sampler=samplers.CmaEsSampler(seed=seed)
+    ),
+    "tpe in groups": lambda seed: samplers.TPESampler(seed=seed, multivariate=True, group=True),
+    "a user's own": Remembering,
+}
+NAMED = ("tpe", "random", "qmc", "cmaes")
+
+
+def spec_of(sampler: str) -> SamplerSpec:
+    blind = sampler in ("random", "qmc")
+    if sampler in NAMED or sampler == "gp":
+        return SamplerSpec(sampler, seed=3, window=None if blind else 4)
+    return SamplerSpec(sampler, seed=3, window=4, factory=FACTORIES[sampler])
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Any:
+    """Samplers that Optuna calls experimental say so whenever a test makes one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        yield
+
+
+@pytest.mark.parametrize("space", [flat, branching])
+@pytest.mark.parametrize("sampler", [*NAMED, *FACTORIES])
+def test_a_sampler_draws_the_same_sweep_on_any_number_of_workers(
+    sampler: str, space: Space
+) -> None:
+    sweep = Sweep(spec_of(sampler), trials=24, space=space)
+    alone = sweep.run(1)
+    assert sweep.run(2) == alone
+    assert sweep.run(4, seed=1) == alone
+    assert replace(sweep, spec=replace(sweep.spec, seed=4)).run(1) != alone
+    assert len({repr(o.params) for o in alone}) > 12
+
+
+@pytest.mark.parametrize("sampler", ["cmaes", "nsga2", "partly fixed", "a user's own"])
+def test_a_worker_that_joins_late_works_out_what_earlier_trials_had_been_marked_with(
+    sampler: str,
+) -> None:
+    sweep = Sweep(spec_of(sampler), trials=16)
+    assert replace(sweep, newcomers=True).run(2) == sweep.run(1)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsga2", "a user's own"])
+def test_without_the_window_the_sweep_depends_on_who_finished_first(sampler: str) -> None:
+    """The control of the two tests above."""
+    sweep = Sweep(spec_of(sampler), trials=24, blind=True)
+    assert sweep.run(1) != sweep.run(4)
+
+
+def test_without_the_marks_cma_es_never_leaves_its_first_generation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control of the marks: with them a later generation is drawn from what was learned."""
+    sweep = Sweep(spec_of("cmaes"), trials=24)
+    learned = sweep.run(1)
+    monkeypatch.setattr("sweeper.search.marks._leaves_marks", lambda spec: False)
+    assert sweep.run(1) != learned
+
+
+def test_the_gp_sampler_draws_the_same_sweep_on_any_number_of_workers() -> None:
+    needs_torch()
+    for space in (flat, branching):
+        sweep = Sweep(spec_of("gp"), trials=14, space=space)
+        assert sweep.run(4) == sweep.run(1)
+
+
+def test_brute_force_visits_every_point_once_on_any_number_of_workers_that_wait() -> None:
+    def factory(seed: int) -> Any:
+        return samplers.BruteForceSampler(seed=seed)
+
+    sweep = Sweep(SamplerSpec("own", seed=3, window=1, factory=factory), trials=12, space=small)
+    points = [tuple(o.params.values()) for o in sweep.run(1)]
+    assert len(set(points)) == 12
+    wide = replace(sweep, spec=replace(sweep.spec, window=4))
+    assert wide.run(1) == wide.run(4)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2", "nsga3", "qmc", "random"])
+def test_a_study_of_two_objectives_is_the_same_sweep_on_any_number_of_workers(
+    sampler: str,
+) -> None:
+    spec = replace(spec_of(sampler), further_directions=("maximize",))
+    sweep = Sweep(spec, trials=24, objectives=2, space=branching)
+    assert sweep.run(4) == sweep.run(1)
+
+
+def test_cma_es_refuses_two_objectives() -> None:
+    spec = replace(spec_of("cmaes"), further_directions=("maximize",))
+    with pytest.raises(DefinitionError, match="knows one objective"):
+        open_search(spec, 0)
+
+
+def sobol_points(trials: int, seed: int = 3) -> np.ndarray:
+    spec = SamplerSpec("qmc", seed=seed)
+    square = {"x": FloatRange(0, 1), "y": FloatRange(0, 1)}
+    return np.array(
+        [
+            [float(session.suggest(n, d) or 0) for n, d in square.items()]
+            for session in (open_search(spec, number) for number in range(trials))
+        ]
+    )
+
+
+def test_qmc_gives_each_trial_the_point_of_its_number_and_fills_the_square_evenly() -> None:
+    points = sobol_points(64)
+    cells = {(int(8 * x), int(8 * y)) for x, y in points}
+    assert len(cells) == 64, "64 points of a Sobol sequence fall into 64 different cells"
+    assert not np.array_equal(sobol_points(4, seed=4), points[:4])
+    chance = np.random.default_rng(0).uniform(size=(64, 2))
+    assert len({(int(8 * x), int(8 * y)) for x, y in chance}) < 60
+
+
+def test_qmc_spreads_choices_and_integers_evenly_too() -> None:
+    spec = SamplerSpec("qmc", seed=3)
+    kinds = Categorical(("a", "b", "c", None))
+    drawn = [open_search(spec, n).suggest("kind", kinds) for n in range(64)]
+    assert {drawn.count(kind) for kind in kinds.choices} == {16}
+    depths = [open_search(spec, n).suggest("depth", IntRange(1, 4)) for n in range(64)]
+    assert {depths.count(depth) for depth in range(1, 5)} == {16}
+
+
+def test_qmc_draws_more_parameters_than_the_sequence_has_coordinates() -> None:
+    session = open_search(SamplerSpec("qmc", seed=3), 5)
+    values = [session.suggest(f"p{n}", FloatRange(0, 1)) for n in range(70)]
+    assert len(set(values)) == 70
+
+
+def test_optunas_own_qmc_sampler_takes_the_point_of_the_trials_number() -> None:
+    sweep = Sweep(spec_of("qmc of Optuna"), trials=20)
+    rates = [o.params["momentum"] for o in sweep.run(1)][4:]
+    cells = {int(16 * float(rate or 0) / 0.9) for rate in rates}
+    assert len(cells) >= 10, "numbers 4 to 19 of the sequence, not sixteen times its first point"
+
+
+# Enqueued trials
+
+
+def test_the_first_trials_take_the_values_they_are_given_and_draw_the_others() -> None:
+    given = ({"rate": 1e-3, "units": 64}, {"momentum": 0})
+    for sampler in ("tpe", "cmaes", "random", "qmc"):
+        plain = Sweep(spec_of(sampler), trials=14)
+        sweep = replace(plain, spec=replace(plain.spec, enqueue=given))
+        drawn = sweep.run(1)
+        assert (drawn[0].params["rate"], drawn[0].params["units"]) == (1e-3, 64)
+        momentum = drawn[1].params["momentum"]
+        assert (momentum, type(momentum)) == (0.0, float)
+        assert sweep.run(4) == drawn
+    spread = plain.run(1)[0].params["momentum"]
+    assert drawn[0].params["momentum"] == spread, "a given value moves no coordinate of the others"
+
+
+def test_a_given_value_outside_the_suggested_range_is_refused_by_name_and_place() -> None:
+    spec = replace(spec_of("tpe"), enqueue=({"rate": 7.0},))
+    with pytest.raises(ParameterError, match=r"enqueue\[0\] gives 'rate' the value 7\.0.*0\.1"):
+        open_search(spec, 0).suggest("rate", FLAT["rate"])
+
+
+def test_tpe_learns_from_given_values() -> None:
+    given = tuple({"rate": 1e-4 * (n + 1), "units": 8, "momentum": 0.0} for n in range(10))
+    plain = Sweep(spec_of("tpe"), trials=20)
+    sweep = replace(plain, spec=replace(plain.spec, enqueue=given))
+    assert sweep.run(1)[14:] != plain.run(1)[14:]
+
+
+# What a window costs
+
+
+def test_trials_are_worked_out_once_in_a_worker_and_again_where_one_changed() -> None:
+    spec = spec_of("cmaes")
+    seen = Sweep(spec, trials=12).run(1)
+    marks = Marks()
+    first = marks.window(spec, seen)
+    again = marks.window(spec, seen)
+    assert all(a is b for a, b in zip(first, again, strict=True))
+    assert len(marks.window(spec, seen[:5])) == 5
+    changed = [*seen[:7], replace(seen[7], value=99.0), *seen[8:]]
+    other = marks.window(spec, changed)
+    assert all(a is b for a, b in zip(first[:7], other[:7], strict=True))
+    assert other[7].value == 99.0
+    assert other[8] is not first[8]
+
+
+def test_every_parameter_of_a_conditional_space_is_drawn_by_some_trial() -> None:
+    """Else the tests of conditional spaces would show nothing."""
+    for sampler in (*NAMED, *FACTORIES):
+        drawn = Sweep(spec_of(sampler), trials=24, space=branching).run(1)
+        assert {name for o in drawn for name in o.params} == set(BRANCHES)

@@ -1,0 +1,177 @@
+"""Many at one database: nobody is told that it is locked, and no trial is given out twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from databases import postgresql_database
+
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository, StudyRow
+
+ROW = StudyRow("busy", {"epochs": 3}, "loss", "minimize", 10**6, None, 0)
+ROOT = Path(__file__).parents[2]
+
+WORKER = """
+import sys, time
+from sweeper.results import CheckpointRecord, EpochRecord
+from sweeper.space import FloatRange
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository, WorkerIdentity
+
+url, seconds, key = sys.argv[1], float(sys.argv[2]), sys.argv[3] * 32
+repository, me = Repository(Database.open(url, create=False)), WorkerIdentity.here()
+repository.join("busy", me, key=key)
+print("ready", flush=True)
+sys.stdin.readline()
+until = time.time() + seconds
+done, longest = 0, 0.0
+while time.time() < until:
+    began = time.time()
+    repository.release_lost("busy", observer=key)
+    claim = repository.claim("busy", me, lambda number: number, worker_key=key)
+    repository.record_parameter(claim.token, "x", FloatRange(0, 1), 0.5)
+    for epoch in range(3):
+        repository.record_epochs(claim.token, [EpochRecord(epoch, {"loss": 1.0})], {epoch: 1.0})
+        path = f"{claim.number}/{epoch}"
+        repository.record_checkpoint(claim.token, CheckpointRecord(epoch, epoch, "ab", 1, path))
+        repository.renew([claim.token], 60, worker_key=key)
+        time.sleep(0.02)  # it trains
+    repository.finish(claim.token, "complete", value=1.0)
+    done, longest = done + 1, max(longest, time.time() - began)
+print(done, longest)
+"""
+
+READER = """
+import sys, time
+import optuna
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+url, seconds = sys.argv[1], float(sys.argv[2])
+database = Database.open(url, create=False)
+repository, storage = Repository(database), database.optuna_storage()
+study = optuna.load_study(study_name="busy", storage=storage)
+print("ready", flush=True)
+sys.stdin.readline()
+until = time.time() + seconds
+done, longest = 0, 0.0
+while time.time() < until:
+    began = time.time()
+    repository.statuses(), repository.trials("busy")[-50:], repository.workers("busy")
+    study.get_trials(deepcopy=False), storage.get_all_studies()
+    done, longest = done + 1, max(longest, time.time() - began)
+    time.sleep(0.1)
+print(done, longest)
+"""
+
+RACER = """
+import sys
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Claim, Repository, WorkerIdentity
+
+repository, me = Repository(Database.open(sys.argv[1], create=False)), WorkerIdentity.here()
+print("ready", flush=True)
+sys.stdin.readline()
+won = []
+while (claim := repository.claim("busy", me, lambda number: number)) is not None:
+    if isinstance(claim, Claim):
+        won.append(claim.number)
+        repository.finish(claim.token, "complete", value=1.0)
+print(*won)
+"""
+
+
+def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(processes: list[subprocess.Popen[str]], seconds: float) -> list[str]:
+    """Let them begin together; what each printed, and nothing on stderr."""
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=seconds) for process in processes]
+    assert [err for _, err in said] == [""] * len(processes)
+    return [out for out, _ in said]
+
+
+def steady_load(path: Path, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{path / 'sweeper.db'}"
+    with Database.open(url, create=True) as database:
+        repository = Repository(database)
+        repository.create_or_open(ROW)
+        workers = [start(WORKER, url, seconds, letter) for letter in "abcd"]
+        readers = [start(READER, url, seconds) for _ in range(2)]
+        said = run([*workers, *readers], seconds + 60)
+        counts = [int(out.split()[0]) for out in said]
+        longest = [float(out.split()[1]) for out in said]
+        status = repository.status("busy")
+        assert status.complete == sum(counts[:4])
+        assert status.running == status.interrupted == 0
+        assert min(counts) > 0
+    with capsys.disabled():
+        print(
+            f"\n    {seconds:g} s on SQLite: {counts[:4]} trials by four workers (the longest took "
+            f"{max(longest[:4]):.2f} s), {counts[4:]} looks by two readers (the longest "
+            f"{max(longest[4:]):.2f} s)"
+        )
+
+
+def test_four_workers_and_two_readers_share_a_sqlite_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steady_load(tmp_path, 3, capsys)
+
+
+@pytest.mark.soak
+def test_four_workers_and_two_readers_share_a_sqlite_file_for_two_minutes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steady_load(tmp_path, 120, capsys)
+
+
+def race(rounds: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a window of 1 there is one trial to be had at a time, and both ask for it."""
+    with (
+        postgresql_database() as server,
+        Database.open(server.url, create=False) as database,
+    ):
+        repository = Repository(database)
+        repository.create_or_open(replace(ROW, target=rounds, window=1))
+        said = run([start(RACER, server.url) for _ in range(2)], 120)
+        won = [[int(number) for number in out.split()] for out in said]
+        assert sorted(won[0] + won[1]) == list(range(rounds))
+        assert {len(trial.attempts) for trial in repository.trials("busy")} == {1}
+        assert min(map(len, won)) > 10, "they did not race"
+    with capsys.disabled():
+        print(f"\n    {rounds} races: won {len(won[0])} to {len(won[1])}, none twice, none lost")
+
+
+def test_in_three_hundred_races_of_two_workers_for_one_trial_each_has_one_winner(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    race(300, capsys)
+
+
+@pytest.mark.chaos
+def test_in_a_thousand_races_of_two_workers_for_one_trial_each_has_one_winner(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    race(1000, capsys)

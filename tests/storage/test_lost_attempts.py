@@ -1,0 +1,83 @@
+"""What is known of an attempt whose worker is gone: it ended at its newest checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sweeper.results import CheckpointRecord
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Claim, Repository, StudyRow
+from sweeper.storage.workers import WorkerIdentity
+
+ME = WorkerIdentity.here()
+GONE = replace(ME, started=0.0)
+ROW = StudyRow(
+    name="digits",
+    definition={"epochs": 3, "trials": 2, "sampler": {"name": "random"}},
+    objective="val_accuracy",
+    direction="maximize",
+    target=2,
+    window=None,
+    seed=7,
+)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    with Database.open(f"sqlite:///{tmp_path / 'sweeper.db'}", create=True) as database:
+        repository = Repository(database)
+        repository.create_or_open(ROW)
+        yield repository
+
+
+def take(repository: Repository, worker: WorkerIdentity) -> Claim:
+    claimed = repository.claim("digits", worker, lambda number: number)
+    assert isinstance(claimed, Claim)
+    return claimed
+
+
+def commit(repository: Repository, claimed: Claim, *steps: int) -> None:
+    for step in steps:
+        path = f"trial-{claimed.number}/attempt-{claimed.attempt}/step-{step}"
+        repository.record_checkpoint(
+            claimed.token,
+            CheckpointRecord(step=step, epoch=1, digest="ab" * 16, bytes=9, path=path),
+        )
+
+
+def ends(repository: Repository, trial: int) -> list[tuple[str | None, int | None]]:
+    return [(a.outcome, a.end_step) for a in repository.trial("digits", trial).attempts]
+
+
+def test_a_lost_attempt_ended_at_the_newest_of_its_own_checkpoints(repository: Repository) -> None:
+    first = take(repository, GONE)
+    commit(repository, first, 20, 60, 40)
+    other = take(repository, GONE)
+    commit(repository, other, 900)
+    assert len(repository.release_lost("digits")) == 2
+    assert ends(repository, 0) == [("lost", 60)], "the highest step, and none of another trial's"
+    assert ends(repository, 1) == [("lost", 900)]
+
+    second = take(repository, GONE)
+    assert (second.number, second.attempt) == (0, 2)
+    commit(repository, second, 50)
+    repository.release_lost("digits")
+    assert ends(repository, 0) == [("lost", 60), ("lost", 50)], "none of another attempt's"
+
+
+def test_of_a_lost_attempt_without_checkpoints_no_last_step_is_known(
+    repository: Repository,
+) -> None:
+    take(repository, GONE)
+    repository.release_lost("digits")
+    assert ends(repository, 0) == [("lost", None)]
+
+
+def test_an_attempt_that_is_not_lost_is_given_no_last_step(repository: Repository) -> None:
+    commit(repository, take(repository, ME), 60)
+    assert repository.release_lost("digits") == ()
+    assert ends(repository, 0) == [(None, None)]

@@ -1,0 +1,287 @@
+"""One study is the same sweep wherever its workers are, whoever of them is lost, and can be stopped.
+
+Each sweep here is compared with the one of a single worker: parameters, values, digests, and which
+trials were pruned when.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import yaml
+from databases import postgresql_database
+from pruned_study import prunings
+from study_files import StudyText
+from sweeps import (
+    LIMIT,
+    RunningCommand,
+    command,
+    database_url,
+    differing,
+    python,
+    results_of,
+    trials_in,
+)
+
+from sweeper.results import TrialRecord, WorkerRecord
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+ROOT = Path(__file__).parents[2]
+
+
+def workers_of(url: str, study: str) -> tuple[WorkerRecord, ...]:
+    with Database.open(url, create=False) as database:
+        return Repository(database).workers(study)
+
+
+def is_the_same_sweep(found: Sequence[TrialRecord], pruned: Path) -> bool:
+    alone = trials_in(pruned / "one", "pruned")
+    assert len(alone) >= 12
+    assert prunings(alone), "a sweep without prunings would show nothing of them"
+    return (
+        differing(results_of(found), results_of(alone)) == []
+        and prunings(found) == prunings(alone)
+        and all(t.digest for t in found)
+    )
+
+
+def test_the_comparison_sees_one_trial_that_is_another(pruned: Path) -> None:
+    alone = trials_in(pruned / "one", "pruned")
+    assert is_the_same_sweep(alone, pruned)
+    assert not is_the_same_sweep(alone[:-1], pruned)
+
+
+def test_two_worker_processes_on_postgresql_give_the_same_sweep(
+    pruned: Path, tmp_path: Path
+) -> None:
+    with postgresql_database() as server:
+        places = ("--storage", server.url, "--runs-dir", tmp_path)
+        run = ("run", pruned / "pruned.py", "--workers", 1, *places)
+        with RunningCommand(*run, cwd=tmp_path) as first:
+            first.wait_for("study pruned")
+            lend = ("worker", "pruned", "--slots", 1, *places)
+            with RunningCommand(*lend, cwd=tmp_path) as second:
+                assert second.end() == 0, second.err
+            assert first.end() == 0, first.err
+        with Database.open(server.url, create=False) as database:
+            trials = Repository(database).trials("pruned")
+        assert [w.slots for w in workers_of(server.url, "pruned")] == [1, 1]
+    assert "complete" in second.err, "both ran trials, or nothing is shown"
+    assert "complete" in first.err
+    assert is_the_same_sweep(trials, pruned)
+
+
+def test_two_worker_processes_on_dask_give_the_same_sweep(pruned: Path, tmp_path: Path) -> None:
+    run = ("run", pruned / "pruned.py", "--engine", "dask", "--workers", 2)
+    ended = command(*run, "--runs-dir", tmp_path, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert [(w.engine, w.slots, w.live) for w in workers_of(database_url(tmp_path), "pruned")] == [
+        ("dask", 1, False)
+    ] * 2
+    assert is_the_same_sweep(trials_in(tmp_path, "pruned"), pruned)
+    told = [line for line in ended.err.splitlines() if line.startswith("trial")]
+    total = len(trials_in(pruned / "one", "pruned"))
+    assert sum("attempt 1 started" in line for line in told) == total, "the driver tells of each"
+    assert sum("attempt 1 complete" in line or "pruned value" in line for line in told) == total
+
+
+def test_on_ray_a_killed_driver_loses_nothing_and_another_run_follows_again(
+    pruned: Path, tmp_path: Path
+) -> None:
+    run = ("run", pruned / "pruned.py", "--engine", "ray", "--workers", 2, "--runs-dir", tmp_path)
+    with RunningCommand(*run, cwd=tmp_path) as driver:
+        assert driver.wait_for("trial 0 epoch"), driver.err
+        # The cluster that the driver made dies with it: it has Ray's own processes below it.
+        driver.kill_group()
+    hosts = workers_of(database_url(tmp_path), "pruned")
+    assert [(w.engine, w.live) for w in hosts] == [("ray", True)] * 2
+    # Held for a moment, so that there is something left to follow.
+    for host in hosts:
+        psutil.Process(host.pid).suspend()
+    with RunningCommand(*run, cwd=tmp_path) as again:
+        assert again.wait_for("2 of 2 workers are there already"), again.err
+        for host in hosts:
+            psutil.Process(host.pid).resume()
+        assert again.end() == 0, again.err
+        assert again.err.count("attempt 1 started") > 1, "it tells what happens again"
+    trials = trials_in(tmp_path, "pruned")
+    assert {len(t.attempts) for t in trials} == {1}, "no trial noticed anything"
+    assert len(workers_of(database_url(tmp_path), "pruned")) == 2
+    assert is_the_same_sweep(trials, pruned)
+
+
+NOTEBOOK = """
+from pathlib import Path
+
+{study}
+
+if __name__ == "__main__":
+    results = study.run(engine="dask", workers=1, runs_dir="runs")
+    print([t.state for t in results.trials])
+"""
+
+
+def test_a_study_from_no_file_reaches_a_clusters_nodes(tmp_path: Path) -> None:
+    """As from a notebook: the definition is in this process only, and no file or database has it."""
+    text = str(StudyText(arguments='objective="val_loss", epochs=1, trials=1, sampler="random"'))
+    code = NOTEBOOK.format(study=text.replace("from __future__ import annotations", ""))
+    ended = python("-c", code, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert ended.out.strip().splitlines()[-1] == "['complete']"
+    by_hand = command("worker", "small", "--runs-dir", "runs", cwd=tmp_path)
+    assert by_hand.code == 2
+    assert "was defined in a notebook" in by_hand.err
+
+
+LONG = StudyText(
+    name="long", arguments='objective="val_loss", epochs=4000, trials=3, sampler="random"'
+)
+
+HANGING = StudyText(
+    name="hanging",
+    data="import time; (trial.directory / 'here').touch(); time.sleep(600)",
+    arguments='objective="val_loss", epochs=1, trials=1, sampler="random"',
+)
+
+
+def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(
+    tmp_path: Path,
+) -> None:
+    file, places = LONG.write(tmp_path / "long.py"), ("--runs-dir", tmp_path / "runs")
+    with (
+        RunningCommand("run", file, "--workers", 1, *places, cwd=tmp_path) as run,
+    ):
+        assert run.wait_for("trial 0 epoch"), run.err
+        with RunningCommand("worker", "long", "--slots", 1, *places, cwd=tmp_path) as worker:
+            assert worker.wait_for("trial 1 epoch"), worker.err
+            stopped = command("stop", "long", *places, cwd=tmp_path)
+            assert stopped.code == 0, stopped.err
+            assert "0 of 3 trials finished, 2 to be resumed" in stopped.out
+            assert stopped.err.strip() == f"sweeper resume long --runs-dir {tmp_path / 'runs'}"
+            assert (worker.end(), run.end()) == (130, 130), worker.err + run.err
+    trials = trials_in(tmp_path / "runs", "long")
+    for trial in trials:
+        [attempt] = trial.attempts
+        assert attempt.outcome == "interrupted"
+        assert attempt.end_step == trial.checkpoints[-1].step, "drained: nothing is done again"
+    heeds = command("worker", "long", "--unless-stopped", *places, cwd=tmp_path)
+    assert heeds.code == 0
+    assert "was asked to stop" in heeds.err
+    assert [len(t.attempts) for t in trials_in(tmp_path / "runs", "long")] == [1, 1]
+    with RunningCommand("resume", "long", "--workers", 1, *places, cwd=tmp_path) as again:
+        assert again.wait_for("trial 0 attempt 2 resumed"), again.err
+
+
+def test_stop_now_kills_what_cannot_stop(tmp_path: Path) -> None:
+    file, places = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
+    with RunningCommand("run", file, "--workers", 1, *places, cwd=tmp_path) as run:
+        _wait_for(tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here")
+        drained = command("stop", "hanging", "--wait", 1, *places, cwd=tmp_path)
+        assert drained.code == 1
+        assert "1 is still at work: a worker on " in drained.err
+        assert "stop hanging --now" in drained.err
+        assert run.process.poll() is None, "the control: asking politely does not end it"
+        killed = command("stop", "hanging", "--now", *places, cwd=tmp_path)
+        assert killed.code == 0, killed.err
+        assert run.end() == 130, run.err
+    [trial] = trials_in(tmp_path / "runs", "hanging")
+    [attempt] = trial.attempts
+    assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
+    assert attempt.pid is not None
+    assert not psutil.pid_exists(attempt.pid)
+
+
+def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_another(
+    tmp_path: Path,
+) -> None:
+    file, places = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
+    mark = tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here"
+    with RunningCommand("run", file, *places, cwd=tmp_path) as run:
+        _wait_for(mark)
+        run.kill_group()
+    mark.unlink()
+    with RunningCommand("worker", "hanging", "--grace", 1, *places, cwd=tmp_path) as worker:
+        _wait_for(mark)
+        worker.signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert worker.end() == 130, worker.err
+        assert 1 <= time.monotonic() - began < 20
+    assert "the 1 s of grace are over" in worker.err
+    [trial] = trials_in(tmp_path / "runs", "hanging")
+    assert [a.outcome for a in trial.attempts] == ["lost", "interrupted"]
+
+    moved = file.rename(tmp_path / "moved.py")
+    missing = command("worker", "hanging", *places, cwd=tmp_path)
+    assert missing.code == 2
+    assert "not on this machine" in missing.err
+    moved.write_text(moved.read_text() + "\n# another one\n")
+    other = command("worker", "hanging", "--source", moved, *places, cwd=tmp_path)
+    assert other.code == 2
+    assert "is not the file that study 'hanging' is run from" in other.err
+    unknown = command("worker", "hangin", *places, cwd=tmp_path)
+    assert (unknown.code, "'hanging'" in unknown.err) == (2, True), unknown.err
+
+
+def test_an_engine_that_cannot_be_used_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    file = StudyText().write(tmp_path / "small.py")
+    for words, says in (
+        (("--engine", "slurm"), "local, dask or ray"),
+        (("--engine", "dask", "--isolation", "inline"), "engine='local'"),
+        (("--engine-address", "tcp://x:1"), "add --engine dask"),
+    ):
+        ended = command("run", file, *words, cwd=tmp_path)
+        assert (ended.code, says in ended.err) == (2, True), ended.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_ready_examples_are_what_slurm_and_kubernetes_read() -> None:
+    script = ROOT / "examples" / "slurm" / "worker.sbatch"
+    subprocess.run(["bash", "-n", str(script)], check=True, timeout=60)
+    notice = int(_slurm_options(script)["signal"].removeprefix("TERM@"))
+    [srun] = [line for line in script.read_text().splitlines() if line.startswith("srun")]
+    assert _grace(srun) < notice
+
+    manifest = ROOT / "examples" / "kubernetes" / "worker-job.yaml"
+    job, budget = yaml.safe_load_all(manifest.read_text())
+    assert (job["kind"], budget["kind"]) == ("Job", "PodDisruptionBudget")
+    pod = job["spec"]["template"]
+    [container] = pod["spec"]["containers"]
+    words = " ".join(container["command"] + container["args"])
+    assert _grace(words) < pod["spec"]["terminationGracePeriodSeconds"]
+    assert budget["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]}
+    rules = job["spec"]["podFailurePolicy"]["rules"]
+    assert [130] in [rule.get("onExitCodes", {}).get("values") for rule in rules]
+
+
+def test_every_option_that_the_examples_use_is_one_of_the_commands(tmp_path: Path) -> None:
+    known = command("worker", "--help", cwd=tmp_path, env={"COLUMNS": "200"}).out
+    for file in ("slurm/worker.sbatch", "kubernetes/worker-job.yaml"):
+        text = (ROOT / "examples" / file).read_text()
+        for option in ("--slots", "--grace", "--unless-stopped"):
+            assert option in text
+            assert option in known
+
+
+def _slurm_options(script: Path) -> dict[str, str]:
+    lines = script.read_text().splitlines()
+    pairs = (line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH --"))
+    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def _grace(text: str) -> int:
+    return int(text.split("--grace ", 1)[1].split(maxsplit=1)[0])
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} never came"
+        time.sleep(0.05)

@@ -1,0 +1,204 @@
+"""Pruned trials: the same ones on any number of workers, killed or not, kept and shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import optuna
+import pytest
+from pruned_study import PRUNED_STUDY, prunings
+from study_files import StudyText
+from sweeps import command, database_url, differing, results_of, sweep, trials_in
+
+from sweeper.events import AttemptEnded, Event, Notice
+from sweeper.results import TrialRecord
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the study's file, and what one worker made of it in ``one``."""
+    directory = tmp_path_factory.mktemp("pruned")
+    PRUNED_STUDY.write(directory / "pruned.py")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def told(place: Path) -> list[Event]:
+    """What happened while it was made."""
+    return sweep(place / "pruned.py", place / "one", workers=1).events
+
+
+@pytest.fixture(scope="module")
+def alone(place: Path, told: list[Event]) -> tuple[TrialRecord, ...]:
+    del told
+    return trials_in(place / "one", "pruned")
+
+
+def test_one_and_two_workers_draw_prune_and_train_the_same(
+    place: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+) -> None:
+    two = sweep(place / "pruned.py", tmp_path, workers=2).trials
+    assert len(alone) == 13
+    assert 2 <= len(prunings(alone)) <= 10, prunings(alone)
+    assert prunings(two) == prunings(alone)
+    assert differing(results_of(two), results_of(alone)) == []
+    assert all(t.digest for t in alone)
+
+
+def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(
+    alone: tuple[TrialRecord, ...],
+) -> None:
+    for trial in alone:
+        if trial.state != "pruned":
+            continue
+        assert trial.value == trial.epochs[-1].metrics["val_loss"]
+        assert len(trial.epochs) < 4, "after the last epoch there is nothing left to prune"
+        last = trial.checkpoints[-1]
+        assert (last.epoch, last.digest) == (len(trial.epochs), trial.digest)
+        assert Path(last.path).is_dir()
+        assert [a.outcome for a in trial.attempts] == ["pruned"]
+        assert trial.attempts[-1].end_step == last.step == 20 * len(trial.epochs)
+
+
+def test_optuna_sees_pruned_trials_with_their_last_values(
+    place: Path, alone: tuple[TrialRecord, ...]
+) -> None:
+    study = optuna.load_study(study_name="pruned", storage=database_url(place / "one"))
+    for theirs, ours in zip(study.trials, alone, strict=True):
+        assert theirs.state.name == ours.state.upper()
+        assert theirs.value == ours.value
+        assert len(theirs.intermediate_values) == len(ours.epochs)
+
+
+def test_status_and_progress_tell_of_pruned_trials(
+    place: Path, alone: tuple[TrialRecord, ...], told: list[Event]
+) -> None:
+    storage = ("--storage", database_url(place / "one"))
+    status = json.loads(command("status", "pruned", *storage, "--json", cwd=place).out)
+    assert status["pruned"] == len(prunings(alone))
+    assert status["complete"] + status["pruned"] == 13
+    ended = {e.trial: e.value for e in told if isinstance(e, AttemptEnded)}
+    assert ended == {t.number: t.value for t in alone}
+    outcomes = {e.trial for e in told if isinstance(e, AttemptEnded) and e.outcome == "pruned"}
+    assert outcomes == set(prunings(alone))
+
+
+KILLING = replace(
+    PRUNED_STUDY,
+    head="""
+    import optuna
+    from sweeper.execution import channel, process
+
+    # Kills a pruned trial's process twice: when it knows, and when it is about to tell.
+    judge, send = process.ChannelLink.judge, process.ChannelLink.send
+
+    def once(moment):
+        mark = Path(os.environ["KILL_MARKS"], f"{moment}-{NUMBER}")
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def judged(self, question):
+        answer = judge(self, question)
+        if answer.prune:
+            once("knows")
+        return answer
+
+    def sent(self, message):
+        if isinstance(message, channel.PrunedHere):
+            once("tells")
+        send(self, message)
+
+    process.ChannelLink.judge, process.ChannelLink.send = judged, sent
+    """,
+    model="global NUMBER\nNUMBER = trial.number",
+)
+
+
+def test_a_trial_killed_around_the_decision_is_pruned_all_the_same(
+    alone: tuple[TrialRecord, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KILL_MARKS", str(tmp_path))
+    first = min(prunings(alone))
+    file = KILLING.write(tmp_path / "killing.py")
+    swept = sweep(file, tmp_path / "runs", workers=2, trials=first + 1)
+    assert [a.outcome for a in swept.trials[first].attempts] == ["crashed", "crashed", "pruned"]
+    assert swept.trials[first].attempts[-1].start_step == 20 * prunings(alone)[first], (
+        "the last attempt found the checkpoint of the decision, and asked again"
+    )
+    assert differing(results_of(swept.trials), results_of(alone[: first + 1])) == []
+
+
+def test_enqueued_values_are_taken_or_refused_by_name(tmp_path: Path) -> None:
+    study = StudyText(
+        arguments="""objective="val_loss", epochs=1, trials=4, sampler="random", threads=1,
+        enqueue=[{"learning_rate": 0.01}, {"learning_rate": 0.02, "momentun": 0.9},
+        {"learning_rate": 5.0}]"""
+    )
+    swept = sweep(study.write(tmp_path / "given.py"), tmp_path, workers=1, isolation="inline")
+    assert [t.params.get("learning_rate") for t in swept.trials[:3]] == [0.01, 0.02, None]
+    told = [e.message for e in swept.events if isinstance(e, Notice)]
+    assert [t for t in told if "enqueue" in t] == [
+        "enqueue[1] gives 'momentun', which trial 1 did not suggest; it suggested 'learning_rate'"
+    ]
+    assert swept.trials[2].state == "failed"
+    assert "enqueue[2] gives 'learning_rate' the value 5.0" in (swept.trials[2].error or "")
+    assert swept.trials[3].params["learning_rate"] not in (0.01, 0.02)
+
+
+def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path: Path) -> None:
+    study = StudyText(
+        head="""
+        import optuna
+
+        class Broken(optuna.pruners.BasePruner):
+            def prune(self, study, trial):
+                raise LookupError("no table")
+        """,
+        arguments="""objective="val_loss", epochs=3, trials=1, sampler="random", threads=1,
+        pruner=Broken()""",
+    )
+    file = study.write(tmp_path / "broken.py")
+    [trial] = sweep(file, tmp_path, workers=1, isolation="inline").trials
+    assert trial.state == "failed"
+    assert "the pruner raised LookupError: no table, when it was asked about epoch 0" in (
+        trial.error or ""
+    )
+    assert len(trial.epochs) == 1
+
+
+def test_two_objectives_have_a_front_and_no_best_trial(tmp_path: Path) -> None:
+    study = StudyText(
+        name="two",
+        arguments="""objective=["val_accuracy", "val_loss"], direction=["maximize", "minimize"],
+        epochs=2, trials=4, sampler="random", threads=1""",
+    )
+    swept = sweep(study.write(tmp_path / "two.py"), tmp_path, workers=1, isolation="inline")
+    for trial in swept.trials:
+        last = trial.epochs[-1].metrics
+        assert trial.values == {n: last[n] for n in ("val_accuracy", "val_loss")}
+        assert trial.value == last["val_accuracy"]
+    with pytest.raises(LookupError, match=r"results\.pareto"):
+        _ = swept.results.best
+    theirs = optuna.load_study(study_name="two", storage=database_url(tmp_path))
+    front = sorted(t.number for t in theirs.best_trials)
+    assert [t.number for t in swept.results.pareto] == front
+
+    storage = ("--storage", database_url(tmp_path))
+    listed = json.loads(command("best", "two", *storage, "--json", cwd=tmp_path).out)
+    assert [trial["number"] for trial in listed] == front
+    shown = command("best", "two", *storage, cwd=tmp_path)
+    assert shown.code == 0
+    assert "val_accuracy" in shown.out
+
+
+def test_an_objective_after_the_first_that_no_epoch_reports_is_refused(tmp_path: Path) -> None:
+    study = StudyText(
+        arguments="""objective=["val_loss", "recall"], direction=["minimize", "maximize"],
+        epochs=2, trials=1, sampler="random", threads=1"""
+    )
+    file = study.write(tmp_path / "two.py")
+    [trial] = sweep(file, tmp_path, workers=1, isolation="inline").trials
+    assert "the objective is 'recall', and the model reports no such metric" in (trial.error or "")

@@ -1,0 +1,94 @@
+"""A study whose checkpoints are in an object store goes on, on another machine, where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from object_faults import BUCKET, s3_environment
+from study_files import StudyText
+from sweeps import RunningCommand, command, database_url, results_of, trials_in
+
+from sweeper.checkpoints.format import MANIFEST_FILE
+from sweeper.checkpoints.objects import ObjectStore
+from sweeper.checkpoints.policy import Keep
+from sweeper.checkpoints.remote_reading import RemoteListing, load_remote
+from sweeper.collection import collect
+from sweeper.paths import RemotePath, RunPaths, parse_place
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+from sweeper.verification.kept import what_is_kept
+
+STUDY = StudyText(
+    head="""
+    from sweeper.checkpoints.objects import ObjectStore
+
+    # Everything is killed before the n-th small object: a checkpoint's state, then its manifest.
+    KILL_BEFORE = int(os.environ.get("KILL_BEFORE", 0))
+    put = ObjectStore.put
+    puts = 0
+
+    def killing_put(self, path, content):
+        global puts
+        puts += 1
+        if puts == KILL_BEFORE:
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+        put(self, path, content)
+
+    ObjectStore.put = killing_put
+    """,
+    rate='trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)',
+    arguments="""objective="val_loss", epochs=3, trials=1, sampler="random",
+    checkpoint_every=Every(steps=7)""",
+)
+
+
+def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bit(
+    tmp_path: Path, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = s3_environment(s3_url)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    file = STUDY.write(tmp_path / "study.py")
+    undisturbed, first, other = (tmp_path / name for name in ("undisturbed", "first", "other"))
+    remote = (*("--storage", database_url(tmp_path)), *("--checkpoints", f"s3://{BUCKET}/e2e"))
+    words = ("run", file, "--workers", 1, *remote)
+    local = RunningCommand("run", file, "--workers", 1, "--runs-dir", undisturbed, cwd=tmp_path)
+    killed = RunningCommand(*words, "--runs-dir", first, cwd=tmp_path, env={"KILL_BEFORE": "6"})
+    with local, killed:
+        assert killed.end() < 0, "the command and its trial were killed"
+        assert local.end() == 0, local.err
+    kept = RemotePath("s3", (BUCKET, "e2e", "small", "trial-00000", "attempt-01", "checkpoints"))
+    listing = RemoteListing.of(kept, ObjectStore("s3"))
+    assert [path.name for path in listing.unfinished()] == ["step-000000021"]
+    resumed = command(*words, "--runs-dir", other, cwd=tmp_path)
+    assert resumed.code == 0, resumed.err
+    assert results_of(trials_in(tmp_path)) == results_of(trials_in(undisturbed))
+    (trial,) = trials_in(tmp_path)
+    assert [a.start_step for a in trial.attempts] == [0, 14]
+    assert all(parse_place(c.path).parts[:2] == (BUCKET, "e2e") for c in trial.checkpoints)
+    assert not list(other.rglob("*.safetensors")), "nothing but logs and files is kept here"
+    assert RemoteListing.of(kept, ObjectStore("s3")).unfinished() == (), "swept"
+    for log in tmp_path.rglob("log.txt"):
+        assert "nclosed" not in log.read_text()
+    check_gc(tmp_path, other)
+
+
+def check_gc(database: Path, runs: Path) -> None:
+    """What the study's own rules keep stays; what is then not kept goes, there and in the rows."""
+    with Database.open(database_url(database), create=False) as opened:
+        repository = Repository(opened)
+        before = repository.trial("small", 0).checkpoints
+        assert len(before) == 2
+        kept = what_is_kept(repository.trial("small", 0), RunPaths(runs, "small"))
+        assert [(k.recorded, k.damage) for k in kept] == [(record, None) for record in before]
+        assert all(k.manifest is not None for k in kept), "verify reads them"
+        assert collect(repository, "small", runs) == ()
+        assert repository.trial("small", 0).checkpoints == before
+        (gone,) = collect(repository, "small", runs, keep=Keep(last=1))
+        (left,) = repository.trial("small", 0).checkpoints
+    assert (str(gone.path), gone.why) == (before[0].path, "retention")
+    assert left.path == before[1].path
+    store = ObjectStore("s3")
+    assert not store.exists(parse_place(before[0].path) / MANIFEST_FILE)
+    assert load_remote(parse_place(left.path), store).digest == left.digest
