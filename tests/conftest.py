@@ -1,4 +1,4 @@
-"""What every test shares: a quiet TensorFlow with one thread, whichever test imports it first.
+"""What every test shares: a quiet TensorFlow with one thread, and which tests run only when asked.
 
 The thread counts are set by environment variables because TensorFlow takes others only before its
 first op, and which test runs that is nobody's to say. Trial processes set their own.
@@ -7,8 +7,52 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
 os.environ["TF_NUM_INTEROP_THREADS"] = "1"
+
+_ON_REQUEST = ("chaos", "soak")
+
+_LONGEST_FIRST = ("system", "training", "verification", "execution")
+"""Directories whose tests begin first, so that no long file is left to one process at the end."""
+
+_ONE_BY_ONE = ("test_exactness_suite.py",)
+"""Files so long, and with so little shared between their tests, that processes divide them."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the long suites out unless markers are asked for by name; keep files together.
+
+    With ``-n`` (pytest-xdist, ``--dist loadgroup``) the tests of a file run in one process, so that
+    a study that several of them look at is run once.
+    """
+    items.sort(key=_turn)
+    for item in items:
+        if item.path.name not in _ONE_BY_ONE:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    if config.option.markexpr:
+        return
+    long = [item for item in items if any(map(item.get_closest_marker, _ON_REQUEST))]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
+def _turn(item: pytest.Item) -> int:
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return _LONGEST_FIRST.index(folder) if folder in _LONGEST_FIRST else len(_LONGEST_FIRST)
+
+
+@pytest.fixture(scope="session")
+def s3_url() -> Iterator[str]:
+    """Give the URL of a server of the S3 protocol on loopback; it has the bucket ``sweeps``."""
+    from object_faults import s3_server
+
+    with s3_server() as url:
+        yield url
