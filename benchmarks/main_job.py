@@ -108,7 +108,7 @@ def fresh_against_warm(directory: Path) -> list[Ratio]:
     launcher.close()
     trial = "a trial (5 epochs, a checkpoint each) in its own process, against"
     return [
-        Ratio(f"1a. {trial} isolation='inline'", fresh, cleaned, "s", 1.1, at_most=True),
+        Ratio(f"1a. {trial} isolation='inline'", fresh, cleaned, "s"),
         Ratio(
             f"1b. {trial} one process with nothing cleaned up between trials",
             fresh,

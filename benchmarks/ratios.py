@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ratio:
-    """One comparison. ``bound`` is what the ratio should be at most (or at least)."""
+    """One comparison. ``bound`` is what the ratio should be at most (or at least), or None."""
 
     what: str
     ours: Sequence[float]
     theirs: Sequence[float]
     unit: str
-    bound: float
-    at_most: bool
+    bound: float | None = None
+    at_most: bool = True
 
     @property
     def value(self) -> float:
@@ -24,17 +24,21 @@ class Ratio:
 
     @property
     def holds(self) -> bool:
+        if self.bound is None:
+            return True
         return self.value <= self.bound if self.at_most else self.value >= self.bound
 
     def line(self) -> str:
-        sign = "<=" if self.at_most else ">="
+        wanted = ""
+        if self.bound is not None:
+            sign = "<=" if self.at_most else ">="
+            wanted = f"; wanted {sign} {self.bound:g}: {'yes' if self.holds else 'NO'}"
         pairs = [o / t for o, t in zip(self.ours, self.theirs, strict=True)]
         return (
             f"{self.what}\n"
             f"    {statistics.median(self.ours):,.3g} against "
             f"{statistics.median(self.theirs):,.3g} {self.unit}; ratio {self.value:.2f} "
-            f"(pairs {min(pairs):.2f} to {max(pairs):.2f}); wanted {sign} {self.bound:g}: "
-            f"{'yes' if self.holds else 'NO'}"
+            f"(pairs {min(pairs):.2f} to {max(pairs):.2f}){wanted}"
         )
 
 

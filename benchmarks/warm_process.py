@@ -50,4 +50,5 @@ def main() -> None:
         os.write(1, f"{time.perf_counter() - started}\n".encode())
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""A study whose trials do nothing: their processes are forked as any trial's, and say "finished".
+
+Importing this file puts a stand-in where the trial's own code is, in the warm server that imports
+it and in the processes forked from there. So what is left is what sweeper itself costs a trial: the
+claim, the fork, the messages, the writes. A real trial builds a model, which alone takes longer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sweeper import Study
+from sweeper.execution import trial_run
+from sweeper.execution.channel import Assignment, Finished, Link, Started
+
+
+def do_nothing(definition: Any, assignment: Assignment, link: Link) -> None:
+    del definition, assignment
+    link.send(Started(0, 0, 1))
+    link.send(Finished(step=0, value=0.0, digest="0" * 32))
+
+
+trial_run.run_trial = do_nothing
+
+
+def never(trial: Any) -> Any:
+    raise NotImplementedError(trial)
+
+
+study = Study(
+    name="nothing",
+    model=never,
+    data=never,
+    objective="loss",
+    epochs=1,
+    trials=1_000,
+    sampler="random",
+    threads=1,
+)
