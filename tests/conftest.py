@@ -26,6 +26,7 @@ _ONE_BY_ONE = ("test_exactness_suite.py",)
 """Files so long, and with so little shared between their tests, that processes divide them."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the long suites out unless markers are asked for by name; keep files together.
 

@@ -49,7 +49,7 @@ def copy(
         copied = copy_database(origin, destination)
     rows = {table.name: table.rows for table in copied}
     typer.echo(
-        f"copied {rows['sweeper_studies']} studies with {rows['sweeper_trials']} trials, "
+        f"studies: {rows['sweeper_studies']}, trials: {rows['sweeper_trials']}; copied "
         f"{sum(rows.values())} rows in {len(rows)} tables; counts and digests agree"
     )
     typer.echo(f"use it with: export SWEEPER_STORAGE={hide_password(target)}", err=True)

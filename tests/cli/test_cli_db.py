@@ -21,7 +21,7 @@ def test_a_copied_database_has_the_same_studies_and_is_copied_once(
         )
     assert main(["db", "copy", source, target]) == 0
     told = capsys.readouterr()
-    assert told.out.startswith("copied 1 studies with 0 trials, ")
+    assert told.out.startswith("studies: 1, trials: 0; copied ")
     assert f"export SWEEPER_STORAGE={target}" in told.err
     with Database.open(target, create=False) as database:
         assert Repository(database).study_names() == ("digits",)
