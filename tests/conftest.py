@@ -19,24 +19,13 @@ os.environ["TF_NUM_INTEROP_THREADS"] = "1"
 
 _ON_REQUEST = ("chaos", "soak")
 
-_LONGEST_FIRST = ("system", "training", "verification", "execution")
-"""Directories whose tests begin first, so that no long file is left to one process at the end."""
-
-_ONE_BY_ONE = ("test_exactness_suite.py",)
-"""Files so long, and with so little shared between their tests, that processes divide them."""
+_LONGEST_FIRST = ("training", "system", "verification", "execution")
+"""Directories whose files begin first, so that no long one is left to one process at the end."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long suites out unless markers are asked for by name; keep files together.
-
-    With ``-n`` (pytest-xdist, ``--dist loadgroup``) the tests of a file run in one process, so that
-    a study that several of them look at is run once.
-    """
+    """Leave the long suites out unless markers are asked for by name; begin with long files."""
     items.sort(key=_turn)
-    for item in items:
-        if item.path.name not in _ONE_BY_ONE:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
     if config.option.markexpr:
         return
     long = [item for item in items if any(map(item.get_closest_marker, _ON_REQUEST))]
