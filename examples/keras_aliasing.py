@@ -135,7 +135,7 @@ def main() -> None:
             print(f"learning rate {rate}: from {curve[0]:.2f} to {curve[-1]:.2f}")
         print("the second curve continues the first:", wrong[1][0] > wrong[0][-1] - 0.05)
         _, said = sweeper_run.communicate()
-        print("sweeper says", next(line for line in said.splitlines() if line.startswith("error:")))
+        print("sweeper says", next(line for line in said.splitlines() if "build it inside" in line))
         if picture is not None:
             results = load_study(RIGHT).run(runs_dir=runs_dir, workers=2)
             right = [[e.metrics["val_accuracy"] for e in t.epochs] for t in results.trials]

@@ -7,6 +7,7 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
+
+
+def pytest_collection_finish() -> None:
+    """Give TensorFlow the one thread that inline trials ask for, before any test runs an op."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None:
+        tensorflow.config.threading.set_intra_op_parallelism_threads(1)
+        tensorflow.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def _turn(item: pytest.Item) -> int:

@@ -82,13 +82,14 @@ class TfDataSource:
         """The nodes that draw a new seed for every iterator, by identity."""
         self._replays = not self.endless and made_within(dataset, set(self.reshuffling))
         stateful = self._stateful_ops(parts)
-        self._captures = not stateful and not self._replays
+        # The third restore in a row of one endless, reshuffling iterator was seen to go wrong in the
+        # pass after; reading again from the beginning is slow, and exact.
+        self._captures = not (stateful or self._replays or (self.endless and self.reshuffling))
         if self._replays:
             notice(
                 f"Data({name}=…): a shuffle stands before a cache(), a finite repeat() or in a "
                 "concatenate(), so its order in one epoch depends on the epochs before; a resumed "
-                "trial reads all of them again. Shuffle after these, or use repeat() without a "
-                "count and steps_per_epoch, to go on at once"
+                "trial reads all of them again. Shuffle after these, to go on at once"
             )
         elif stateful:
             notice(
