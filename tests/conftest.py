@@ -7,7 +7,6 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,17 @@ _LONGEST_FIRST = ("training", "system", "verification", "execution")
 """Directories whose files begin first, so that no long one is left to one process at the end."""
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Give TensorFlow the one thread that inline trials ask for, before any module runs an op."""
+    config = session.config
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        return
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the long suites out unless markers are asked for by name; begin with long files."""
     items.sort(key=_turn)
@@ -33,14 +43,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
-
-
-def pytest_collection_finish() -> None:
-    """Give TensorFlow the one thread that inline trials ask for, before any test runs an op."""
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None:
-        tensorflow.config.threading.set_intra_op_parallelism_threads(1)
-        tensorflow.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def _turn(item: pytest.Item) -> int:
