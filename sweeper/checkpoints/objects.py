@@ -288,7 +288,10 @@ def _status(error: BaseException) -> int | None:
 
 @contextmanager
 def _as_os_errors(passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn what the libraries raise into OSError; they have classes of their own for a few."""
+    """Turn what the libraries raise into OSError; they have classes of their own for a few.
+
+    What is ``passing`` goes through as it is: whoever tries again has to know it by its class.
+    """
     try:
         yield
     except (OSError, SweeperError):

@@ -90,7 +90,9 @@ class FakeTrialProcess:
 
 
 def _never(_trial: Any) -> Any:
-    raise NotImplementedError
+    """Stand where a definition needs a factory; a scripted trial builds nothing."""
+    msg = "a scripted trial called its study's factory"
+    raise AssertionError(msg)
 
 
 def settings_of(study: str, *, trials: int, epochs: int) -> StudySettings:

@@ -135,7 +135,9 @@ class ScriptedLauncher:
 
 
 def never(_trial: Any) -> Any:
-    raise NotImplementedError
+    """Stand where a definition needs a factory; a scripted trial builds nothing."""
+    msg = "a scripted trial called its study's factory"
+    raise AssertionError(msg)
 
 
 def definition(**arguments: Any) -> StudyDefinition:
