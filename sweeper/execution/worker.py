@@ -140,9 +140,9 @@ class AttemptSupervisor:
     def _run(self) -> None:
         context, claim = self._context, self._claim
         kills_before = out_of_memory_kills()
-        assignment = self._assignment()
         runner = context.runner
         try:
+            assignment = self._assignment()
             context.tell(AttemptStarted(claim.number, claim.attempt))
             self._make_directory()
             if callable(runner):
@@ -350,11 +350,19 @@ class AttemptSupervisor:
         )
 
     def _known_checkpoints(self) -> tuple[str, ...]:
-        """What the database has of this trial's checkpoints, where a directory does not tell."""
+        """What the database has of this trial's checkpoints, where a directory does not tell.
+
+        Raises:
+            DatabaseUnavailableError: It is away, and a stop is requested, or it is away for too
+                long.
+        """
         context, claim = self._context, self._claim
         if claim.attempt == 1:
             return ()
-        record = context.repository.trial(context.settings.name, claim.number)
+        record = context.contact.retrying(
+            lambda _again: context.impatient.trial(context.settings.name, claim.number),
+            lambda: _is_done_waiting(context),
+        )
         paths = [checkpoint.path for checkpoint in record.checkpoints]
         if isinstance(context.paths.checkpoints_root, RemotePath):
             return tuple(paths)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -32,7 +33,7 @@ from sweeper.errors import (
 )
 from sweeper.results import CheckpointRecord, EpochRecord, TrialRecord
 from sweeper.space import Categorical, Distribution, FloatRange, IntRange
-from sweeper.storage import claims, schema
+from sweeper.storage import attempts, claims, schema
 from sweeper.storage.database import Database
 from sweeper.storage.repository import (
     Claim,
@@ -42,6 +43,7 @@ from sweeper.storage.repository import (
     Waiting,
     WorkerIdentity,
 )
+from sweeper.storage.tables import Attempt, Study, Trial
 from sweeper.storage.verdicts import Verdicts
 
 ROOT = Path(storage_package.__file__).parents[2]
@@ -320,6 +322,33 @@ def test_each_write_is_refused_to_a_superseded_attempt_and_granted_to_the_curren
     else:
         WRITES[write](repository, new.token)
         assert every_row(database) != before
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_without_the_fence_a_late_write_goes_through(
+    repository: Repository, database: Database, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """The negative control of the test above: nothing else keeps these writes out."""
+    repository.create_or_open(ROW)
+    old = take(repository)
+    repository.record_checkpoint(old.token, CHECKPOINT)
+    repository.finish(old.token, "interrupted")
+    take(repository)
+    before = every_row(database)
+    monkeypatch.setattr(attempts, "_current", whoever_asks)
+    WRITES[write](repository, old.token)
+    assert every_row(database) != before
+
+
+def whoever_asks(connection: sa.Connection, token: int) -> Any:
+    """What `attempts._current` returns, for any attempt at all."""
+    columns = (Trial.id, Trial.number, Trial.optuna_trial_id, Trial.study_id, Study.optuna_study_id)
+    return connection.execute(
+        sa.select(*columns, Study.name.label("study"), Attempt.number.label("attempt"))
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .join(Study, Study.id == Trial.study_id)
+        .where(Attempt.id == token)
+    ).one()
 
 
 def test_an_unknown_token_is_refused(repository: Repository) -> None:

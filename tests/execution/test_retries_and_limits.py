@@ -33,7 +33,13 @@ from scripted_trials import (
 
 from sweeper import Retries
 from sweeper.definition import StudySettings
-from sweeper.errors import DefinitionChangedError, DefinitionError, Interrupted, TrialError
+from sweeper.errors import (
+    DatabaseUnavailableError,
+    DefinitionChangedError,
+    DefinitionError,
+    Interrupted,
+    TrialError,
+)
 from sweeper.events import Notice
 from sweeper.execution.channel import Finished, Started
 from sweeper.execution.endings import Death, TrialClock, end_of
@@ -41,7 +47,7 @@ from sweeper.execution.engines import LocalEngine
 from sweeper.execution.serving import Lending, lend_slots
 from sweeper.execution.trial_process import ExitStatus, kill_tree
 from sweeper.execution.worker import serve_slot
-from sweeper.storage.repository import Claim, StudyRow
+from sweeper.storage.repository import Claim, Repository, StudyRow
 
 KINDS: dict[str, tuple[Callable[[ScriptedTrial], int], str]] = {
     "crash": (crash, "crashed"),
@@ -314,3 +320,38 @@ def test_a_kill_reaches_everything_that_a_trial_started_even_a_daemon(adopts: bo
         for pid in pids.values():
             if psutil.pid_exists(pid) and not adopts:
                 os.kill(pid, 9)
+
+
+# A database that goes away between a claim and the trial's start
+
+
+@pytest.mark.parametrize("passing", [True, False], ids=["away for a while", "gone for good"])
+def test_a_database_that_goes_while_an_attempt_is_prepared_leaves_none_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, passing: bool
+) -> None:
+    away = DatabaseUnavailableError("the server closed the connection")
+    away.passing = passing
+    answers: list[Any] = [away, away]
+    trial = Repository.trial
+
+    def trial_once_it_is_back(repository: Repository, study: str, number: int) -> Any:
+        if answers:
+            raise answers.pop()
+        return trial(repository, study, number)
+
+    scripts = {(0, 1): crash, (0, 2): finish}
+    with scripted_sweep(tmp_path, scripts) as sweep:
+        monkeypatch.setattr(Repository, "trial", trial_once_it_is_back)
+        serve_slot(sweep.context)
+        answers.clear()
+        if passing:
+            assert sweep.context.error is None
+            assert sweep.outcomes() == ["crashed", "complete"]
+            assert any("the database is back" in e.message for e in notices(sweep.events))
+        else:
+            assert sweep.context.error is away
+            assert sweep.outcomes() == ["crashed", "interrupted"]
+
+
+def notices(events: list[Any]) -> list[Notice]:
+    return [event for event in events if isinstance(event, Notice)]
