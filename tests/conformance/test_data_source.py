@@ -31,6 +31,8 @@ from sweeper.training.sources.pydataset import PyDatasetSource
 from sweeper.training.sources.tfdata import TfDataSource
 
 EPOCHS = 3
+CHAINS, LEGS = 4, 3
+"""How often a source is read with stops, and how many stops each time."""
 SEED = np.random.SeedSequence(5)
 
 
@@ -166,9 +168,20 @@ TF_DATA: dict[str, Callable[[], Any]] = {
     "concatenated": lambda: numbers().concatenate(numbers().shuffle(9)).batch(9),
     "taken and skipped": taken_and_skipped,
 }
+
+
+def short_last() -> Any:
+    """Not read ahead, so that a position is where it seems: a batch in which the shuffle runs dry."""
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    options.autotune.enabled = False
+    return numbers().shuffle(8).batch(6).repeat().with_options(options)
+
+
 TF_DATA_GOING_ON: dict[str, Callable[[], Any]] = {
     "endless": lambda: numbers().shuffle(20).repeat().batch(5),
     "endless, batched first": lambda: numbers().shuffle(20).batch(5).repeat().shuffle(2),
+    "endless, a short batch last": short_last,
     "endless generator": lambda: from_generator().shuffle(20).repeat().batch(5),
     "sampled": lambda: tf.data.Dataset.sample_from_datasets(
         [numbers().repeat(), numbers().shuffle(4).repeat()], [0.5, 0.5]
@@ -343,6 +356,22 @@ def check_it_goes_on_from_every_step(case: Case) -> None:
         assert rest.count("end of epoch") == epochs - state[0]
 
 
+def check_it_goes_on_however_often_it_is_stopped(case: Case, chains: int = CHAINS) -> None:
+    """Go on from a state that was captured in a run that had itself gone on, three times over."""
+    whole = read(case)
+    draw = random.Random(0)
+    for _ in range(chains):
+        run, done = whole, 0
+        where: list[tuple[int, int]] = []
+        for _ in range(LEGS):
+            # A leg that begins at the very end of the training has nothing to say.
+            place = draw.randrange(0, max(1, len(run.states) - 2))
+            state, done = run.states[place], done + run.before[place]
+            where.append(state[:2])
+            run = read(case, state)
+            assert run.batches == whole.batches[done:], where
+
+
 @pytest.fixture(autouse=True)
 def _fresh_session() -> Iterator[None]:
     yield
@@ -352,6 +381,11 @@ def _fresh_session() -> Iterator[None]:
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_goes_on_from_every_step_as_if_it_had_not_stopped(name: str) -> None:
     check_it_goes_on_from_every_step(SOURCES[name])
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_that_went_on_goes_on_again(name: str) -> None:
+    check_it_goes_on_however_often_it_is_stopped(SOURCES[name])
 
 
 @pytest.mark.parametrize("name", ["arrays", "PyDataset", "tf.data shuffled", "grain MapDataset"])
@@ -435,6 +469,14 @@ class LeavesSeedsWrong(TfDataSource):
         return super()._iterator_of(pass_)
 
 
+class TrustsASavedPosition(TfDataSource):
+    """Restores an endless, reshuffling iterator, which TensorFlow saves without its seeds."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._captures = True
+
+
 class ForgetsItself(PyDatasetSource):
     def restore(self, name: str, saved: Any, tensors: Any) -> None:
         """The dataset stays as fresh as it was made."""
@@ -446,13 +488,29 @@ class EndsEpochsTwice(PyDatasetSource):
         self._dataset.on_epoch_end()
 
 
-def broken(kind: Any, dataset: Callable[[], Any]) -> Case:
+class CapturesWhatItRestored(PyDatasetSource):
+    """Right after one stop, and wrong after the next."""
+
+    restored: Any = None
+
+    def restore(self, name: str, saved: Any, tensors: Any) -> None:
+        super().restore(name, saved, tensors)
+        self.restored = saved, dict(tensors)
+
+    def capture(self, name: str, tensors: Any) -> Any:
+        if self.restored is None:
+            return super().capture(name, tensors)
+        tensors.update(self.restored[1])
+        return self.restored[0]
+
+
+def broken(kind: Any, dataset: Callable[[], Any], steps: int | None = None) -> Case:
     options: dict[str, Any] = {"name": "train", "class_weight": None, "notice": silent}
     if issubclass(kind, PyDatasetSource):
         options["seed"] = SEED
     if issubclass(kind, ArraySource):
         options = {"name": "train", "seed": SEED, "batch_size": 6}
-    return Case(lambda: kind(dataset(), **options))
+    return Case(lambda: kind(dataset(), **options), steps)
 
 
 @pytest.mark.parametrize(
@@ -462,6 +520,7 @@ def broken(kind: Any, dataset: Callable[[], Any]) -> Case:
         broken(ForgetsItsIterator, TF_DATA["shuffled"]),
         broken(CountsNoIterators, TF_DATA["generator"]),
         broken(LeavesSeedsWrong, TF_DATA["zipped"]),
+        broken(TrustsASavedPosition, short_last, 4),
         broken(ForgetsItself, Reordering),
         broken(EndsEpochsTwice, Reordering),
     ],
@@ -469,3 +528,10 @@ def broken(kind: Any, dataset: Callable[[], Any]) -> Case:
 def test_control_a_source_that_breaks_the_promise_fails_the_suite(case: Case) -> None:
     with pytest.raises(AssertionError):
         check_it_goes_on_from_every_step(case)
+
+
+def test_control_a_source_that_goes_on_only_once_fails_the_suite() -> None:
+    case = broken(CapturesWhatItRestored, Reordering)
+    check_it_goes_on_from_every_step(case)
+    with pytest.raises(AssertionError):
+        check_it_goes_on_however_often_it_is_stopped(case)

@@ -82,9 +82,11 @@ class TfDataSource:
         """The nodes that draw a new seed for every iterator, by identity."""
         self._replays = not self.endless and made_within(dataset, set(self.reshuffling))
         stateful = self._stateful_ops(parts)
-        # The third restore in a row of one endless, reshuffling iterator was seen to go wrong in the
-        # pass after; reading again from the beginning is slow, and exact.
-        self._captures = not (stateful or self._replays or (self.endless and self.reshuffling))
+        # A batch() lets go of the shuffle before it that has run dry, and TensorFlow then saves none
+        # of the shuffle's seeds: the pass after is drawn wrong. Which step that is depends on how
+        # far tf.data has read ahead. Reading again from the beginning is slow, and exact.
+        goes_on_wrong = self.endless and bool(self.reshuffling)
+        self._captures = not (stateful or self._replays or goes_on_wrong)
         if self._replays:
             notice(
                 f"Data({name}=…): a shuffle stands before a cache(), a finite repeat() or in a "
@@ -96,6 +98,13 @@ class TfDataSource:
                 f"Data({name}=…): TensorFlow cannot save the position of a dataset with "
                 f"{', '.join(sorted(stateful))} (a Python function, say); a resumed epoch reads "
                 "it again from its beginning, so it must give the same elements each time"
+            )
+        elif goes_on_wrong:
+            notice(
+                f"Data({name}=…): TensorFlow cannot save the position of an endless dataset that is "
+                "shuffled anew in each pass; a resumed trial reads all batches before it again. "
+                "Leave out the repeat(), to go on at once: steps_per_epoch goes on from pass to "
+                "pass by itself"
             )
         self._made = 0
         self._made_late = [] if self._replays else list(made_when_read(dataset))
