@@ -40,7 +40,7 @@ def test_one_and_two_workers_draw_prune_and_train_the_same(
     place: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
     two = sweep(place / "pruned.py", tmp_path, workers=2).trials
-    assert len(alone) == 13
+    assert len(alone) == 12
     assert 2 <= len(prunings(alone)) <= 10, prunings(alone)
     assert prunings(two) == prunings(alone)
     assert differing(results_of(two), results_of(alone)) == []
@@ -78,7 +78,7 @@ def test_status_and_progress_tell_of_pruned_trials(
     storage = ("--storage", database_url(place / "one"))
     status = json.loads(command("status", "pruned", *storage, "--json", cwd=place).out)
     assert status["pruned"] == len(prunings(alone))
-    assert status["complete"] + status["pruned"] == 13
+    assert status["complete"] + status["pruned"] == 12
     ended = {e.trial: e.value for e in told if isinstance(e, AttemptEnded)}
     assert ended == {t.number: t.value for t in alone}
     outcomes = {e.trial for e in told if isinstance(e, AttemptEnded) and e.outcome == "pruned"}
