@@ -9,10 +9,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
+import pytest
 import yaml
 from databases import postgresql_database
 from pruned_study import prunings
@@ -91,16 +92,29 @@ def test_two_worker_processes_on_dask_give_the_same_sweep(pruned: Path, tmp_path
     assert sum("attempt 1 complete" in line or "pruned value" in line for line in told) == total
 
 
-def test_on_ray_a_killed_driver_loses_nothing_and_another_run_follows_again(
-    pruned: Path, tmp_path: Path
+@pytest.fixture(params=["ray on SQLite", "dask on PostgreSQL"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """An engine, and the URL of a database for it."""
+    engine, _, database = request.param.split()
+    if database == "SQLite":
+        yield engine, database_url(tmp_path)
+        return
+    with postgresql_database() as server:
+        yield engine, server.url
+
+
+def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
+    pruned: Path, place: tuple[str, str], tmp_path: Path
 ) -> None:
-    run = ("run", pruned / "pruned.py", "--engine", "ray", "--workers", 2, "--runs-dir", tmp_path)
+    engine, url = place
+    run = ("run", pruned / "pruned.py", "--engine", engine, "--workers", 2)
+    run = (*run, "--runs-dir", tmp_path, "--storage", url)
     with RunningCommand(*run, cwd=tmp_path) as driver:
         assert driver.wait_for("trial 0 epoch"), driver.err
         # The cluster that the driver made dies with it: it has Ray's own processes below it.
         driver.kill_group()
-    hosts = workers_of(database_url(tmp_path), "pruned")
-    assert [(w.engine, w.live) for w in hosts] == [("ray", True)] * 2
+    hosts = workers_of(url, "pruned")
+    assert [(w.engine, w.live) for w in hosts] == [(engine, True)] * 2
     # Held for a moment, so that there is something left to follow.
     for host in hosts:
         psutil.Process(host.pid).suspend()
@@ -110,9 +124,10 @@ def test_on_ray_a_killed_driver_loses_nothing_and_another_run_follows_again(
             psutil.Process(host.pid).resume()
         assert again.end() == 0, again.err
         assert again.err.count("attempt 1 started") > 1, "it tells what happens again"
-    trials = trials_in(tmp_path, "pruned")
+    with Database.open(url, create=False) as database:
+        trials = Repository(database).trials("pruned")
     assert {len(t.attempts) for t in trials} == {1}, "no trial noticed anything"
-    assert len(workers_of(database_url(tmp_path), "pruned")) == 2
+    assert len(workers_of(url, "pruned")) == 2
     assert is_the_same_sweep(trials, pruned)
 
 
