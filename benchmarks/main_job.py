@@ -77,6 +77,7 @@ def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]
     from sweeper.execution.isolation import ForkLauncher, WarmServer
     from sweeper.execution.sources import target_source
 
+    directory.mkdir()
     numbers = iter(range(10_000))
     server = WarmServer(target_source(STUDY))
     server.loaded()
