@@ -182,9 +182,8 @@ def first_step(directory: Path, *, resumed: bool) -> tuple[float, float]:
 
 def resume(directory: Path) -> Ratio:
     first_step(directory, resumed=True)
-    rounds = max(3, ROUNDS // 3)
     resumed, fresh = [], []
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         seconds, reading = first_step(directory, resumed=True)
         resumed.append(seconds - reading)
         fresh.append(first_step(directory, resumed=False)[0])

@@ -8,6 +8,10 @@ how its process died.
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import replace
+from functools import partial
+
 from sweeper.errors import (
     DatabaseUnavailableError,
     ExecutionError,
@@ -16,6 +20,7 @@ from sweeper.errors import (
     TrialError,
 )
 from sweeper.events import AttemptEnded, AttemptStarted, Notice
+from sweeper.execution.assigning import assignment_of
 from sweeper.execution.channel import (
     Assignment,
     Judged,
@@ -51,10 +56,10 @@ def serve_slot(context: SlotContext) -> None:
     with context.leases, context.devices.taken() as device:
         waited_for = ""
         while not context.stopping.is_set():
+            # The same for every try: a claim whose answer was lost is found again.
+            ask = partial(_next, context, device, uuid.uuid4().hex)
             try:
-                claim = context.contact.retrying(
-                    lambda _again: _next(context, device), lambda: _is_done_waiting(context)
-                )
+                claim = context.contact.retrying(ask, lambda: _is_done_waiting(context))
                 if claim is None:
                     return
                 if isinstance(claim, Waiting):
@@ -73,7 +78,9 @@ def serve_slot(context: SlotContext) -> None:
                 context.attempt_is_over()
 
 
-def _next(context: SlotContext, device: SlotDevice) -> Claim | Waiting | None:
+def _next(
+    context: SlotContext, device: SlotDevice, key: str, _again: bool
+) -> Claim | Waiting | None:
     for lost in context.leases.release_lost():
         context.tell(AttemptEnded(lost.trial, lost.attempt, "lost"))
     return context.impatient.claim(
@@ -83,6 +90,7 @@ def _next(context: SlotContext, device: SlotDevice) -> Claim | Waiting | None:
         worker_key=context.stay.key,
         devices=device.visible,
         lease_seconds=context.stay.lease_seconds,
+        key=key,
     )
 
 
@@ -325,25 +333,8 @@ class AttemptSupervisor:
 
     def _assignment(self) -> Assignment:
         context, claim = self._context, self._claim
-        settings, paths = context.settings, context.paths
-        return Assignment(
-            study=settings.name,
-            number=claim.number,
-            attempt=claim.attempt,
-            seed=settings.seed,
-            epochs=settings.epochs,
-            objective=settings.objective,
-            further_objectives=tuple(o.name for o in settings.further_objectives),
-            pruning=settings.pruner is not None,
-            deterministic=settings.deterministic,
-            threads=settings.threads,
-            checkpoint_every=settings.checkpoint_every,
-            files=str(paths.trial_files(claim.number)),
-            log=str(paths.log(claim.number, claim.attempt)),
-            checkpoints=tuple(
-                str(paths.checkpoints(claim.number, attempt))
-                for attempt in range(1, claim.attempt + 1)
-            ),
+        return replace(
+            assignment_of(context.settings, context.paths, claim.number, claim.attempt),
             known=self._known_checkpoints(),
             devices=self._device.visible,
             memory_limit=self._device.memory,

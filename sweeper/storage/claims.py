@@ -8,6 +8,7 @@ reconciling. None of its queries grows with the trials that are finished.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,7 +118,7 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
         worker: Whose attempt it will be.
         trial_seed: Gives a new trial its seed.
         key: Unique to this claim. Where the transaction is run again because its commit's answer
-            was lost, the attempt with this key is the one that the first run inserted.
+            was lost, the open attempt with this key is the one that the first run inserted.
         lease: How long it holds, and for whom.
 
     Returns:
@@ -130,8 +131,11 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
     """
     study = lock_study(connection, name)
     made = connection.execute(
-        sa.select(Attempt.id, Attempt.trial_id).where(Attempt.claim_key == key)
+        sa.select(Attempt.id, Attempt.trial_id, Attempt.outcome).where(Attempt.claim_key == key)
     ).first()
+    if made is not None and made.outcome is not None:
+        # The answer was so long in coming that the attempt was given up in the meantime.
+        return claim(connection, name, worker, trial_seed, uuid.uuid4().hex, lease)
     if made is not None:
         before = connection.execute(sa.select(Trial).where(Trial.id == made.trial_id)).one()
         return _claim(connection, study, _known(before, before.current_attempt - 1), made.id)

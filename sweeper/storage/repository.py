@@ -128,6 +128,7 @@ class Repository:
         worker_key: str | None = None,
         devices: str | None = None,
         lease_seconds: float = 60.0,
+        key: str | None = None,
     ) -> Claim | Waiting | None:
         """Claim a trial: the lowest interrupted one first, else a new one.
 
@@ -138,6 +139,8 @@ class Repository:
             worker_key: The key that the worker joined the study with.
             devices: What the trial will see of the machine's devices.
             lease_seconds: For which it is this worker's unless it is renewed; 60 by default.
+            key: 32 characters, the same for every call that asks for this claim again because an
+                answer was lost; None for a claim that is asked for once.
 
         Returns:
             The claim; `Waiting` while running trials hold everything up, or the study is asked to
@@ -147,9 +150,11 @@ class Repository:
             UnknownStudyError: There is no such study.
             StorageError: Another tool changed Optuna's half of the study.
         """
-        key = uuid.uuid4().hex
+        asked = key or uuid.uuid4().hex
         lease = Lease(worker_key, devices, lease_seconds)
-        return self.database.write(lambda c: claims.claim(c, study, worker, trial_seed, key, lease))
+        return self.database.write(
+            lambda c: claims.claim(c, study, worker, trial_seed, asked, lease)
+        )
 
     def renew(
         self, tokens: Collection[int], lease_seconds: float, *, worker_key: str | None = None

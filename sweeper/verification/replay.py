@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from sweeper.events import (
     StepsDone,
     TrainingStarted,
 )
+from sweeper.execution.assigning import assignment_of
 from sweeper.execution.channel import (
     Assignment,
     CheckpointCommitted,
@@ -330,26 +331,10 @@ class _Attempt:
         return "\n".join(lines[-_LOG_LINES:])
 
     def _assignment(self) -> Assignment:
-        settings, order, paths = self.order.settings, self.order, self._paths
-        first = self.number == 1
-        return Assignment(
-            study=settings.name,
-            number=order.number,
-            attempt=self.number,
-            seed=settings.seed,
-            epochs=settings.epochs,
-            objective=settings.objective,
-            further_objectives=tuple(o.name for o in settings.further_objectives),
-            pruning=settings.pruner is not None,
-            deterministic=settings.deterministic,
-            threads=settings.threads,
+        order, first = self.order, self.number == 1
+        return replace(
+            assignment_of(order.settings, self._paths, order.number, self.number),
             checkpoint_every=_AT_NO_STEP,
-            files=str(paths.trial_files(order.number)),
-            log=str(paths.log(order.number, self.number)),
-            checkpoints=tuple(
-                str(paths.checkpoints(order.number, attempt))
-                for attempt in range(1, self.number + 1)
-            ),
             replay=Replay(
                 order.checkpoints,
                 also_after=order.also_after if first else None,

@@ -290,6 +290,29 @@ def test_a_claim_whose_commit_was_not_answered_is_found_again_not_made_twice(
     assert len(repository.trials("digits")) == 1
 
 
+def test_a_claim_asked_for_again_by_its_worker_is_one_claim(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    first = repository.claim("digits", ME, seed, key="the-same-key")
+    assert isinstance(first, Claim)
+    assert repository.claim("digits", ME, seed, key="the-same-key") == first
+    assert len(repository.trials("digits")) == 1
+    assert take(repository).number == 1, "another key is another claim"
+
+
+def test_a_claim_that_was_given_up_before_it_is_asked_for_again_is_made_anew(
+    repository: Repository,
+) -> None:
+    repository.create_or_open(ROW)
+    first = repository.claim("digits", ME, seed, key="the-same-key")
+    assert isinstance(first, Claim)
+    repository.finish(first.token, "interrupted")
+    other = take(repository)
+    assert (other.number, other.attempt) == (0, 2)
+    again = repository.claim("digits", ME, seed, key="the-same-key")
+    assert isinstance(again, Claim)
+    assert (again.number, again.attempt) == (1, 1), "the trial is another worker's by now"
+
+
 # A superseded attempt can write nothing
 
 

@@ -353,5 +353,26 @@ def test_a_database_that_goes_while_an_attempt_is_prepared_leaves_none_open(
             assert sweep.outcomes() == ["crashed", "interrupted"]
 
 
+def test_a_claim_whose_answer_is_lost_costs_no_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = DatabaseUnavailableError("the server closed the connection")
+    lost.passing = True
+    answers: list[Any] = [lost]
+    claim = Repository.claim
+
+    def claim_and_lose_the_answer(repository: Repository, *given: Any, **options: Any) -> Any:
+        claimed = claim(repository, *given, **options)
+        if answers:
+            raise answers.pop()
+        return claimed
+
+    with scripted_sweep(tmp_path, {None: finish}, trials=2) as sweep:
+        monkeypatch.setattr(Repository, "claim", claim_and_lose_the_answer)
+        serve_slot(sweep.context)
+        assert not answers
+        assert [sweep.outcomes(n) for n in range(2)] == [["complete"], ["complete"]]
+
+
 def notices(events: list[Any]) -> list[Notice]:
     return [event for event in events if isinstance(event, Notice)]
