@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -192,6 +193,16 @@ def test_two_objectives_have_a_front_and_no_best_trial(tmp_path: Path) -> None:
     shown = command("best", "two", *storage, cwd=tmp_path)
     assert shown.code == 0
     assert "val_accuracy" in shown.out
+
+    verify = ("verify", "two", "--all", *storage, "--runs-dir", tmp_path)
+    held = command(*verify, cwd=tmp_path)
+    assert (held.code, held.out.count(" holds: ")) == (0, 4), held.out + held.err
+    with sqlite3.connect(tmp_path / "sweeper.db") as database:
+        database.execute("UPDATE trial_values SET value = 0.5 WHERE trial_id = 1 AND objective = 1")
+    database.close()
+    differs = command(*verify, cwd=tmp_path)
+    assert differs.code == 4
+    assert "the trial's value (val_loss) is 0.5" in differs.out
 
 
 def test_an_objective_after_the_first_that_no_epoch_reports_is_refused(tmp_path: Path) -> None:

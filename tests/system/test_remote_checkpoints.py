@@ -9,7 +9,7 @@ from object_faults import BUCKET, s3_environment
 from study_files import StudyText
 from sweeps import RunningCommand, command, database_url, results_of, trials_in
 
-from sweeper.checkpoints.format import MANIFEST_FILE
+from sweeper.checkpoints.format import MANIFEST_FILE, TENSORS_FILE
 from sweeper.checkpoints.objects import ObjectStore
 from sweeper.checkpoints.policy import Keep
 from sweeper.checkpoints.remote_reading import RemoteListing, load_remote
@@ -71,7 +71,25 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     assert RemoteListing.of(kept, ObjectStore("s3")).unfinished() == (), "swept"
     for log in tmp_path.rglob("log.txt"):
         assert "nclosed" not in log.read_text()
+    check_verify(tmp_path, other)
     check_gc(tmp_path, other)
+
+
+def check_verify(database: Path, runs: Path) -> None:
+    """What lies in the store is replayed and equal, and not once a bit of it is another."""
+    words = ("verify", "small", "--all", "--storage", database_url(database), "--runs-dir", runs)
+    holds = command(*words, cwd=database)
+    assert (holds.code, "2 checkpoints equal" in holds.out) == (0, True), holds.out + holds.err
+    (trial,) = trials_in(database)
+    store = ObjectStore("s3")
+    file = parse_place(trial.checkpoints[-1].path) / TENSORS_FILE
+    whole = store.read(file)
+    store.put(file, whole[:-1] + bytes([whole[-1] ^ 1]))
+    differs = command(*words, cwd=database)
+    store.put(file, whole)
+    assert differs.code == 4, differs.err
+    assert "trial 0 DIFFERS" in differs.out
+    assert str(file) in differs.out
 
 
 def check_gc(database: Path, runs: Path) -> None:
