@@ -104,7 +104,10 @@ def test_a_commit_killed_at_any_operation_leaves_the_newest_complete_checkpoint(
         assert (step, count, notices) == expected, (name, at, moment)
     assert {name for name, *_ in seen} >= {"create", "write", "fsync", "close", "rename"}
     with capsys.disabled():
-        print(f"\ncommit: killed at {len(seen)} points, newest complete checkpoint at each")
+        print(
+            f"\ncommit: killed at {len(seen)} points, newest complete checkpoint at each",
+            file=sys.stderr,
+        )
 
 
 def test_a_deletion_killed_at_any_operation_leaves_all_of_a_checkpoint_or_nothing(tmp_path, capsys):
@@ -113,7 +116,7 @@ def test_a_deletion_killed_at_any_operation_leaves_all_of_a_checkpoint_or_nothin
         gone = (name, moment) != ("rename", "before")
         assert (step, count, notices) == ((None, 0, 0) if gone else (1, 1, 0)), (name, at, moment)
     with capsys.disabled():
-        print(f"\ndeletion: killed at {len(seen)} points, whole or gone at each")
+        print(f"\ndeletion: killed at {len(seen)} points, whole or gone at each", file=sys.stderr)
 
 
 def test_control_a_store_that_writes_in_place_is_caught(tmp_path):

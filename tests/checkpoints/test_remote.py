@@ -102,7 +102,10 @@ def test_an_upload_killed_at_any_operation_is_committed_or_absent(prefix, capsys
         assert (step, notices) == ((2, 0) if (name, moment) == committed else (1, 0)), name
     assert {name for name, *_ in seen} >= {"upload", "put state.json", "size", committed[0]}
     with capsys.disabled():
-        print(f"\nremote commit: killed at {len(seen)} points, whole or absent at each")
+        print(
+            f"\nremote commit: killed at {len(seen)} points, whole or absent at each",
+            file=sys.stderr,
+        )
 
 
 def test_a_remote_deletion_killed_anywhere_leaves_all_of_a_checkpoint_or_nothing(prefix) -> None:

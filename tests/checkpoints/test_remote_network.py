@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import warnings
 
 import numpy as np
@@ -46,7 +47,8 @@ def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypat
     with capsys.disabled():
         print(
             f"\nS3: {network.failures} of {network.requests} requests failed, "
-            f"{len(done)} checkpoints committed and read back"
+            f"{len(done)} checkpoints committed and read back",
+            file=sys.stderr,
         )
 
 
@@ -88,7 +90,10 @@ def test_a_client_that_tries_nothing_twice_still_leaves_no_half(
         store = make(directory, objects=ImpatientObjects())
         announced, absent, half = commit_impatiently(store, directory, quiet)
     with capsys.disabled():
-        print(f"\n{make.__name__}: {announced} announced and whole, {absent} absent, {half} half")
+        print(
+            f"\n{make.__name__}: {announced} announced and whole, {absent} absent, {half} half",
+            file=sys.stderr,
+        )
     assert announced > 5
     if make is ManifestFirst:
         assert half > 0

@@ -6,6 +6,7 @@ The server is the test's own, and recovers from its log as after a crash. The tr
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -85,7 +86,10 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(
     assert {len(trial.attempts) for trial in trials} == {1}
     assert len(away) >= RESTARTS
     with capsys.disabled():
-        print(f"\n    server killed and started {RESTARTS} times: {len(away)} times noticed")
+        print(
+            f"\n    server killed and started {RESTARTS} times: {len(away)} times noticed",
+            file=sys.stderr,
+        )
 
 
 @pytest.mark.soak
@@ -112,4 +116,7 @@ def test_nine_minutes_without_the_server_stop_no_training_and_lose_nothing(
     assert {len(trial.attempts) for trial in trials} == {1}
     assert trained >= EPOCHS
     with capsys.disabled():
-        print(f"\n    server away for {AWAY:.0f} s: {trained} events of training meanwhile")
+        print(
+            f"\n    server away for {AWAY:.0f} s: {trained} events of training meanwhile",
+            file=sys.stderr,
+        )

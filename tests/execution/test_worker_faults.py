@@ -13,6 +13,7 @@ import os
 import random
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -104,7 +105,10 @@ def told(trials: tuple[TrialRecord, ...], what: str, capsys: pytest.CaptureFixtu
     outcomes = [a.outcome for t in trials for a in t.attempts]
     counts = ", ".join(f"{outcomes.count(o)} {o}" for o in dict.fromkeys(outcomes))
     with capsys.disabled():
-        print(f"\n    {what}: {len(trials)} trials, {len(outcomes)} attempts ({counts})")
+        print(
+            f"\n    {what}: {len(trials)} trials, {len(outcomes)} attempts ({counts})",
+            file=sys.stderr,
+        )
 
 
 def test_a_killed_worker_costs_no_result(

@@ -5,6 +5,7 @@ A refusal's message, and the warnings of a study that passes, stand in a ``.txt`
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ def counts(request: pytest.FixtureRequest) -> Iterator[Counts]:
     counted = Counts()
     yield counted
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(f"\nthe guard on the corpus: {counted.told()}")
+        print(f"\nthe guard on the corpus: {counted.told()}", file=sys.stderr)
 
 
 def name(file: Path) -> str:

@@ -130,7 +130,8 @@ def steady_load(path: Path, seconds: float, capsys: pytest.CaptureFixture[str]) 
         print(
             f"\n    {seconds:g} s on SQLite: {counts[:4]} trials by four workers (the longest took "
             f"{max(longest[:4]):.2f} s), {counts[4:]} looks by two readers (the longest "
-            f"{max(longest[4:]):.2f} s)"
+            f"{max(longest[4:]):.2f} s)",
+            file=sys.stderr,
         )
 
 
@@ -161,7 +162,10 @@ def race(rounds: int, capsys: pytest.CaptureFixture[str]) -> None:
         assert {len(trial.attempts) for trial in repository.trials("busy")} == {1}
         assert min(map(len, won)) > 10, "they did not race"
     with capsys.disabled():
-        print(f"\n    {rounds} races: won {len(won[0])} to {len(won[1])}, none twice, none lost")
+        print(
+            f"\n    {rounds} races: won {len(won[0])} to {len(won[1])}, none twice, none lost",
+            file=sys.stderr,
+        )
 
 
 def test_in_three_hundred_races_of_two_workers_for_one_trial_each_has_one_winner(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -90,7 +91,8 @@ def check(
             f"\n{told.kills} kills of {len(trials)} trials: {len(attempts)} attempts "
             f"({dict(outcomes)}), {len(resumed)} resumed, {len(past_zero)} past step 0, "
             f"{len(inside_epochs)} inside an epoch, {told.commits} kills inside a commit; "
-            f"the undisturbed run took {whole.seconds:.1f} s"
+            f"the undisturbed run took {whole.seconds:.1f} s",
+            file=sys.stderr,
         )
     assert differing(whole.results, results_of(trials)) == []
     assert [t.number for t in trials] == list(range(len(whole.results)))
