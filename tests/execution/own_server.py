@@ -33,6 +33,7 @@ class OwnServer:
             shutil.chown(directory, self._user)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = free.getsockname()[1]
+        self._running = False
         self._run("initdb", "--auth=trust", "--username=postgres", "--no-sync")
         self.start()
         url = sa.URL.create(
@@ -44,14 +45,16 @@ class OwnServer:
         """Start it, and wait until it answers."""
         options = f"-h 127.0.0.1 -p {self._port} -k {self._data.parent} -F"
         self._run("pg_ctl", "--wait", f"--log={self._data.parent / 'log'}", "start", "-o", options)
+        self._running = True
 
     def kill(self) -> None:
         """End it without a word to anybody: what it does next is recover."""
         self._run("pg_ctl", "--wait", "--mode=immediate", "stop")
+        self._running = False
 
     def close(self) -> None:
         self.engine.dispose()
-        with contextlib.suppress(subprocess.CalledProcessError):
+        if self._running:
             self.kill()
 
     def _run(self, program: str, *arguments: str) -> None:
