@@ -388,6 +388,20 @@ def test_a_source_that_went_on_goes_on_again(name: str) -> None:
     check_it_goes_on_however_often_it_is_stopped(SOURCES[name])
 
 
+def test_an_endless_shuffle_is_told_how_to_do_without_its_repeat() -> None:
+    """And what it is told holds: the passes of the dataset itself are the same batches."""
+    said: list[str] = []
+    TfDataSource(short_last(), name="train", class_weight=None, notice=said.append)
+    assert len(said) == 1
+    assert "Leave out the repeat(), to go on at once" in said[0]
+    said.clear()
+    finite = TF_DATA["shuffled"]()
+    TfDataSource(finite, name="train", class_weight=None, notice=said.append)
+    assert said == []
+    without = Case(lambda: tf_data(lambda: numbers().shuffle(8).batch(6)), 4)
+    assert read(Case(lambda: tf_data(short_last), 4)).batches == read(without).batches
+
+
 @pytest.mark.parametrize("name", ["arrays", "PyDataset", "tf.data shuffled", "grain MapDataset"])
 def test_a_shuffled_source_has_another_order_in_every_epoch(name: str) -> None:
     epochs = "|".join(read(SOURCES[name]).batches).split("end of epoch")

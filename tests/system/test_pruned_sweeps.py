@@ -15,6 +15,7 @@ from sweeps import command, database_url, differing, results_of, sweep, trials_i
 
 from sweeper.events import AttemptEnded, Event, Notice
 from sweeper.results import TrialRecord
+from sweeper.search.samplers import sampler_seed
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,21 @@ def test_one_and_two_workers_draw_prune_and_train_the_same(
     assert prunings(two) == prunings(alone)
     assert differing(results_of(two), results_of(alone)) == []
     assert all(t.digest for t in alone)
+
+
+def test_the_later_trials_are_drawn_from_results_and_the_first_are_not(
+    alone: tuple[TrialRecord, ...],
+) -> None:
+    """Or the comparisons with this sweep would say nothing about what a sampler sees."""
+
+    def at_random(number: int) -> float:
+        sampler = optuna.samplers.RandomSampler(seed=sampler_seed(0, number))
+        trial = optuna.create_study(sampler=sampler).ask()
+        return trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)
+
+    random = [trial.params["learning_rate"] == at_random(trial.number) for trial in alone]
+    assert all(random[:4])
+    assert not any(random[-4:])
 
 
 def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(
