@@ -90,9 +90,10 @@ def lost_time(directory: Path, batch: int) -> list[Ratio]:
 
     All three are measured alike: the time of the call and of the `AFTER` steps that follow it, less
     that of as many steps just before and, when all is written, just after (their mean), because a
-    noisy machine's pace changes by more than a checkpoint costs. Before each, the disk is idle and nothing is in flight, so
-    none pays for what another left behind; who begins changes from round to round. A write that is
-    still in flight after those steps has cost them what it could, and is counted and told.
+    noisy machine's pace changes by more than a checkpoint costs. Before each, the disk is idle and
+    nothing is in flight, so none pays for what another left behind; who begins changes from round
+    to round. A write that is still in flight after those steps has cost them what it could, and is
+    counted and told.
     """
     training = Training(directory, batch)
     store = CheckpointStore(directory / "ours")
