@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sweeper.installation import VERSION
+
 if TYPE_CHECKING:
     from sweeper.checkpoints.policy import Every, Keep
     from sweeper.errors import (
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
         DataError,
         DefinitionChangedError,
         DefinitionError,
+        ExactnessError,
         ExecutionError,
         FactoryError,
+        ForeignCheckpointError,
         IndependenceError,
         Interrupted,
+        MixedStudyError,
         NonFiniteError,
         ObjectiveError,
         ParameterError,
@@ -66,10 +71,13 @@ _PLACES = {
         "DatabaseVersionError",
         "DefinitionChangedError",
         "DefinitionError",
+        "ExactnessError",
         "ExecutionError",
         "FactoryError",
+        "ForeignCheckpointError",
         "IndependenceError",
         "Interrupted",
+        "MixedStudyError",
         "NonFiniteError",
         "ObjectiveError",
         "ParameterError",
@@ -117,11 +125,14 @@ __all__ = [
     "DefinitionError",
     "EpochRecord",
     "Every",
+    "ExactnessError",
     "ExecutionError",
     "FactoryError",
+    "ForeignCheckpointError",
     "IndependenceError",
     "Interrupted",
     "Keep",
+    "MixedStudyError",
     "NonFiniteError",
     "Objective",
     "ObjectiveError",
@@ -147,7 +158,7 @@ __all__ = [
     "load_study",
 ]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 A worker applies the rules as it writes; what remains for here is what crashes left behind: the
 checkpoints of earlier attempts, half-written and half-deleted directories, and copies that did not
-verify. Running trials are left alone. Afterwards the database lists what is there.
+verify, and what was pinned for audits that are over. Running trials are left alone. Afterwards the database lists what is there.
 
 Checkpoints in an object store are found where the database has some of the trial's, and below
 ``--checkpoints``. One that the database knows is looked for by name: a listing that does not show
@@ -11,19 +11,23 @@ it is no reason to forget it.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from sweeper.checkpoints.names import is_set_aside
+from sweeper.checkpoints.operations import FileOperations
+from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.policy import Keep, parse_keep
 from sweeper.checkpoints.reading import read_kept, read_manifest
 from sweeper.checkpoints.store import leftovers, open_store, sweep_leftovers
 from sweeper.errors import CheckpointError, DefinitionError
-from sweeper.paths import Place, RemotePath, RunPaths, absolute_place, parse_place
+from sweeper.execution.freeing import free_pins
+from sweeper.execution.owning import check_directories
+from sweeper.paths import Place, RemotePath, RunPaths, absolute_place, leads_outside, parse_place
 from sweeper.results import CheckpointRecord, TrialRecord
+from sweeper.storage.audits import Audits
 from sweeper.storage.repository import FoundCheckpoint, Repository
 
 __all__ = ["Garbage", "collect"]
@@ -63,6 +67,7 @@ def collect(
     keep: Keep | None = None,
     dry_run: bool = False,
     checkpoints: Place | None = None,
+    tell: Callable[[Garbage], None] = lambda _: None,
 ) -> tuple[Garbage, ...]:
     """Find, and unless ``dry_run`` delete, what a study no longer needs of its checkpoints.
 
@@ -74,6 +79,7 @@ def collect(
             what the study's rules keep.
         dry_run: Only tell.
         checkpoints: Where checkpoints go, when not below ``runs_dir``.
+        tell: Told of each as it goes, or would go, whatever happens afterwards.
 
     Returns:
         What went, or would go.
@@ -81,11 +87,18 @@ def collect(
     Raises:
         UnknownStudyError: There is no such study.
         DefinitionError: The study's rules have a predicate, which only its code knows.
+        ForeignCheckpointError: A directory, or a checkpoint in it, is another study's.
         CheckpointError: Something cannot be deleted.
     """
-    rules = _rules(repository.study(study).definition, study, keep)
+    in_use = Audits(repository.database).directories_in_use(study)
+    stored = repository.study(study)
+    rules = _rules(stored.definition, study, keep)
     paths = RunPaths(runs_dir.absolute(), study)
     apart = RunPaths(runs_dir.absolute(), study, absolute_place(checkpoints))
+    check_directories(apart.study_directories, stored, begun=repository.has_begun(study))
+    if not dry_run:
+        # The attempt of a process that was killed is open in the database until somebody looks.
+        repository.release_lost(study)
     found: list[Garbage] = []
     for trial in repository.trials(study):
         directories = _directories(trial, paths, apart)
@@ -93,10 +106,17 @@ def collect(
             continue
         finished = trial.state in ("complete", "pruned", "failed")
         chosen = keep if keep is not None and finished else rules
-        garbage = list(_garbage(trial, directories, chosen))
-        found += garbage
+        origin = Origin(study, stored.identity, trial.number, stored.seed)
+        garbage = list(_garbage(trial, directories, chosen, origin))
+        garbage += _pins(trial, paths.trial(trial.number) / "audit", in_use)
+        for item in garbage:
+            if not dry_run:
+                _delete(item)
+            found.append(item)
+            tell(item)
         if not dry_run:
-            _delete(garbage, directories)
+            for directory in directories:
+                sweep_leftovers(directory)
             known = _known(trial, directories)
             there = _there(directories, known)
             there += _elsewhere(trial, directories, here=paths.trial(trial.number).is_dir())
@@ -137,7 +157,7 @@ def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Place, int]:
         attempt_name = place.parent.parent.name.removeprefix("attempt-")
         if isinstance(place, RemotePath) and attempt_name.isdigit():
             found[place.parent] = int(attempt_name)
-    return found
+    return {place: order for place, order in found.items() if not leads_outside(place)}
 
 
 def _known(trial: TrialRecord, directories: Container[Place]) -> list[Place]:
@@ -166,9 +186,15 @@ def _elsewhere(
     ]
 
 
-def _garbage(trial: TrialRecord, directories: dict[Place, int], keep: Keep) -> Iterator[Garbage]:
+def _garbage(
+    trial: TrialRecord, directories: dict[Place, int], keep: Keep, origin: Origin
+) -> Iterator[Garbage]:
     study, number = trial.study, trial.number
-    unkept = keep.select(read_kept(directories, _known(trial, directories)))
+    known = _known(trial, directories)
+    listed = read_kept(directories, known, origin=origin, unmarked=True)
+    current = [c for c in listed if directories[c.path.parent] > trial.anew_after]
+    # What ran under another definition, before the trial began anew, is gone on with by nobody.
+    unkept = [*keep.select(current), *(c for c in listed if c.good and c not in current)]
     for checkpoint in sorted(unkept, key=lambda c: (c.step, str(c.path))):
         yield Garbage(study, number, checkpoint.path, "retention", _size(checkpoint.path))
     for directory in directories:
@@ -188,18 +214,24 @@ def _garbage(trial: TrialRecord, directories: dict[Place, int], keep: Keep) -> I
                 yield Garbage(study, number, path, "damaged", _size(path))
 
 
-def _delete(garbage: Sequence[Garbage], directories: Iterable[Place]) -> None:
-    for item in garbage:
-        if item.why == "retention" or (item.why == "damaged" and isinstance(item.path, RemotePath)):
-            open_store(item.path.parent).delete(item.path)
-        elif item.why == "damaged" and isinstance(item.path, Path):
-            try:
-                shutil.rmtree(item.path)
-            except OSError as error:
-                msg = f"{item.path} cannot be deleted: {error}; remove it by hand"
-                raise CheckpointError(msg) from error
-    for directory in directories:
-        sweep_leftovers(directory)
+def _pins(trial: TrialRecord, directory: Path, in_use: Container[str]) -> Iterator[Garbage]:
+    """What is pinned for an audit that has its verdict, or that nobody ever recorded."""
+    for path in sorted(directory.glob("attempt-*/*")):
+        if str(path) not in in_use:
+            yield Garbage(trial.study, trial.number, path, "unfinished", _size(path))
+
+
+def _delete(item: Garbage) -> None:
+    if item.why == "retention" or (item.why == "damaged" and isinstance(item.path, RemotePath)):
+        open_store(item.path.parent).delete(item.path)
+    elif item.path.parent.parent.name == "audit" and isinstance(item.path, Path):
+        free_pins(item.path)
+    elif item.why == "damaged" and isinstance(item.path, Path):
+        try:
+            FileOperations().remove_tree(item.path)
+        except OSError as error:
+            msg = f"{item.path} cannot be deleted: {error}; remove it by hand"
+            raise CheckpointError(msg) from error
 
 
 def _there(directories: dict[Place, int], known: Sequence[Place]) -> list[FoundCheckpoint]:
@@ -218,6 +250,6 @@ def _there(directories: dict[Place, int], known: Sequence[Place]) -> list[FoundC
 def _size(path: Place) -> int:
     if isinstance(path, RemotePath):
         return read_manifest(path).content_bytes
-    if path.is_file():
-        return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    if path.is_symlink() or path.is_file():
+        return path.lstat().st_size
+    return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())

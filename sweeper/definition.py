@@ -7,13 +7,16 @@ runs nothing: `sweeper.study.Study` adds that. A trial process needs only this c
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sweeper.checkpoints.policy import CheckpointEvery, Every, Keep, describe_every, parse_every
+from sweeper.code import CodeFingerprint, digest_of
 from sweeper.errors import DefinitionError
+from sweeper.exactness import AuditPolicy, checked_audit
 from sweeper.paths import check_name
 from sweeper.policy import Retries, checked_retries, checked_seconds
 from sweeper.searching import (
@@ -34,8 +37,24 @@ if TYPE_CHECKING:
     from sweeper.training.data import Data
     from sweeper.trial import Trial
 
-__all__ = ["SAMPLERS", "Direction", "Objective", "StudyDefinition", "StudySettings"]
+__all__ = [
+    "POLICY",
+    "SAMPLERS",
+    "Direction",
+    "Objective",
+    "StudyDefinition",
+    "StudySettings",
+    "definition_fingerprint",
+]
 
+POLICY: Final = ("trials", "time_limit", "study_time_limit", "retries", "audit", "failing_alike")
+"""Settings that change no result, and may differ from run to run."""
+
+_OF_THE_SEARCH = (
+    *("name", "sampler", "grid", "enqueue", "pruner", "concurrency"),
+    *("checkpoint_every", "keep"),
+)
+"""Settings that say which trials there are and what is kept of them, not what a trial gives."""
 
 _DEFAULT_RETRIES = Retries()
 
@@ -53,7 +72,8 @@ class StudySettings:
         pruner: As `describe_pruner` has it.
         enqueue: The values given to the first trials.
         further_objectives: Those after the first.
-        time_limit, study_time_limit, retries: Policy, which may differ from run to run.
+        time_limit, study_time_limit, retries, audit, failing_alike: Policy, which may differ from
+            run to run.
     """
 
     name: str
@@ -75,6 +95,8 @@ class StudySettings:
     time_limit: float | None = None
     study_time_limit: float | None = None
     retries: Retries = _DEFAULT_RETRIES
+    audit: AuditPolicy = "auto"
+    failing_alike: int | None = 3
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -125,9 +147,10 @@ class StudyDefinition:
         data: ``trial -> Data``.
         callbacks: ``trial -> list[keras.callbacks.Callback]``, or None for no callbacks.
         objective: The metric to compare trials by: a key of the epoch logs, such as
-            ``"val_accuracy"``. A trial's value is the objective at its last epoch. A list of
-            several metrics makes a study of several objectives: no trial of it is the best one,
-            and its results are those that no other trial beats in all (`StudyResults.pareto`).
+            ``"val_accuracy"``, or ``"val_f1_score[1]"`` of a metric that is a vector. A trial's
+            value is the objective at its last epoch. A list of several metrics makes a study
+            of several objectives: no trial of it is the best one, and its results are those that no
+            other trial beats in all (`StudyResults.pareto`).
         direction: ``"maximize"`` or ``"minimize"``; a list as long as ``objective``, where that is
             a list.
         epochs: Epochs a trial trains for.
@@ -158,6 +181,14 @@ class StudyDefinition:
             SIGTERM, and everything can be resumed, with the whole time again. None for no limit.
         retries: How often a trial goes on after each kind of fault: `Retries`, or a mapping such
             as ``{"crash": 3, "memory": 3, "error": 0}``, which are the defaults.
+        audit: What of the study is replayed between two checkpoints, in fresh processes, and
+            compared: ``"auto"`` for the first trial's first two intervals, before other trials go
+            on past them, and then one drawn in every eighth trial or so, in at most 3% of the
+            study's time; ``"all"`` for every interval of every trial; ``"off"`` for none. It
+            changes no result, and may differ from run to run.
+        failing_alike: A run ends with an error where the study's first trials, so many of them,
+            have all failed with the same error; 3 by default, None or 0 to go on all the same. It
+            may differ from run to run.
 
     Raises:
         DefinitionError: An argument has the wrong type or an impossible value.
@@ -187,8 +218,15 @@ class StudyDefinition:
         time_limit: float | None = None,
         study_time_limit: float | None = None,
         retries: Retries | Mapping[str, int] | None = None,
+        audit: AuditPolicy = "auto",
+        failing_alike: int | None = 3,
     ) -> None:
         self.name = check_name(name)
+        if "~" in name:
+            msg = (
+                f"{name!r} is the name of a study that was set aside; leave out what follows the ~"
+            )
+            raise DefinitionError(msg)
         self.model = _callable(model, "model", "trial -> a fresh, compiled keras.Model")
         self.data = _callable(data, "data", "trial -> Data")
         self.callbacks = (
@@ -218,6 +256,8 @@ class StudyDefinition:
         self.time_limit = checked_seconds(time_limit, "time_limit")
         self.study_time_limit = checked_seconds(study_time_limit, "study_time_limit")
         self.retries = checked_retries(retries)
+        self.audit = checked_audit(audit)
+        self.failing_alike = _whole(failing_alike or 0, "failing_alike", least=0) or None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r}, trials={self.trials})"
@@ -247,7 +287,40 @@ class StudyDefinition:
             time_limit=self.time_limit,
             study_time_limit=self.study_time_limit,
             retries=self.retries,
+            audit=self.audit,
+            failing_alike=self.failing_alike,
         )
+
+    def factories(self) -> dict[str, object]:
+        """What of the definition is code, by parameter: factories, and a sampler or pruner of its own."""
+        given = {
+            "model": self.model,
+            "data": self.data,
+            "callbacks": self.callbacks,
+            "sampler": self.sampler,
+            "pruner": self.pruner,
+        }
+        return {n: v for n, v in given.items() if v is not None and not isinstance(v, str)}
+
+    def code(self) -> CodeFingerprint:
+        """The fingerprint of the code that the factories reach, as it now stands in its files."""
+        from sweeper.inspection.fingerprint import read_code
+
+        return read_code(self.factories())
+
+
+def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | None) -> str:
+    """What a trial's result depends on besides its parameters and its seed, as 32 hex digits.
+
+    Trials with the same one, on one machine and with the same libraries, can be compared, and gone
+    on with from each other's checkpoints. `POLICY`, the search and what is kept are no part of it.
+
+    Args:
+        settings: `StudySettings.to_json`, or what the database keeps of it.
+        code: Of the factories; None for a study that was stored before there was such a thing.
+    """
+    values = {n: v for n, v in settings.items() if n not in (*POLICY, *_OF_THE_SEARCH)}
+    return digest_of(json.dumps(values, sort_keys=True), "" if code is None else code.digest)
 
 
 def _usable_cores() -> int:

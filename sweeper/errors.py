@@ -19,12 +19,15 @@
     │   └── UncapturableError       state that no checkpoint could bring back, by name
     ├── CheckpointError         a checkpoint cannot be written or read                     exit 1
     │   ├── CorruptCheckpointError  its files do not match its manifest
+    │   ├── ForeignCheckpointError  it, or its directory, is another study's
     │   └── RestoreError            it does not fit the model: every mismatch is named
     ├── StorageError            the database                                               exit 1
     │   ├── DatabaseUnavailableError  cannot be opened or reached
     │   ├── DatabaseVersionError      was written by another version of sweeper or Optuna
     │   └── SupersededError           this attempt is no longer the trial's current one
     ├── ExecutionError          a worker, server or trial process failed                   exit 1
+    ├── ExactnessError          an audit found that a resumed trial ends otherwise         exit 4
+    ├── MixedStudyError         a trial ran under another code than its study's            exit 4
     └── Interrupted             stopped on request; everything is resumable                exit 130
 
 Each message says what was seen, what was expected, and what to do next.
@@ -40,10 +43,13 @@ __all__ = [
     "DatabaseVersionError",
     "DefinitionChangedError",
     "DefinitionError",
+    "ExactnessError",
     "ExecutionError",
     "FactoryError",
+    "ForeignCheckpointError",
     "IndependenceError",
     "Interrupted",
+    "MixedStudyError",
     "NonFiniteError",
     "ObjectiveError",
     "ParameterError",
@@ -150,6 +156,13 @@ class CorruptCheckpointError(CheckpointError):
     """A checkpoint's files do not match its manifest."""
 
 
+class ForeignCheckpointError(CheckpointError):
+    """A checkpoint, or a directory of such, belongs to another study or training.
+
+    Nothing in it was used, and nothing was written there.
+    """
+
+
 class RestoreError(CheckpointError):
     """A checkpoint does not fit what it is restored into; every mismatch is named."""
 
@@ -177,6 +190,22 @@ class SupersededError(StorageError):
 
 class ExecutionError(SweeperError):
     """A worker, the warm server or a trial process failed outside the user's code."""
+
+
+class ExactnessError(SweeperError):
+    """An audit found that a trial which is resumed does not go on as it did.
+
+    It names the trial, the interval and what differs. Every trial is checkpointed; ``run
+    --accept-inexact`` goes on, and every reading verb says so from then on.
+    """
+
+    exit_code = 4
+
+
+class MixedStudyError(SweeperError):
+    """A trial cannot be verified because it ran under another definition or code than its study's."""
+
+    exit_code = 4
 
 
 class Interrupted(SweeperError):  # noqa: N818 - an outcome, not a fault

@@ -6,6 +6,7 @@ threads, one event at a time, and must return quickly; what it raises ends the r
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +21,7 @@ __all__ = [
     "Event",
     "Listener",
     "Notice",
+    "OneAtATime",
     "StepsDone",
     "StudyOpened",
     "TrainingStarted",
@@ -133,3 +135,19 @@ class Listener(Protocol):
     """Receives every event of a run."""
 
     def __call__(self, event: Event) -> None: ...
+
+
+class OneAtATime:
+    """A listener that hears events from several threads, one at a time.
+
+    Args:
+        listener: Told of them.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._telling = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        with self._telling:
+            self._listener(event)

@@ -9,18 +9,30 @@ from __future__ import annotations
 
 import signal
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from sweeper.checkpoints.format import Committed, LoadedCheckpoint
+from sweeper.checkpoints.marker import Marker, claim_directory, read_marker
+from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.policy import CheckpointEvery, Every, Keep, parse_every
-from sweeper.checkpoints.reading import load_newest, read_kept
+from sweeper.checkpoints.reading import list_checkpoints, load_newest, read_kept
 from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoints.writer import BackgroundWriter
-from sweeper.errors import FactoryError, Interrupted, UsageError
-from sweeper.paths import RemotePath, parse_place
+from sweeper.errors import (
+    CheckpointError,
+    FactoryError,
+    ForeignCheckpointError,
+    Interrupted,
+    UsageError,
+)
+from sweeper.execution.signals import signals_to_stop
+from sweeper.paths import Place, RemotePath, parse_place
+from sweeper.shown import shown_url
 from sweeper.training.keeping import SnapshotKeeper
 from sweeper.training.randomness import TrialSeeds, seed_everything
 
@@ -71,18 +83,22 @@ def fit(
         The history of all epochs, as ``model.fit`` returns it.
 
     Raises:
-        Interrupted: SIGINT or SIGTERM came; the step was finished and a checkpoint written. Call
-            again to go on.
+        Interrupted: SIGINT, SIGTERM or SIGHUP came; the step was finished and a checkpoint written.
+            Call again to go on.
+        KeyboardInterrupt: A second one came; the checkpoints before are there.
         FactoryError: ``model`` is not a compiled ``keras.Model``.
         UncapturableError: A callback or op has state that no checkpoint can hold; nothing has run.
         RestoreError: The checkpoints are of another model; every mismatch is named.
+        ForeignCheckpointError: They are of other data, of another seed, or of a study's trial. Of
+            data that come in batches (a ``PyDataset``, a ``tf.data.Dataset``, a function) only the
+            form is compared; of arrays, what is in them.
         UsageError: ``checkpoints`` is the URL of an object store.
         CheckpointError: A checkpoint cannot be written.
     """
     directory = parse_place(str(checkpoints))
     if isinstance(directory, RemotePath):
         msg = (
-            f"checkpoints={str(checkpoints)!r}: fit keeps its checkpoints in a directory; a study "
+            f"checkpoints={shown_url(checkpoints)!r}: fit keeps its checkpoints in a directory; a study "
             "takes an object store (Study.run(checkpoints_dir=…))"
         )
         raise UsageError(msg)
@@ -102,15 +118,24 @@ def fit(
     seeds = TrialSeeds(seed, 0)
     seed_everything(seeds.child("training"))
     sweep_leftovers(directory)
-    loaded = load_newest([directory], notice or _warn)
+    origin, unmarked = _origin(directory, data, seed)
+    loaded = load_newest([directory], notice or _warn, known=unmarked, origin=origin)
+    kept = read_kept([directory], unmarked, origin=origin)
+    claim_directory(directory, Marker("", origin.identity, seed, origin.definition), adopt=True)
+    if unmarked:
+        (notice or _warn)(
+            f"the checkpoints in {directory} are of an older version, which did not write down what "
+            "they were trained on; make sure that it is these data"
+        )
     with _stop_signals() as stopping:
         observer = _Observer(parse_every(checkpoint_every), stopping)
         with BackgroundWriter(
-            CheckpointStore(directory),
+            CheckpointStore(directory, origin=origin),
             keep or Keep(),
             observer.committed,
             lambda _path: None,
-            kept=read_kept([directory]),
+            warn=notice or _warn,
+            kept=kept,
             trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
         ) as writer:
             observer.writer = writer
@@ -134,6 +159,31 @@ def fit(
                 )
                 raise Interrupted(msg) from None
     return loop.history
+
+
+def _origin(directory: Path, data: Data, seed: int) -> tuple[Origin, tuple[Place, ...]]:
+    """Whose the checkpoints in ``directory`` must be, and those of an older version among them.
+
+    Raises:
+        ForeignCheckpointError: It is a study's.
+        CheckpointError: It cannot be read.
+    """
+    from sweeper.training.data_identity import data_fingerprint, data_settings
+
+    marker = read_marker(directory)
+    if marker is not None and marker.study:
+        msg = (
+            f"{directory} belongs to {marker.describe()}; give this training a directory of its own"
+        )
+        raise ForeignCheckpointError(msg)
+    try:
+        unmarked = list_checkpoints(directory) if marker is None else ()
+    except OSError as error:
+        msg = f"the checkpoints in {directory} cannot be listed: {error}"
+        raise CheckpointError(msg) from error
+    identity = uuid.uuid4().hex if marker is None else marker.identity
+    origin = Origin("", identity, 0, seed, data_fingerprint(data), data_settings(data))
+    return origin, unmarked
 
 
 class _Observer(SnapshotKeeper):
@@ -170,15 +220,23 @@ def _warn(message: str) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set; in another thread than the main one, nothing does."""
+    """An event that SIGINT, SIGTERM and SIGHUP set; a second one ends the training at once.
+
+    In another thread than the main one, nothing sets it.
+    """
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
-    before = {
-        number: signal.signal(number, lambda *_: stopping.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if not stopping.is_set() or number not in (signal.SIGINT, signal.SIGTERM):
+            stopping.set()
+            return
+        msg = f"a second signal ({signal.Signals(number).name}): stopped without a checkpoint"
+        raise KeyboardInterrupt(msg)
+
+    before = {number: signal.signal(number, stop) for number in signals_to_stop()}
     try:
         yield stopping
     finally:

@@ -5,12 +5,14 @@
     runs/                                    --runs-dir, SWEEPER_RUNS_DIR
       sweeper.db                             the default database
       digits-learning-rate/                  a study
+        owner.json                           which one: its identity in its database
         workers/dask-node1-0.log             what a worker host that an engine placed has said
         trial-00003/                         a trial
           files/                             Trial.directory: what the user's callbacks write
           attempt-01/                        one process's go at it
             log.txt                          its standard output and error
             checkpoints/step-000000420/      its checkpoints
+          audit/attempt-01/20-40/            what is pinned of it until it is audited
 
 With ``--checkpoints s3://bucket/prefix`` the last line's directories lie there instead, under the
 same names from the study's on; all else stays where it is.
@@ -23,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweeper.errors import DefinitionError, UsageError
+from sweeper.shown import shown_url
 
 __all__ = [
     "PROTOCOLS",
@@ -31,13 +34,18 @@ __all__ = [
     "RunPaths",
     "absolute_place",
     "check_name",
+    "leads_outside",
     "parse_place",
 ]
 
 PROTOCOLS = ("s3", "gs", "memory")
 """Object stores that checkpoints may lie in, as a URL begins."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_ALMOST = tuple(f"{name}:" for name in PROTOCOLS)
+"""How a mistyped URL of theirs begins, which would otherwise become a directory's name."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[1-9][0-9]{0,5})?")
+_LONGEST_NAME = 100
 _KEY_PART = re.compile(r"[A-Za-z0-9._=+-]{1,255}")
 
 
@@ -46,12 +54,13 @@ def check_name(name: object, what: str = "study") -> str:
 
     Raises:
         DefinitionError: It is no string of 1 to 100 letters, digits, ``.``, ``_`` and ``-`` that
-            starts with a letter or digit and does not end with a dot.
+            starts with a letter or digit and does not end with a dot; ``~`` and a number may stand
+            behind that, as in the name of a study that was set aside.
     """
     if not isinstance(name, str):
         msg = f"a {what}'s name must be a string, and this one is {name!r}"
         raise DefinitionError(msg)
-    if not _NAME.fullmatch(name) or name.endswith("."):
+    if not _NAME.fullmatch(name) or name.endswith(".") or len(name) > _LONGEST_NAME:
         msg = (
             f"{name!r} cannot be a {what}'s name: it becomes a directory, so use 1 to 100 letters, "
             "digits, '.', '_' or '-', starting with a letter or digit and not ending with '.'"
@@ -79,8 +88,10 @@ class RemotePath:
     def __post_init__(self) -> None:
         for part in self.parts:
             if not _KEY_PART.fullmatch(part) or part in (".", ".."):
+                # Behind a scheme, because there a colon has something to hide.
+                shown = shown_url(f"{self.protocol}://{part}").partition("://")[2]
                 msg = (
-                    f"{part!r} cannot be part of a place in an object store; use letters, digits, "
+                    f"{shown!r} cannot be part of a place in an object store; use letters, digits, "
                     "'.', '_', '=', '+' and '-' between the slashes"
                 )
                 raise UsageError(msg)
@@ -117,11 +128,11 @@ def parse_place(text: str) -> Place:
             `PROTOCOLS`.
     """
     protocol, separator, rest = text.partition("://")
-    if not separator:
+    if not separator and not text.lower().startswith(_ALMOST):
         return Path(text).expanduser()
     if protocol not in PROTOCOLS:
         known = ", ".join(f"{name}://" for name in PROTOCOLS)
-        msg = f"{protocol}:// is none of the object stores that are known ({known})"
+        msg = f"{shown_url(text)!r} is in none of the object stores that are known ({known})"
         raise UsageError(msg)
     if "@" in rest:
         msg = (
@@ -130,7 +141,7 @@ def parse_place(text: str) -> Place:
         )
         raise UsageError(msg)
     if not rest.strip("/"):
-        msg = f"{text} names no bucket"
+        msg = f"{shown_url(text)} names no bucket"
         raise UsageError(msg)
     return RemotePath(protocol, tuple(rest.rstrip("/").split("/")))
 
@@ -138,6 +149,16 @@ def parse_place(text: str) -> Place:
 def absolute_place(place: Place | None) -> Place | None:
     """``place`` as it is called from every directory."""
     return place.absolute() if isinstance(place, Path) else place
+
+
+def leads_outside(checkpoints: Place) -> bool:
+    """Whether an attempt's directory of checkpoints, or its attempt or trial, is a symbolic link.
+
+    A study's directory may well be one; what lies below it was made by sweeper, which makes none.
+    """
+    if not isinstance(checkpoints, Path):
+        return False
+    return any(path.is_symlink() for path in (checkpoints, *checkpoints.parents[:2]))
 
 
 @dataclass(frozen=True)
@@ -158,6 +179,14 @@ class RunPaths:
     def study_directory(self) -> Path:
         return self.root / self.study
 
+    @property
+    def study_directories(self) -> tuple[Path, ...]:
+        """Where on this machine the study's files and checkpoints go: one directory, or two."""
+        apart = self.checkpoints_root
+        if not isinstance(apart, Path) or apart == self.root:
+            return (self.study_directory,)
+        return (self.study_directory, apart / self.study)
+
     def worker_log(self, name: str) -> Path:
         return self.study_directory / "workers" / f"{check_name(name, 'worker')}.log"
 
@@ -169,6 +198,9 @@ class RunPaths:
 
     def attempt(self, number: int, attempt: int) -> Path:
         return self.trial(number) / f"attempt-{attempt:02d}"
+
+    def audits(self, number: int, attempt: int) -> Path:
+        return self.trial(number) / "audit" / f"attempt-{attempt:02d}"
 
     def log(self, number: int, attempt: int) -> Path:
         return self.attempt(number, attempt) / "log.txt"

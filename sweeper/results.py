@@ -11,6 +11,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from sweeper.code import CodeGroup
+from sweeper.errors import UsageError
+from sweeper.exactness import (
+    AuditRecord,
+    Exactness,
+    VerificationMode,
+    VerificationRecord,
+    VerificationVerdict,
+)
+from sweeper.installation import install_command
 from sweeper.searching import Objective
 from sweeper.space import CategoricalChoice
 
@@ -40,14 +50,9 @@ TrialState = Literal["waiting", "running", "interrupted", "complete", "pruned", 
 Outcome = Literal["complete", "interrupted", "crashed", "lost", "pruned", "failed"]
 """How an attempt ended. "lost": its worker vanished; "crashed": its own process died."""
 
-VerificationMode = Literal["replay", "interrupt"]
-"""How a trial was run again: from nothing in one go, or killed on the way and resumed."""
-
-VerificationVerdict = Literal["holds", "differs", "unpromised"]
-"""What that showed. "unpromised": nothing contradicts itself, and the study has
-``deterministic=False``, so that a replay proves nothing either way."""
-
 Params = Mapping[str, CategoricalChoice]
+
+_NOTHING_AUDITED = Exactness()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,37 +123,6 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class VerificationRecord:
-    """What one `sweeper verify` of a trial found.
-
-    Attributes:
-        epoch: The first epoch that differs, from 0; None where none does.
-        step: Of the first checkpoint that differs, or that is damaged.
-        variable: The first variable that differs in it.
-        report: Everything that was compared and found, as ``sweeper verify --json`` has it.
-    """
-
-    checked_at: datetime
-    mode: VerificationMode
-    verdict: VerificationVerdict
-    epoch: int | None
-    step: int | None
-    variable: str | None
-    report: Mapping[str, Any] = field(repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "checked_at": self.checked_at.isoformat(),
-            "mode": self.mode,
-            "verdict": self.verdict,
-            "epoch": self.epoch,
-            "step": self.step,
-            "variable": self.variable,
-            "message": self.report.get("message"),
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class TrialRecord:
     """One trial, whole.
 
@@ -159,6 +133,11 @@ class TrialRecord:
         digest: Of the final training state, or None before the trial is complete or pruned.
         values: Of a complete trial in a study of several objectives, by their names; else None.
         verification: What the latest `sweeper verify` of it found; None before any.
+        audits: Its intervals that were audited, or are to be.
+        code: The short form of the definition and code that it ran under (`CodeGroup.code`).
+        output_only: The kinds of objects that `Trial.output_only` exempted from its checkpoints.
+        anew_after: Of its attempts up to this one nothing is gone on with, because they ran under
+            another definition; 0 where there is none such.
     """
 
     study: str
@@ -173,6 +152,10 @@ class TrialRecord:
     checkpoints: tuple[CheckpointRecord, ...] = ()
     verification: VerificationRecord | None = None
     values: Mapping[str, float] | None = None
+    audits: tuple[AuditRecord, ...] = ()
+    code: str | None = None
+    anew_after: int = 0
+    output_only: tuple[str, ...] = ()
 
     @property
     def error(self) -> str | None:
@@ -195,6 +178,9 @@ class TrialRecord:
             "attempts": [a.to_json() for a in self.attempts],
             "checkpoints": [c.to_json() for c in self.checkpoints],
             "verification": None if self.verification is None else self.verification.to_json(),
+            "audits": [a.to_json() for a in self.audits if a.alike is not None],
+            "code": self.code,
+            "output_only": list(self.output_only),
         }
 
 
@@ -272,7 +258,9 @@ class StudyStatus:
     """How many of a study's trials stand where. ``target`` is the exact total asked for.
 
     A study of several objectives has no best trial, but a Pareto front; its ``objectives`` are
-    named here, and any other study's are not.
+    named here, and any other study's are not. ``exactness`` is what its audits found. Where trials
+    ran under several definitions or codes, ``codes`` has them apart, and ``best`` is of the present
+    one's.
     """
 
     study: str
@@ -286,6 +274,8 @@ class StudyStatus:
     best: BestTrial | None = None
     objectives: tuple[Objective, ...] = ()
     pareto: tuple[ParetoTrial, ...] = ()
+    exactness: Exactness = _NOTHING_AUDITED
+    codes: tuple[CodeGroup, ...] = ()
 
     @property
     def finished(self) -> int:
@@ -302,6 +292,8 @@ class StudyStatus:
             "failed": self.failed,
             "waiting": self.waiting,
             "best": None if self.best is None else self.best.to_json(),
+            "audited": self.exactness.to_json(),
+            **({"codes": [group.to_json() for group in self.codes]} if self.codes else {}),
             **self._front(),
         }
 
@@ -356,9 +348,16 @@ class StudyResults:
         """One row a trial: number, state, value, each parameter, epochs, attempts and digest.
 
         Raises:
-            ModuleNotFoundError: pandas is not installed (``pip install 'sweeper[plots]'``).
+            UsageError: pandas is not installed; the message has the command that installs it.
         """
-        import pandas as pd
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            msg = (
+                f"to_dataframe() needs the package {error.name!r}, which is not installed; "
+                f"{install_command('plots')}, or read results.trials"
+            )
+            raise UsageError(msg) from error
 
         rows = [
             {

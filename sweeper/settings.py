@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from sweeper.errors import UsageError
 from sweeper.paths import Place, parse_place
+from sweeper.shown import shown_text, shown_url
 
 __all__ = [
     "CONFIGURATION_FILE",
@@ -34,7 +35,6 @@ __all__ = [
     "Settings",
     "available_cores",
     "command_line",
-    "hide_password",
     "load_settings",
     "place_flags",
 ]
@@ -128,7 +128,7 @@ class Settings(BaseSettings):
     @classmethod
     def _storage_is_a_url(cls, value: str) -> str:
         if value and "://" not in value:
-            msg = f"no '://' in it; for a file of SQLite write sqlite:///{value}"
+            msg = f"no '://' in it; for a file of SQLite write sqlite:///{shown_url(value)}"
             raise ValueError(msg)
         return value
 
@@ -137,6 +137,9 @@ class Settings(BaseSettings):
     def _runs_dir_fits_into_a_url(cls, value: Path) -> Path:
         if "?" in str(value):
             msg = "a '?' would cut the default database's URL short"
+            raise ValueError(msg)
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):
+            msg = "a URL is no directory: --storage takes a database's, --checkpoints a bucket's"
             raise ValueError(msg)
         return value.expanduser()
 
@@ -234,13 +237,13 @@ def command_line(
     if isolation != "auto":
         typed += ["--isolation", isolation]
     if engine_address is not None:
-        typed += ["--engine-address", engine_address]
+        typed += ["--engine-address", shown_url(engine_address)]
     if gpus is not None:
         typed += ["--gpus", gpus]
     if trials_per_gpu is not None and trials_per_gpu > 1:
         typed += ["--trials-per-gpu", str(trials_per_gpu)]
     if checkpoints is not None:
-        typed += ["--checkpoints", checkpoints]
+        typed += ["--checkpoints", shown_url(checkpoints)]
     return shlex.join(typed)
 
 
@@ -251,7 +254,7 @@ def place_flags(storage: str, runs_dir: Path) -> list[str]:
     """
     words = []
     if storage != _default_storage(runs_dir):
-        words += ["--storage", hide_password(storage)]
+        words += ["--storage", shown_url(storage)]
     if runs_dir != DEFAULT_RUNS_DIR:
         words += ["--runs-dir", str(runs_dir)]
     return words
@@ -259,15 +262,6 @@ def place_flags(storage: str, runs_dir: Path) -> list[str]:
 
 def _default_storage(runs_dir: Path) -> str:
     return f"sqlite:///{(runs_dir / 'sweeper.db').as_posix()}"
-
-
-def hide_password(url: str) -> str:
-    """Return ``url`` with its password, before the host or in the query, as ``***``."""
-    scheme, separator, rest = url.partition("://")
-    credentials, at, host = rest.rpartition("@")
-    user, colon, _ = credentials.partition(":")
-    shown = f"{scheme}{separator}{user}:***@{host}" if at and colon else url
-    return re.sub(r"([?&]password=)[^&]*", r"\1***", shown)
 
 
 def _explain(error: ValidationError, flags: dict[str, Any]) -> str:
@@ -289,5 +283,8 @@ def _explain_one(key: str, kind: str, detail: Any, flags: dict[str, Any]) -> str
     else:
         place = f"{CONFIGURATION_FILE}: {key}"
     expected = _EXPECTED.get(key, "another value")
-    reason = f" ({detail['ctx']['error']})" if kind == "value_error" else ""
-    return f"{place}: found {detail['input']!r}{reason}; expected {expected}"
+    reason = f" ({shown_text(str(detail['ctx']['error']))})" if kind == "value_error" else ""
+    found = detail["input"]
+    if isinstance(found, str | Path):
+        found = shown_url(found)
+    return f"{place}: found {found!r}{reason}; expected {expected}"

@@ -40,6 +40,8 @@ class Study(StudyDefinition):
         gpus: str | None = None,
         trials_per_gpu: int | None = None,
         checkpoints_dir: str | Path | None = None,
+        accept_inexact: bool = False,
+        fresh: bool = False,
     ) -> StudyResults:
         """Run the study to its total and return its results.
 
@@ -51,8 +53,10 @@ class Study(StudyDefinition):
             engine: Where workers run: ``"local"`` by default, ``"dask"`` or ``"ray"``.
             isolation: ``"auto"``, ``"fork"``, ``"spawn"``, or ``"inline"`` for a debugger.
             listener: Told of everything that happens; by default progress goes to standard error.
-            accept_changes: Go on although the stored study was defined otherwise. The change is
-                recorded; trials finished before belong to the old definition.
+            accept_changes: Go on although the stored study was defined otherwise, or its
+                factories' code was another. The change is recorded, trials finished before belong
+                to the old definition and are ranked apart, and interrupted ones go on under the
+                new one.
             engine_address: The cluster's, such as ``"tcp://10.0.0.1:8786"``; by default one is
                 made on this machine.
             fail_fast: Stop with an error as soon as a trial fails; the others checkpoint.
@@ -60,11 +64,18 @@ class Study(StudyDefinition):
             trials_per_gpu: Trials side by side on one GPU, its memory shared out; 1 by default.
             checkpoints_dir: Where checkpoints go, as a directory or ``"s3://bucket/prefix"``;
                 below ``runs_dir`` by default.
+            accept_inexact: Go on although an audit found a difference; it is recorded, and every
+                reading verb says so.
+            fresh: Begin a new study; one of this name that is stored is called ``name~1`` from
+                then on (or the next free number), with its files.
 
         Raises:
-            DefinitionChangedError: The stored study was defined otherwise.
+            DefinitionChangedError: The stored study was defined otherwise, and a trial of it has
+                a value or is on its way to one.
+            ExactnessError: An audit found that a resumed trial goes on otherwise.
             Interrupted: SIGINT or SIGTERM; call again to go on.
-            TrialError: A trial failed, and ``fail_fast`` was asked for.
+            TrialError: A trial failed, and ``fail_fast`` was asked for; or the first trials all
+                failed alike (`StudyDefinition.failing_alike`).
             SweeperError: The study cannot be run as it is defined, or the database or the disk
                 failed. A failed trial raises nothing else: it is in the results.
         """
@@ -111,6 +122,8 @@ class Study(StudyDefinition):
                     trials_per_gpu=settings.trials_per_gpu,
                     fail_fast=fail_fast,
                     checkpoints=settings.checkpoints_place,
+                    accept_inexact=accept_inexact,
+                    fresh=fresh,
                 )
             )
 
@@ -135,6 +148,8 @@ class Study(StudyDefinition):
         gpus: str | None = None,
         trials_per_gpu: int | None = None,
         checkpoints_dir: str | Path | None = None,
+        accept_inexact: bool = False,
+        accept_changes: bool = False,
     ) -> StudyResults:
         """Go on with a study that was interrupted; the same as `run`, for the reader's sake."""
         return self.run(
@@ -149,6 +164,8 @@ class Study(StudyDefinition):
             gpus=gpus,
             trials_per_gpu=trials_per_gpu,
             checkpoints_dir=checkpoints_dir,
+            accept_inexact=accept_inexact,
+            accept_changes=accept_changes,
         )
 
     def results(

@@ -15,6 +15,7 @@ __all__ = ["Trial"]
 
 _Choice = TypeVar("_Choice", bound=CategoricalChoice)
 _Tracked = TypeVar("_Tracked")
+_Output = TypeVar("_Output")
 
 
 class Trial:
@@ -41,6 +42,7 @@ class Trial:
         self._ask = ask
         self._asked: dict[str, tuple[Distribution, CategoricalChoice]] = {}
         self._tracked: dict[str, object] = {}
+        self._output: list[object] = []
 
     @property
     def params(self) -> Mapping[str, CategoricalChoice]:
@@ -106,7 +108,7 @@ class Trial:
         Raises:
             UncapturableError: It is none of these, or ``name`` is another object's already.
         """
-        from sweeper.training.attributes import check_trackable
+        from sweeper.training.tracked import check_trackable
 
         check_trackable(name, trackable)
         if self._tracked.setdefault(name, trackable) is not trackable:
@@ -117,10 +119,41 @@ class Trial:
             raise UncapturableError(msg)
         return trackable
 
+    @property
+    def output(self) -> Sequence[object]:
+        """What `output_only` exempted so far; it grows while training makes more."""
+        return self._output
+
+    def output_only(self, thing: _Output) -> _Output:
+        """Exempt an object that only writes from what checkpoints hold: a progress bar, a log file.
+
+        Nothing in it is looked at, captured or restored: a resumed trial has it as the study's code
+        makes it anew. So nothing that training does may depend on it. Which kinds of objects the
+        factories exempted is kept with the attempt, and `sweeper show` tells.
+
+        Args:
+            thing: Any object; one that training makes later may be given when it is made.
+
+        Returns:
+            ``thing``, so that it can be used at once.
+        """
+        if not any(known is thing for known in self._output):
+            self._output.append(thing)
+        return thing
+
     def _suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         if not isinstance(name, str) or not name:
             msg = f"a parameter's name must be a string of at least one character, not {name!r}"
             raise ParameterError(msg)
+        _check_text(f"the parameter's name {name!r}", name)
+        if "\0" in name:
+            msg = (
+                f"the parameter's name {name!r} holds a NUL, which PostgreSQL cannot store; drop it"
+            )
+            raise ParameterError(msg)
+        if isinstance(distribution, Categorical):
+            for choice in distribution.choices:
+                _check_text(f"parameter {name!r}: the choice {choice!r}", choice)
         if name in self._asked:
             known, value = self._asked[name]
             if known != distribution:
@@ -133,3 +166,12 @@ class Trial:
         value = self._ask(name, distribution)
         self._asked[name] = (distribution, value)
         return value
+
+
+def _check_text(what: str, text: object) -> None:
+    if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+        msg = (
+            f"{what} holds half a character (a lone surrogate, as os.fsdecode makes of bytes that "
+            "are no UTF-8), which can be neither stored nor printed; write it in plain text"
+        )
+        raise ParameterError(msg)

@@ -7,8 +7,10 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ os.environ["TF_NUM_INTEROP_THREADS"] = "1"
 
 _ON_REQUEST = ("chaos", "soak")
 
-_LONGEST_FIRST = ("training", "system", "verification", "execution")
+_LONGEST_FIRST = ("exactness", "training", "system", "verification", "execution")
 """Directories whose files begin first, so that no long one is left to one process at the end."""
 
 
@@ -37,6 +39,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the long suites out unless markers are asked for by name; begin with long files."""
     items.sort(key=_turn)
+    for item in items:
+        if any(map(item.get_closest_marker, _ON_REQUEST)):
+            item.add_marker(pytest.mark.timeout(0))
     if config.option.markexpr:
         return
     long = [item for item in items if any(map(item.get_closest_marker, _ON_REQUEST))]
@@ -57,3 +62,12 @@ def s3_url() -> Iterator[str]:
 
     with s3_server() as url:
         yield url
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Say how a process of tests died; what it was at is only told once all others are through."""
+    if not error:
+        return
+    ended = node.gateway._io.popen.wait(timeout=10)
+    print(f"\n{node.gateway.id} ended with {ended} (negative: by that signal)", file=sys.__stderr__)

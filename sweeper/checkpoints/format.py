@@ -13,6 +13,7 @@ the manifest as surely as in the files that it describes, in whatever version wr
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,11 @@ from typing import Any
 
 import xxhash
 
+from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.tensors import Array, ArrayLike, TensorEntry, as_array, hash_tensor
 from sweeper.checkpoints.values import JSON, decode_values, encode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.installation import VERSION
 from sweeper.paths import Place
 
 __all__ = [
@@ -145,13 +148,14 @@ class LoadedCheckpoint:
     path: Place
     bytes: int
     trained_seconds: float = 0.0
+    origin: Origin | None = None
 
 
 @cache
 def library_versions() -> Mapping[str, str]:
     """Return the versions of what a checkpoint's meaning depends on, as installed here."""
-    versions = {"python": platform.python_version()}
-    for package in ("sweeper", "keras", "tensorflow", "numpy"):
+    versions = {"python": platform.python_version(), "sweeper": VERSION}
+    for package in ("keras", "tensorflow", "numpy"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -170,7 +174,12 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `manifest.json` says. ``versions`` are of the libraries that wrote the checkpoint."""
+    """What `manifest.json` says.
+
+    Attributes:
+        versions: Of the libraries that wrote the checkpoint.
+        origin: Whose it is; None where an older version wrote it, or nobody said.
+    """
 
     step: int
     epoch: int
@@ -181,6 +190,7 @@ class Manifest:
     files: tuple[FileEntry, ...]
     tensors: tuple[TensorEntry, ...]
     versions: Mapping[str, str] = field(default_factory=library_versions)
+    origin: Origin | None = None
 
     @property
     def content_bytes(self) -> int:
@@ -195,6 +205,7 @@ class Manifest:
         trained_seconds: float,
         files: tuple[FileEntry, ...],
         tensors: tuple[TensorEntry, ...],
+        origin: Origin | None = None,
     ) -> Manifest:
         """The manifest of ``snapshot``, whose tensors and files were written as these."""
         by_name = {entry.name: entry for entry in tensors}
@@ -207,6 +218,7 @@ class Manifest:
             trained_seconds=trained_seconds,
             files=files,
             tensors=tensors,
+            origin=origin,
         )
 
     def file(self, name: str) -> FileEntry:
@@ -227,6 +239,8 @@ class Manifest:
             "tensors": [[t.name, t.dtype, list(t.shape), t.digest] for t in self.tensors],
             "versions": dict(self.versions),
         }
+        if self.origin is not None:
+            content["origin"] = self.origin.to_json()
         body = encode_values(content, "manifest")
         digest_of_body = xxhash.xxh3_128_hexdigest(body)
         return b'{"xxh3_128":"%b","manifest":%b}\n' % (digest_of_body.encode(), body)
@@ -240,7 +254,7 @@ class Manifest:
             path: The file, for errors.
 
         Raises:
-            CorruptCheckpointError: It is not what was written.
+            CorruptCheckpointError: It is not what was written, or says what no manifest can.
             CheckpointError: It is whole, and of a later format than this version reads.
         """
         match = _MANIFEST.fullmatch(text)
@@ -252,27 +266,59 @@ class Manifest:
         if seen != expected:
             msg = f"{path} has the digest {seen}, expected {expected}: it was changed or damaged"
             raise CorruptCheckpointError(msg)
-        content = decode_values(body)
-        if content["format"] != FORMAT_VERSION:
-            msg = (
-                f"{path} is of checkpoint format {content['format']}, and this version of sweeper "
-                f"reads format {FORMAT_VERSION}; use the version that wrote it or a later one"
-            )
-            raise CheckpointError(msg)
+        try:
+            content = decode_values(body)
+            version = _count(content["format"])
+            if version == FORMAT_VERSION:
+                return cls._of_content(content)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            msg = f"{path} is no manifest: {type(error).__name__}: {error}"
+            raise CorruptCheckpointError(msg) from error
+        msg = (
+            f"{path} is of checkpoint format {version}, and this version of sweeper "
+            f"reads format {FORMAT_VERSION}; use the version that wrote it or a later one"
+        )
+        raise CheckpointError(msg)
+
+    @classmethod
+    def _of_content(cls, content: Mapping[str, Any]) -> Manifest:
+        """The manifest of what `render` wrote.
+
+        Its digest says only that it is as somebody wrote it, so everything is looked at: what is
+        read and allocated by it must not be more, or otherwise, than the files that it names.
+
+        Raises:
+            ValueError, TypeError, KeyError: It is something else.
+        """
         manifest = cls(
-            step=content["step"],
-            epoch=content["epoch"],
-            digest=content["digest"],
-            digest_names=tuple(content["digest_names"]),
-            metrics=content["metrics"],
-            trained_seconds=content["trained_seconds"],
-            files=tuple(FileEntry(*entry) for entry in content["files"]),
-            tensors=tuple(TensorEntry(n, t, tuple(s), d) for n, t, s, d in content["tensors"]),
-            versions=content["versions"],
+            step=_count(content["step"]),
+            epoch=_count(content["epoch"]),
+            digest=_text(content["digest"]),
+            digest_names=tuple(map(_text, content["digest_names"])),
+            metrics={_text(n): float(v) for n, v in dict(content["metrics"]).items()},
+            trained_seconds=float(content["trained_seconds"]),
+            files=tuple(FileEntry(_text(n), _count(s), _text(d)) for n, s, d in content["files"]),
+            tensors=tuple(
+                TensorEntry(_text(n), _text(t), tuple(map(_count, s)), _text(d))
+                for n, t, s, d in content["tensors"]
+            ),
+            versions={_text(n): _text(v) for n, v in dict(content["versions"]).items()},
+            origin=None if "origin" not in content else Origin.from_json(content["origin"]),
         )
         if (names := [entry.name for entry in manifest.files]) != [TENSORS_FILE, STATE_FILE]:
-            msg = f"{path} names the files {names}, expected {[TENSORS_FILE, STATE_FILE]}"
-            raise CorruptCheckpointError(msg)
+            msg = f"it names the files {names}, expected {[TENSORS_FILE, STATE_FILE]}"
+            raise ValueError(msg)
+        named = {entry.name for entry in manifest.tensors}
+        if len(named) < len(manifest.tensors) or not named.issuperset(manifest.digest_names):
+            msg = "it names a tensor twice, or takes its digest of one that it does not have"
+            raise ValueError(msg)
+        if any(math.prod(max(d, 1) for d in entry.shape) >> 59 for entry in manifest.tensors):
+            msg = "it names a tensor of a shape that no memory could hold"
+            raise ValueError(msg)
+        size, claimed = manifest.files[0].size, sum(entry.nbytes for entry in manifest.tensors)
+        if claimed > size:
+            msg = f"its tensors have {claimed} bytes, and the file that holds them has {size}"
+            raise ValueError(msg)
         return manifest
 
 
@@ -284,6 +330,20 @@ def digest(snapshot: Snapshot) -> str:
     """
     arrays = [as_array(name, snapshot.tensors[name]) for name in snapshot.digest_names]
     return combine_digests([TensorEntry("", a.dtype.name, a.shape, hash_tensor(a)) for a in arrays])
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        msg = f"{value!r} where a whole number from 0 is expected"
+        raise ValueError(msg)
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        msg = f"{value!r} where a text is expected"
+        raise ValueError(msg)  # noqa: TRY004 - a value in a file, which is damaged
+    return value
 
 
 def combine_digests(entries: Sequence[TensorEntry]) -> str:

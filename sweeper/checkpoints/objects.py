@@ -31,6 +31,7 @@ from functools import lru_cache
 from typing import Any, BinaryIO, TypeVar
 
 from sweeper.errors import SweeperError, UsageError
+from sweeper.installation import install_command
 from sweeper.paths import Place, RemotePath
 
 __all__ = ["PART_BYTES", "ObjectStore", "check_checkpoints_place", "is_transient", "objects_at"]
@@ -73,9 +74,9 @@ _PASSING_CLASSES = frozenset(
 """By name: which of these libraries is there depends on the protocol."""
 
 _INSTALL = {
-    "s3": "pip install 'sweeper[remote]'",
-    "gs": "pip install 'sweeper[remote]' gcsfs",
-    "memory": "pip install 'sweeper[remote]'",
+    "s3": install_command("remote"),
+    "gs": install_command("remote", "gcsfs"),
+    "memory": install_command("remote"),
 }
 
 T = TypeVar("T")

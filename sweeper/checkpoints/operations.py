@@ -10,11 +10,15 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["FileOperations", "reading_lock"]
+from sweeper.errors import CorruptCheckpointError
+
+__all__ = ["FileOperations", "open_regular", "reading_lock"]
 
 _NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 
@@ -57,25 +61,69 @@ class FileOperations:
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)
 
-    def remove(self, path: Path) -> None:
-        path.unlink()
+    def remove(self, path: Path, parent: int | None = None) -> None:
+        """Remove a file or a link; by its name in the directory ``parent``, if that is given."""
+        os.unlink(path if parent is None else path.name, dir_fd=parent)
 
-    def remove_directory(self, path: Path) -> None:
-        path.rmdir()
+    def remove_directory(self, path: Path, parent: int | None = None) -> None:
+        """Remove an empty directory; by its name in ``parent``, if that is given."""
+        os.rmdir(path if parent is None else path.name, dir_fd=parent)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove the directory and everything in it, one operation at a time."""
-        for entry in sorted(path.iterdir()):
-            if entry.is_dir() and not entry.is_symlink():
-                self.remove_tree(entry)
-            else:
-                self.remove(entry)
-        self.remove_directory(path)
+        """Remove the directory and everything in it, one operation at a time.
+
+        Each is removed by its name in the directory that was opened, and no link is followed, not
+        even one that was put there meanwhile: what lies outside stays. A link is removed itself.
+        """
+        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._remove_entry(path, parent)
+        finally:
+            os.close(parent)
+
+    def _remove_entry(self, path: Path, parent: int) -> None:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(path.name, flags, dir_fd=parent)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            self.remove(path, parent)
+            return
+        try:
+            for name in sorted(os.listdir(descriptor)):  # noqa: PTH208 - of a descriptor
+                self._remove_entry(path / name, descriptor)
+        finally:
+            os.close(descriptor)
+        self.remove_directory(path, parent)
 
     def free_bytes(self, path: Path) -> int:
         """Return the bytes that are free to this user where ``path`` lies, or will lie."""
         existing = next(p for p in (path, *path.parents) if p.exists())
         return shutil.disk_usage(existing).free
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file to be read, unbuffered; never wait for a pipe, nor touch a device.
+
+    Raises:
+        CorruptCheckpointError: It is no regular file.
+        OSError: It is missing, or cannot be opened.
+    """
+    seen = os.stat(path)  # noqa: PTH116 - beside fstat
+    descriptor = -1
+    if stat.S_ISREG(seen.st_mode):
+        # Should it be exchanged for a pipe in this very moment, opening that waits for nobody.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        seen = os.fstat(descriptor)
+    if not stat.S_ISREG(seen.st_mode):
+        if descriptor >= 0:
+            os.close(descriptor)
+        msg = f"{path} is no regular file, as every file of a checkpoint is"
+        raise CorruptCheckpointError(msg)
+    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - of a descriptor
+        yield file
 
 
 @contextmanager

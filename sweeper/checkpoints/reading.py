@@ -11,10 +11,11 @@ is imported only for one of those).
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
@@ -27,10 +28,11 @@ from sweeper.checkpoints.format import (
     Manifest,
 )
 from sweeper.checkpoints.names import CheckpointName, aside_name
-from sweeper.checkpoints.operations import FileOperations, reading_lock
+from sweeper.checkpoints.operations import FileOperations, open_regular, reading_lock
+from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.policy import KeptCheckpoint
-from sweeper.checkpoints.verifying import checkpoint_name, read_verified
-from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.checkpoints.verifying import checkpoint_name, manifest_of, read_verified
+from sweeper.errors import CheckpointError, CorruptCheckpointError, ForeignCheckpointError
 from sweeper.paths import Place, RemotePath
 
 __all__ = [
@@ -44,6 +46,9 @@ __all__ = [
 ]
 
 Notice = Callable[[str], None]
+
+_PASSED_OVER = (errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors of one checkpoint alone: it is gone, or a sector of the disk is bad and stays so."""
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
@@ -97,7 +102,7 @@ def load_checkpoint(path: Place) -> LoadedCheckpoint:
         with reading_lock(path):
             return read_verified(_LocalFiles(path))
     except OSError as error:
-        if not path.is_dir():
+        if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises what the disk raises
             msg = f"the checkpoint {path} is gone, or is no directory"
             raise CheckpointError(msg) from error
         if error.errno == errno.ENOENT:
@@ -115,6 +120,7 @@ def load_newest(
     notice: Notice,
     *,
     known: Iterable[Place] = (),
+    origin: Origin | None = None,
     operations: FileOperations | None = None,
 ) -> LoadedCheckpoint | None:
     """Load the newest checkpoint that verifies, of all attempts of a trial.
@@ -124,44 +130,90 @@ def load_newest(
             are not there are passed over. Of two at one step the later attempt's is the newer.
         notice: Told of every one that was set aside or could not be used.
         known: Checkpoints that were announced: looked for by name, listed or not.
+        origin: Whose they must be; None where that does not matter. One that does not say whose it
+            is, as an older version wrote it, is used if it was announced.
         operations: The file system, when it is not the system's own.
 
     Returns:
         The checkpoint, or None when there is none that verifies.
 
     Raises:
+        ForeignCheckpointError: The newest is whole, and another study's or trial's.
         CheckpointError: The newest is whole, and of a format that only a later version reads; or
-            an object store that may hold a newer one cannot be read.
+            a disk or an object store that may hold a newer one cannot be read.
     """
-    operations = operations or FileOperations()
-    directories, known = list(directories), list(known)
-    tried: set[Place] = set()
+    search = _Search(notice, set(known), origin, operations or FileOperations())
+    directories = list(directories)
     while True:
-        fresh = [p for p in _newest_first(directories, known, notice) if p not in tried]
-        vanished = False
-        for path in fresh:
-            tried.add(path)
-            try:
-                return load_checkpoint(path)
-            except CorruptCheckpointError as error:
-                aside = _set_aside(path, operations)
-                notice(f"{error}. {aside}; going on with the checkpoint before it")
-            except CheckpointError as error:
-                if not isinstance(error.__cause__, OSError):
-                    raise
-                if isinstance(path, RemotePath):
-                    if not isinstance(error.__cause__, FileNotFoundError):
-                        raise
-                    vanished = True
-                    continue
-                notice(f"{error}; going on with the checkpoint before it")
-        if not vanished:
+        fresh = _newest_first(directories, search.known, notice)
+        search.vanished = False
+        for path in (p for p in fresh if p not in search.tried):
+            loaded = search.load(path)
+            if loaded is not None:
+                return loaded
+        if not search.vanished:
             return None
         # An attempt that does not know that it is over may have deleted these for newer ones.
 
 
+@dataclass
+class _Search:
+    """What `load_newest` looks for, and what it has seen.
+
+    Attributes:
+        vanished: Whether a checkpoint that was listed a moment ago is gone.
+    """
+
+    notice: Notice
+    known: set[Place]
+    origin: Origin | None
+    operations: FileOperations
+    vanished: bool = False
+    tried: set[Place] = field(default_factory=set)
+
+    def load(self, path: Place) -> LoadedCheckpoint | None:
+        """The checkpoint; None, and a notice, where it cannot be used."""
+        self.tried.add(path)
+        try:
+            loaded = load_checkpoint(path)
+        except CorruptCheckpointError as error:
+            aside = _set_aside(path, self.operations)
+            self.notice(f"{error}. {aside}; going on with the checkpoint before it")
+            return None
+        except CheckpointError as error:
+            self._pass_over(path, error)
+            return None
+        if self.origin is None or _is_of(
+            path, loaded.origin, self.origin, announced=path in self.known
+        ):
+            return loaded
+        self.notice(
+            f"the checkpoint {path} does not say whose it is, and the database does not list it; "
+            "going on with the checkpoint before it"
+        )
+        return None
+
+    def _pass_over(self, path: Place, error: CheckpointError) -> None:
+        """Say that a checkpoint cannot be read; or raise, where that says nothing of it."""
+        reason = error.__cause__
+        if not isinstance(reason, OSError):
+            raise error
+        if isinstance(path, RemotePath):
+            if not isinstance(reason, FileNotFoundError):
+                raise error
+            self.vanished = True
+            return
+        if reason.errno not in _PASSED_OVER:
+            raise error
+        self.notice(f"{error}; going on with the checkpoint before it")
+
+
 def read_kept(
-    directories: Iterable[Place], known: Iterable[Place] = ()
+    directories: Iterable[Place],
+    known: Iterable[Place] = (),
+    *,
+    origin: Origin | None = None,
+    unmarked: bool = False,
 ) -> tuple[KeptCheckpoint, ...]:
     """Return what retention needs to know of every checkpoint, from the manifests alone.
 
@@ -170,16 +222,25 @@ def read_kept(
     Args:
         directories: Where each attempt keeps its checkpoints.
         known: Checkpoints that were announced: looked for by name, listed or not.
+        origin: Whose they must be; None where that does not matter.
+        unmarked: Whether those count too that say not whose they are and were not announced.
 
     Raises:
-        OSError: A directory cannot be read.
-        CheckpointError: An object store cannot be read.
+        ForeignCheckpointError: One is another's, which no rule of this study's applies to.
+        CheckpointError: A disk or an object store cannot be read.
     """
     kept: list[KeptCheckpoint] = []
-    listed = [path for directory in directories for path in list_checkpoints(directory)]
+    known = list(known)
+    listed = [path for directory in directories for path in _listed(directory)]
     for path in dict.fromkeys([*listed, *known]):
         try:
             manifest = read_manifest(path)
+            if origin is not None and not _is_of(
+                path, manifest.origin, origin, announced=unmarked or path in known
+            ):
+                continue
+        except ForeignCheckpointError:
+            raise
         except (OSError, CheckpointError) as error:
             name = CheckpointName.parse(path.name)
             if isinstance(path, RemotePath) and isinstance(error, FileNotFoundError):
@@ -187,7 +248,9 @@ def read_kept(
             if isinstance(path, RemotePath) and isinstance(error, OSError):
                 msg = f"the manifest of {path} cannot be read: {error}"
                 raise CheckpointError(msg) from error
-            if name is not None and (isinstance(path, RemotePath) or path.is_dir()):
+            if isinstance(error, OSError) and error.errno not in _PASSED_OVER:
+                raise _unlisted(path, error) from error
+            if name is not None and (isinstance(path, RemotePath) or os.path.isdir(path)):  # noqa: PTH112
                 kept.append(KeptCheckpoint(name.step, 0, path, good=False))
             continue
         kept.append(
@@ -213,7 +276,7 @@ def read_manifest(path: Place) -> Manifest:
         from sweeper.checkpoints.remote_reading import read_remote_manifest
 
         return read_remote_manifest(path)
-    return Manifest.parse((path / MANIFEST_FILE).read_bytes(), path / MANIFEST_FILE)
+    return manifest_of(_LocalFiles(path))[0]
 
 
 def read_state(path: Place) -> bytes:
@@ -226,7 +289,7 @@ def read_state(path: Place) -> bytes:
         from sweeper.checkpoints.objects import objects_at
 
         return objects_at(path).read(path / STATE_FILE)
-    return (path / STATE_FILE).read_bytes()
+    return _LocalFiles(path).read(STATE_FILE)
 
 
 @dataclass(frozen=True)
@@ -234,28 +297,32 @@ class _LocalFiles:
     path: Path
 
     def read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+        with self.open(name) as file:
+            return file.read()
 
     def size(self, name: str) -> int:
-        return (self.path / name).stat().st_size
+        with self.open(name) as file:
+            return os.fstat(file.fileno()).st_size
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        with (self.path / name).open("rb", buffering=0) as file:
+        with open_regular(self.path / name) as file:
             yield file
 
 
 def _newest_first(
-    directories: Sequence[Place], known: Sequence[Place], notice: Notice
+    directories: Sequence[Place], known: Iterable[Place], notice: Notice
 ) -> list[Place]:
     """Every checkpoint that is listed or known, the one to go on with first."""
     candidates: dict[Place, tuple[int, int, int]] = {}
     for order, directory in enumerate(directories, 1):
         try:
             paths = list_checkpoints(directory)
-        except OSError as error:
+        except NotADirectoryError as error:
             notice(f"the checkpoints in {directory} cannot be listed ({error}); passing over them")
             continue
+        except OSError as error:
+            raise _unlisted(directory, error) from error
         for path in paths:
             named = checkpoint_name(path)
             candidates[path] = (named.step, order, named.revision)
@@ -268,17 +335,54 @@ def _newest_first(
     return sorted(candidates, key=lambda path: candidates[path], reverse=True)
 
 
+def _listed(directory: Place) -> tuple[Place, ...]:
+    try:
+        return list_checkpoints(directory)
+    except NotADirectoryError:
+        return ()
+    except OSError as error:
+        raise _unlisted(directory, error) from error
+
+
+def _unlisted(place: Place, error: OSError) -> CheckpointError:
+    """What cannot be looked at may hold hours of training: nobody begins anew because of it."""
+    msg = (
+        f"the checkpoints in {place} cannot be looked at: {error}; see that the disk is there and "
+        "may be read, then resume"
+    )
+    return CheckpointError(msg)
+
+
+def _is_of(path: Place, found: Origin | None, expected: Origin, *, announced: bool) -> bool:
+    """Whether a checkpoint may be used; not, where it says nothing and nobody knows of it.
+
+    Raises:
+        ForeignCheckpointError: It is another's.
+    """
+    if found is None:
+        return announced
+    differences = expected.differences(found)
+    if differences:
+        msg = (
+            f"the checkpoint {path} cannot be gone on from: {'; '.join(differences)}. Nothing was "
+            "written there; move it away, or give another directory "
+            f"({'--runs-dir' if expected.study else 'checkpoints=…'})"
+        )
+        raise ForeignCheckpointError(msg)
+    return True
+
+
 def _set_aside(path: Place, operations: FileOperations) -> str:
     """Rename the damaged checkpoint, and say where it is now."""
     if isinstance(path, RemotePath):
         from sweeper.checkpoints.remote_reading import set_aside_remote
 
         return set_aside_remote(path)
-    for attempt in count(1):
-        target = path.with_name(aside_name(path.name, attempt))
-        if not target.exists():
-            break
     try:
+        for attempt in count(1):
+            target = path.with_name(aside_name(path.name, attempt))
+            if not target.exists():
+                break
         operations.rename(path, target)
     except OSError as error:
         return f"It could not be set aside ({error})"

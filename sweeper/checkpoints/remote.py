@@ -56,6 +56,7 @@ from sweeper.checkpoints.format import (
 )
 from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.objects import ObjectStore, is_transient, objects_at
+from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.remote_reading import (
     RemoteListing,
     advise,
@@ -76,6 +77,7 @@ class RemoteCheckpointStore:
         directory: The prefix that they lie below.
         spool: A directory of this machine for the spool file; made if need be. The system's own
             directory for temporary files by default.
+        origin: Whose they are, for their manifests; None where nobody resumes from them.
         objects: The object store, when it is not the protocol's own.
     """
 
@@ -84,9 +86,11 @@ class RemoteCheckpointStore:
         directory: RemotePath,
         *,
         spool: Path | None = None,
+        origin: Origin | None = None,
         objects: ObjectStore | None = None,
     ) -> None:
         self.directory = directory
+        self._origin = origin
         self._spool = spool
         self._objects = objects or objects_at(directory)
         self._committed: set[CheckpointName] = set()
@@ -116,6 +120,7 @@ class RemoteCheckpointStore:
             state_digest = xxhash.xxh3_128_hexdigest(snapshot.state_json)
             manifest = Manifest.of(
                 snapshot,
+                origin=self._origin,
                 trained_seconds=trained_seconds,
                 files=(
                     FileEntry(TENSORS_FILE, size, digest),

@@ -27,7 +27,7 @@ from sweeper.checkpoints.format import (
 )
 from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.objects import ObjectStore, objects_at
-from sweeper.checkpoints.verifying import read_verified
+from sweeper.checkpoints.verifying import manifest_of, read_verified
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.paths import RemotePath
 
@@ -148,8 +148,7 @@ def read_remote_manifest(path: RemotePath, objects: ObjectStore | None = None) -
         OSError: It cannot be read; FileNotFoundError where there is no such checkpoint.
         CheckpointError: It does not verify, or is of a later format.
     """
-    objects = objects or objects_at(path)
-    return Manifest.parse(objects.read(path / MANIFEST_FILE), path / MANIFEST_FILE)
+    return manifest_of(_RemoteFiles(path, objects or objects_at(path)))[0]
 
 
 def set_aside_remote(path: RemotePath, objects: ObjectStore | None = None) -> str:

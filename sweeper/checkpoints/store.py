@@ -38,15 +38,18 @@ from sweeper.checkpoints.format import (
 )
 from sweeper.checkpoints.names import (
     CheckpointName,
-    ProcessIdentity,
     is_set_aside,
+    is_unfinished_of_an_older_version,
+    maker_of,
     unfinished_name,
 )
 from sweeper.checkpoints.operations import FileOperations, reading_lock
+from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.reading import list_local, load_checkpoint, load_newest
 from sweeper.checkpoints.tensors import TensorFile
 from sweeper.errors import CheckpointError
 from sweeper.paths import Place, RemotePath
+from sweeper.processes import ProcessIdentity, is_gone
 
 if TYPE_CHECKING:
     from sweeper.checkpoints.remote import RemoteCheckpointStore
@@ -63,11 +66,19 @@ class CheckpointStore:
 
     Args:
         directory: Where they lie; made at the first commit.
+        origin: Whose they are, for their manifests; None where nobody resumes from them.
         operations: The file system, when it is not the system's own.
     """
 
-    def __init__(self, directory: Path, *, operations: FileOperations | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        origin: Origin | None = None,
+        operations: FileOperations | None = None,
+    ) -> None:
         self.directory = directory
+        self._origin = origin
         self._operations = operations or FileOperations()
 
     def commit(
@@ -150,6 +161,11 @@ class CheckpointStore:
             raise CheckpointError(msg)
         aside = path.with_name(unfinished_name("deleting", path.name))
         try:
+            if path.is_symlink():
+                # What it leads to is not ours to delete.
+                self._operations.remove(path)
+                self._operations.fsync_directory(path.parent)
+                return True
             with reading_lock(path, exclusive=True) as free:
                 if not free:
                     return False
@@ -175,6 +191,7 @@ class CheckpointStore:
             state_file.write(memoryview(snapshot.state_json))
         manifest = Manifest.of(
             snapshot,
+            origin=self._origin,
             trained_seconds=trained_seconds,
             files=(tensors_file.entry(), state_file.entry()),
             tensors=entries,
@@ -249,19 +266,20 @@ class CheckpointStore:
 
 
 def open_store(
-    place: Place, *, spool: Path | None = None
+    place: Place, *, spool: Path | None = None, origin: Origin | None = None
 ) -> CheckpointStore | RemoteCheckpointStore:
     """The store of the attempt whose checkpoints lie at ``place``.
 
     Args:
         place: A directory, or a prefix in an object store.
         spool: A directory of this machine, for what has to be uploaded.
+        origin: Whose they are.
     """
     if not isinstance(place, RemotePath):
-        return CheckpointStore(place)
+        return CheckpointStore(place, origin=origin)
     from sweeper.checkpoints.remote import RemoteCheckpointStore
 
-    return RemoteCheckpointStore(place, spool=spool)
+    return RemoteCheckpointStore(place, spool=spool, origin=origin)
 
 
 def sweep_leftovers(
@@ -306,10 +324,15 @@ def leftovers(directory: Path, *, abandoned: bool = False) -> Iterator[Path]:
     Raises:
         OSError: The directory cannot be read.
     """
-    here = ProcessIdentity.current()
+    here = ProcessIdentity.here().abridged()
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-        maker = ProcessIdentity.of_unfinished(path.name)
-        if maker is not None and (maker.is_dead() or (abandoned and maker.host != here.host)):
+        maker = maker_of(path.name)
+        if maker is None:
+            if abandoned and is_unfinished_of_an_older_version(path.name):
+                yield path
+            continue
+        gone = is_gone(maker, abridged=True)
+        if gone or (gone is None and abandoned and not maker.shares_host_with(here)):
             yield path
 
 

@@ -12,6 +12,7 @@ TensorFlow is never imported: its eager tensors give their buffer to NumPy by th
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,15 @@ class TensorEntry:
     dtype: str
     shape: tuple[int, ...]
     digest: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its values.
+
+        Raises:
+            ValueError: There is no such dtype.
+        """
+        return math.prod(self.shape) * _dtype(self.dtype).itemsize
 
 
 def as_array(name: str, value: ArrayLike) -> Array:
@@ -183,11 +193,16 @@ def read_tensors(
     position = 0
     for name, slot in sorted(slots.items(), key=lambda item: (item[1].begin, item[1].end)):
         entry = wanted[name]
-        array: Array = np.empty(entry.shape, _dtype(entry.dtype))
-        claimed = (_SAFETENSORS_NAMES[entry.dtype], entry.shape, position, position + array.nbytes)
+        dtype, end = _dtype(entry.dtype), position + entry.nbytes
+        claimed = (_SAFETENSORS_NAMES[entry.dtype], entry.shape, position, end)
         if claimed != (slot.dtype, slot.shape, slot.begin, slot.end):
             msg = f"tensor {name!r} lies at {slot}, and the manifest puts it at {claimed}"
             raise ValueError(msg)
+        if 8 + header_bytes + end > size:
+            # Before anything is allocated: what a file does not hold needs no memory.
+            msg = f"tensor {name!r} ends at {end}, beyond the end of a file of {size} bytes"
+            raise ValueError(msg)
+        array: Array = np.empty(entry.shape, dtype)
         position = slot.end
         digest = xxhash.xxh3_128()
         for chunk in _chunks(array):
@@ -246,10 +261,17 @@ def _render_header(arrays: Mapping[str, Array]) -> bytes:
 def _parse_header(text: bytes) -> dict[str, _Slot]:
     try:
         return {
-            name: _Slot(slot["dtype"], tuple(slot["shape"]), *slot["data_offsets"])
+            name: _Slot(slot["dtype"], tuple(slot["shape"]), *map(int, slot["data_offsets"]))
             for name, slot in json.loads(text).items()
         }
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         msg = f"its header is no safetensors header ({type(error).__name__}: {error})"
         raise ValueError(msg) from error
 

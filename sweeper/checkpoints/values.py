@@ -17,7 +17,7 @@ from typing import Any
 
 from sweeper.errors import CheckpointError
 
-__all__ = ["JSON", "decode_values", "encode_values"]
+__all__ = ["JSON", "decode_values", "encode_values", "relocated"]
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 """What a checkpoint's state may hold: these, lists of these, and dicts with string keys."""
@@ -53,7 +53,26 @@ def decode_values(text: bytes) -> Any:
     Raises:
         ValueError: It is not such a text.
     """
-    return _untag(json.loads(text))
+    try:
+        return _untag(json.loads(text))
+    except RecursionError as error:
+        msg = "it is nested too deeply"
+        raise ValueError(msg) from error
+    except struct.error as error:
+        raise ValueError(str(error)) from error
+
+
+def relocated(value: Any, was: str, now: str) -> Any:
+    """``value`` with every path in it that lies in the directory ``was`` brought to ``now``."""
+    if not was:
+        return value
+    if isinstance(value, str):
+        return now + value[len(was) :] if value == was or value.startswith(f"{was}/") else value
+    if isinstance(value, list):
+        return [relocated(item, was, now) for item in value]
+    if isinstance(value, Mapping):
+        return {key: relocated(item, was, now) for key, item in value.items()}
+    return value
 
 
 def _tag(value: object, where: str) -> object:

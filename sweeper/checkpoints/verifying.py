@@ -25,11 +25,19 @@ from sweeper.checkpoints.values import decode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.paths import Place
 
-__all__ = ["CheckpointFiles", "checkpoint_name", "read_verified"]
+__all__ = ["LARGEST_MANIFEST", "CheckpointFiles", "checkpoint_name", "manifest_of", "read_verified"]
+
+
+LARGEST_MANIFEST = 256 << 20
+"""Bytes. A tensor takes some 150, and no training has a million of them."""
 
 
 class CheckpointFiles(Protocol):
-    """The files of one checkpoint; each method raises OSError, FileNotFoundError for none."""
+    """The files of one checkpoint.
+
+    Each method raises OSError, FileNotFoundError for none; and CorruptCheckpointError for what is
+    no file at all.
+    """
 
     @property
     def path(self) -> Place:
@@ -37,7 +45,7 @@ class CheckpointFiles(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """The whole of a small file."""
+        """The whole of a small file, whose size was seen to be small before."""
         ...
 
     def size(self, name: str) -> int:
@@ -62,6 +70,22 @@ def checkpoint_name(path: Place) -> CheckpointName:
     return name
 
 
+def manifest_of(files: CheckpointFiles) -> tuple[Manifest, int]:
+    """The manifest, verified by itself, and its size in bytes.
+
+    Raises:
+        CorruptCheckpointError: It is none; says what was seen.
+        CheckpointError: It is of a later format.
+        OSError: It is missing, or cannot be read.
+    """
+    path = files.path / MANIFEST_FILE
+    size = files.size(MANIFEST_FILE)
+    if size > LARGEST_MANIFEST:
+        msg = f"{path} is no manifest: it has {size} bytes, expected {LARGEST_MANIFEST} at most"
+        raise CorruptCheckpointError(msg)
+    return Manifest.parse(files.read(MANIFEST_FILE), path), size
+
+
 def read_verified(files: CheckpointFiles) -> LoadedCheckpoint:
     """Read one checkpoint, each of its bytes once, and verify all of it.
 
@@ -72,8 +96,7 @@ def read_verified(files: CheckpointFiles) -> LoadedCheckpoint:
         OSError: A file is missing, or cannot be read.
     """
     path, name = files.path, checkpoint_name(files.path)
-    manifest_bytes = files.read(MANIFEST_FILE)
-    manifest = Manifest.parse(manifest_bytes, path / MANIFEST_FILE)
+    manifest, manifest_bytes = manifest_of(files)
     if manifest.step != name.step:
         msg = f"{path / MANIFEST_FILE} is of step {manifest.step}, expected {name.step}"
         raise CorruptCheckpointError(msg)
@@ -87,17 +110,23 @@ def read_verified(files: CheckpointFiles) -> LoadedCheckpoint:
         state=state,
         metrics=manifest.metrics,
         path=path,
-        bytes=manifest.content_bytes + len(manifest_bytes),
+        bytes=manifest.content_bytes + manifest_bytes,
         trained_seconds=manifest.trained_seconds,
+        origin=manifest.origin,
     )
 
 
 def _read_state(files: CheckpointFiles, manifest: Manifest) -> dict[str, object]:
     path, entry = files.path / STATE_FILE, manifest.file(STATE_FILE)
+    _expect(path, "bytes", files.size(STATE_FILE), entry.size)
     text = files.read(STATE_FILE)
     _expect(path, "bytes", len(text), entry.size)
     _expect(path, "digest", xxhash.xxh3_128_hexdigest(text), entry.digest)
-    state: dict[str, object] = decode_values(text)
+    try:
+        state: dict[str, object] = decode_values(text)
+    except ValueError as error:
+        msg = f"{path} is damaged: {error}"
+        raise CorruptCheckpointError(msg) from error
     return state
 
 
@@ -108,7 +137,7 @@ def _read_tensors(files: CheckpointFiles, manifest: Manifest) -> dict[str, Array
     with files.open(TENSORS_FILE) as file:
         try:
             tensors = read_tensors(file, entry.size, manifest.tensors, whole.update)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             msg = f"{path} is damaged: {error}"
             raise CorruptCheckpointError(msg) from error
     _expect(path, "digest", whole.hexdigest(), entry.digest)

@@ -12,6 +12,7 @@ of the pipe learns of nothing that is not yet, or no longer, there.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import traceback
@@ -26,6 +27,8 @@ from sweeper.errors import CheckpointError
 from sweeper.paths import Place
 
 __all__ = ["BackgroundWriter", "Store"]
+
+_LOG = logging.getLogger(__name__)
 
 
 class Store(Protocol):
@@ -52,6 +55,7 @@ class BackgroundWriter:
         keep: Which are kept.
         committed: Told of each checkpoint, once it is durable.
         deleted: Told where each deleted checkpoint was.
+        warn: Told, once each, of those that cannot be deleted: they cost disk, and nothing else.
         kept: The checkpoints that are there already, of earlier attempts too (see `read_kept`).
         trained_seconds: What the checkpoint says that training goes on from.
         clock: A monotonic clock, in seconds.
@@ -64,6 +68,7 @@ class BackgroundWriter:
         committed: Callable[[Committed], None],
         deleted: Callable[[Place], None],
         *,
+        warn: Callable[[str], None] = _LOG.warning,
         kept: Iterable[KeptCheckpoint] = (),
         trained_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
@@ -72,15 +77,17 @@ class BackgroundWriter:
         self._keep = keep
         self._committed = committed
         self._deleted = deleted
+        self._warn = warn
+        self._undeletable: set[Place] = set()
         self._kept = list(kept)
         self._clock = clock
         self._begun = clock() - trained_seconds
         self._stalled = 0.0
         self._state = threading.Condition()
-        self._waiting: tuple[Snapshot, float] | None = None
+        self._waiting: tuple[Snapshot, float, Store | None] | None = None
         self._busy = False
         self._closing = False
-        self._news: deque[Committed | Place] = deque()
+        self._news: deque[Committed | Place | str] = deque()
         self._errors: deque[BaseException] = deque()
         self._thread = threading.Thread(
             target=self._run, name="sweeper-checkpoint-writer", daemon=True
@@ -97,11 +104,16 @@ class BackgroundWriter:
         """Seconds of training so far, over all attempts."""
         return self._clock() - self._begun
 
-    def submit(self, snapshot: Snapshot) -> None:
+    def stood_still(self, seconds: float) -> None:
+        """Count so many seconds, in which the training was made to wait, as no training."""
+        self._begun += seconds
+
+    def submit(self, snapshot: Snapshot, aside: Store | None = None) -> None:
         """Have ``snapshot`` written, after waiting for the one before it.
 
         Keep no reference to it: each tensor is let go as soon as it is written, and afterwards the
-        snapshot has none.
+        snapshot has none. What is written to ``aside`` is no checkpoint of this attempt: it is
+        neither announced nor counted by the retention rules.
 
         Raises:
             CheckpointError: Writing an earlier one failed (``snapshot`` is then not taken), or
@@ -112,7 +124,7 @@ class BackgroundWriter:
             raise CheckpointError(msg)
         self.flush()
         with self._state:
-            self._waiting = (snapshot, self.trained_seconds)
+            self._waiting = (snapshot, self.trained_seconds, aside)
             self._busy = True
             self._state.notify_all()
 
@@ -126,6 +138,8 @@ class BackgroundWriter:
             news = self._news.popleft()
             if isinstance(news, Committed):
                 self._committed(news)
+            elif isinstance(news, str):
+                self._warn(news)
             else:
                 self._deleted(news)
         if self._errors:
@@ -196,6 +210,8 @@ class BackgroundWriter:
 
     def _write(self) -> None:
         done = self._commit()
+        if done is None:
+            return
         self._kept.append(
             KeptCheckpoint(
                 step=done.step,
@@ -208,18 +224,32 @@ class BackgroundWriter:
         self._news.append(done)
         doomed = self._keep.select(self._kept)
         for checkpoint in [c for c in self._kept if c in doomed]:
-            if self._store.delete(checkpoint.path):
+            try:
+                gone = self._store.delete(checkpoint.path)
+            except CheckpointError as error:
+                if checkpoint.path not in self._undeletable:
+                    self._undeletable.add(checkpoint.path)
+                    self._news.append(
+                        f"{error}; the training goes on, and `sweeper gc` tries again"
+                    )
+                continue
+            if gone:
                 self._kept.remove(checkpoint)
                 self._news.append(checkpoint.path)
 
-    def _commit(self) -> Committed:
-        """Commit what waits. The snapshot lives in this frame alone, and goes with it."""
+    def _commit(self) -> Committed | None:
+        """Commit what waits; None for what is no checkpoint of this attempt.
+
+        The snapshot lives in this frame alone, and goes with it.
+        """
         if self._waiting is None:
             msg = "nothing was handed over; submit a snapshot first"
             raise CheckpointError(msg)
-        snapshot, trained_seconds = self._waiting
+        snapshot, trained_seconds, aside = self._waiting
         self._waiting = None
-        return self._store.commit(snapshot, trained_seconds=trained_seconds, let_go=True)
+        store = self._store if aside is None else aside
+        done = store.commit(snapshot, trained_seconds=trained_seconds, let_go=True)
+        return done if aside is None else None
 
 
 def _let_go_of_locals(error: BaseException) -> None:

@@ -64,7 +64,7 @@ def check(
         commands = (run,) if report.holds else ()
         print_table(check_page(report, commands))
     if not report.holds:
-        raise typer.Exit(DOES_NOT_HOLD)
+        raise typer.Exit(1 if report.lacks_packages else DOES_NOT_HOLD)
 
 
 def _tell(doing: str) -> None:

@@ -38,7 +38,7 @@ def copy(
 
     Nothing may be running. Checkpoints stay where they are.
     """
-    from sweeper.settings import hide_password
+    from sweeper.shown import shown_url
     from sweeper.storage.copying import copy_database
     from sweeper.storage.database import Database
 
@@ -52,7 +52,7 @@ def copy(
         f"studies: {rows['sweeper_studies']}, trials: {rows['sweeper_trials']}; copied "
         f"{sum(rows.values())} rows in {len(rows)} tables; counts and digests agree"
     )
-    typer.echo(f"use it with: export SWEEPER_STORAGE={hide_password(target)}", err=True)
+    typer.echo(f"use it with: export SWEEPER_STORAGE={shown_url(target)}", err=True)
 
 
 GROUP = VerbGroup(title="Database", order=50, verbs=(upgrade, copy), under="db")

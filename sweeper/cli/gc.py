@@ -1,6 +1,7 @@
 """``gc``: free the disk of what crashes left and retention rules no longer keep."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +11,9 @@ from sweeper.cli.reading import read_settings
 from sweeper.cli.verbs import VerbGroup
 from sweeper.errors import DefinitionError
 from sweeper.paths import check_name
+
+if TYPE_CHECKING:
+    from sweeper.collection import Garbage
 
 __all__ = ["GROUP"]
 
@@ -49,7 +53,6 @@ def gc(
     """Free disk: checkpoints that no rule keeps, and what crashes left. Running trials keep all."""
     from sweeper.checkpoints.policy import Keep
     from sweeper.collection import collect
-    from sweeper.report.formats import size_text
     from sweeper.storage.database import Database
     from sweeper.storage.repository import Repository
 
@@ -57,18 +60,26 @@ def gc(
     keep = None if keep_last is None else Keep(last=keep_last)
     with Database.open(settings.storage, create=False) as database:
         repository = Repository(database)
-        garbage = [
-            item
-            for study in studies or repository.study_names()
-            for item in collect(
-                repository,
-                study,
-                settings.runs_dir,
-                keep=keep,
-                dry_run=dry_run,
-                checkpoints=settings.checkpoints_place,
-            )
-        ]
+        garbage: list[Garbage] = []
+        try:
+            for study in studies or repository.study_names():
+                collect(
+                    repository,
+                    study,
+                    settings.runs_dir,
+                    keep=keep,
+                    dry_run=dry_run,
+                    checkpoints=settings.checkpoints_place,
+                    tell=garbage.append,
+                )
+        finally:
+            # What has gone is said, also where the next study ends with an error.
+            _report(garbage, dry_run=dry_run, as_json=as_json)
+
+
+def _report(garbage: "Sequence[Garbage]", *, dry_run: bool, as_json: bool) -> None:
+    from sweeper.report.formats import size_text
+
     if as_json:
         print_json([item.to_json() for item in garbage])
         return

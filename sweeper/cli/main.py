@@ -5,31 +5,35 @@ Exit codes: 0 done, 1 error, 2 usage, 3 done but trials failed, 4 a promise does
 ours is shown unless ``--debug`` or ``SWEEPER_DEBUG=1`` asks for it; the user's own is shown once.
 """
 
+import contextlib
 import importlib
 import os
 import pkgutil
-import sys
-from collections.abc import Sequence
-from typing import Annotated
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import sweeper.cli
 from sweeper.cli.options import Debug
 from sweeper.cli.verbs import Invocation, VerbGroup
-from sweeper.errors import StudyImportError, SweeperError
+from sweeper.errors import Interrupted, StudyImportError, SweeperError
+from sweeper.execution.signals import early_termination
+from sweeper.installation import VERSION
+from sweeper.shown import shown_text
 
 __all__ = ["app", "main"]
+
+_PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
+"""Click's own root of such errors: typer has a copy of Click from some version on."""
 
 
 def _print_version(value: bool) -> None:
     if value:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            typer.echo(f"sweeper {version('sweeper')}")
-        except PackageNotFoundError:
-            typer.echo("sweeper (run from a directory, not installed)")
+        typer.echo(f"sweeper {VERSION}")
         raise typer.Exit
 
 
@@ -53,6 +57,27 @@ def _root(
     """
 
 
+class _Commands(TyperGroup):
+    """The verbs; what the command line's parser says of a wrong word shows no password."""
+
+    def make_context(self, *words: Any, **settings: Any) -> Any:
+        with _quoting_no_secret():
+            return super().make_context(*words, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _quoting_no_secret():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _quoting_no_secret() -> Iterator[None]:
+    try:
+        yield
+    except _PARSER_ERROR as error:
+        error.message = shown_text(error.message)
+        raise
+
+
 def _groups() -> list[VerbGroup]:
     names = [module.name for module in pkgutil.iter_modules(sweeper.cli.__path__)]
     modules = [
@@ -67,6 +92,7 @@ def _groups() -> list[VerbGroup]:
 def _build() -> typer.Typer:
     built = typer.Typer(
         name="sweeper",
+        cls=_Commands,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -90,8 +116,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code.
 
     Args:
-        arguments: The words after ``sweeper``; by default those that the process was given.
+        arguments: The words after ``sweeper``; by default those that the process was given. The
+            process is about to end then, and SIGTERM changes nothing more once this returns.
     """
+    if arguments is not None or threading.current_thread() is not threading.main_thread():
+        return _run(arguments)
+    try:
+        with early_termination():
+            return _run(None)
+    except Interrupted as late:
+        typer.echo(f"interrupted: {late}", err=True)
+        return late.exit_code
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     invocation = Invocation(debug=os.environ.get("SWEEPER_DEBUG", "") not in {"", "0"})
     try:
         typer.main.get_command(app)(args=arguments, prog_name="sweeper", obj=invocation)
@@ -109,14 +149,17 @@ def _say(error: SweeperError, invocation: Invocation) -> int:
         typer.echo(error.traceback.rstrip("\n"), err=True)
     elif invocation.debug:
         _print_traceback(error)
-    typer.echo(f"error: {error}", err=True)
+    typer.echo(
+        f"{'interrupted' if isinstance(error, Interrupted) else 'error'}: {shown_text(str(error))}",
+        err=True,
+    )
     return error.exit_code
 
 
 def _say_unexpected(error: Exception, invocation: Invocation) -> int:
     if invocation.debug:
         _print_traceback(error)
-    summary = " ".join(f"{type(error).__name__}: {error}".split())
+    summary = shown_text(" ".join(f"{type(error).__name__}: {error}".split()))
     advice = "" if invocation.debug else " (--debug shows where)"
     typer.echo(f"error: {summary}; this is a bug in sweeper{advice}", err=True)
     return 1
@@ -125,4 +168,4 @@ def _say_unexpected(error: Exception, invocation: Invocation) -> int:
 def _print_traceback(error: Exception) -> None:
     import traceback
 
-    traceback.print_exception(error, file=sys.stderr)
+    typer.echo(shown_text("".join(traceback.format_exception(error))), err=True, nl=False)

@@ -10,6 +10,8 @@ from sweeper.errors import DefinitionError
 from sweeper.paths import check_name
 
 __all__ = [
+    "AcceptChanges",
+    "AcceptInexact",
     "AsJson",
     "Checkpoints",
     "Debug",
@@ -96,6 +98,22 @@ Grace = Annotated[
 FailFast = Annotated[
     bool,
     typer.Option("--fail-fast", metavar="", help="Stop with an error as soon as a trial fails."),
+]
+AcceptChanges = Annotated[
+    bool,
+    typer.Option(
+        "--accept-changes",
+        metavar="",
+        help="Go on although definition or code has changed; trials before are ranked apart.",
+    ),
+]
+AcceptInexact = Annotated[
+    bool,
+    typer.Option(
+        "--accept-inexact",
+        metavar="",
+        help="Go on although an audit found a difference; every reading verb says so.",
+    ),
 ]
 Gpus = Annotated[
     str | None,

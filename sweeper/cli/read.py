@@ -1,6 +1,8 @@
 """``ls``, ``status``, ``show`` and ``best``: what the database says, as tables or as JSON."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from sweeper.cli.options import AsJson, Debug, RunsDir, Storage, StudyName, TrialNumber
 from sweeper.cli.output import print_json, print_table
@@ -68,17 +70,23 @@ def show(
     settings = read_settings(storage, runs_dir)
     with open_reader(settings) as reader:
         trial = reader.trial(study, number)
+        exactness = reader.status(study).exactness
     if as_json:
         print_json(trial.to_json())
         return
     from sweeper.report.tables import trial_page
 
-    print_table(trial_page(trial, [_command("logs", study, str(number), settings=settings)]))
+    commands = [_command("logs", study, str(number), settings=settings)]
+    print_table(trial_page(trial, commands, exactness))
 
 
 def best(
     study: StudyName,
     *,
+    all_code: Annotated[
+        bool,
+        typer.Option("--all-code", metavar="", help="Of all trials, whatever code they ran under."),
+    ] = False,
     as_json: AsJson = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
@@ -91,7 +99,14 @@ def best(
     """
     settings = read_settings(storage, runs_dir)
     with open_reader(settings) as reader:
-        found = reader.status(study)
+        found = reader.status(study, all_code=True) if all_code else reader.status(study)
+        if found.best is None and any(group.best is not None for group in found.codes):
+            again = _command("best", study, "--all-code", settings=settings)
+            msg = (
+                f"study {study!r} has no complete trial under its present code, which changed "
+                f"after others were complete; `{again}` ranks all of them"
+            )
+            raise SweeperError(msg)
         if found.best is None and not found.pareto:
             advice = " or ".join(f"`{c}`" for c in next_commands(found, settings))
             msg = (
@@ -105,16 +120,29 @@ def best(
         front = [trial.to_json() for trial in trials]
         print_json(front[0] if found.best else front)
         return
-    from sweeper.report.tables import trial_page, trials_table
+    from sweeper.report.tables import codes_lines, exactness_line, trial_page, trials_table
 
-    print_table(trial_page(trials[0]) if found.best else trials_table(trials))
+    if found.best:
+        print_table(trial_page(trials[0], exactness=found.exactness))
+    else:
+        print_table(trials_table(trials))
+    for line in codes_lines(found):
+        print_table(line)
+    if found.best:
+        return
+    print_table(exactness_line(found.exactness))
 
 
 def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
     """Return what is worth typing after seeing ``status``, exactly as it must be typed."""
     commands = []
     if status.finished < status.target and not status.running:
-        commands.append(_command("resume", status.study, settings=settings))
+        found = status.exactness
+        refused = found.difference is not None and not found.accepted
+        words = ["--accept-inexact"] if refused else []
+        commands.append(_command("resume", status.study, *words, settings=settings))
+    if status.failed:
+        commands.append(_command("retry", status.study, "--failed", settings=settings))
     if status.best is not None:
         number = str(status.best.number)
         commands.append(_command("show", status.study, number, settings=settings))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeper.cli.options import (
+    AcceptChanges,
+    AcceptInexact,
     AsJson,
     Checkpoints,
     Debug,
@@ -107,12 +109,14 @@ def run(
     fail_fast: FailFast = False,
     grace: Grace = None,
     isolation: IsolationName = None,
-    accept_changes: Annotated[
+    accept_inexact: AcceptInexact = False,
+    accept_changes: AcceptChanges = False,
+    fresh: Annotated[
         bool,
         typer.Option(
-            "--accept-changes",
+            "--fresh",
             metavar="",
-            help="Go on although the definition has changed; the change is recorded.",
+            help="Begin a new study; the one of this name is kept as NAME~1.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -135,8 +139,8 @@ def run(
         trials_per_gpu=trials_per_gpu,
         checkpoints=checkpoints,
     )
-    how = _How(grace, gpu_memory, fail_fast=fail_fast)
-    target = _Target(source, None, workers, trials, accept_changes=accept_changes)
+    how = _How(grace, gpu_memory, fail_fast=fail_fast, accept_inexact=accept_inexact)
+    target = _Target(source, None, workers, trials, accept_changes=accept_changes, fresh=fresh)
     _sweep(target, settings, how, as_json=as_json)
 
 
@@ -153,6 +157,8 @@ def resume(
     fail_fast: FailFast = False,
     grace: Grace = None,
     isolation: IsolationName = None,
+    accept_inexact: AcceptInexact = False,
+    accept_changes: AcceptChanges = False,
     as_json: AsJson = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
@@ -173,8 +179,9 @@ def resume(
         trials_per_gpu=trials_per_gpu,
         checkpoints=checkpoints,
     )
-    how = _How(grace, gpu_memory, fail_fast=fail_fast)
-    _sweep(_Target(None, study, workers, trials), settings, how, as_json=as_json)
+    how = _How(grace, gpu_memory, fail_fast=fail_fast, accept_inexact=accept_inexact)
+    target = _Target(None, study, workers, trials, accept_changes=accept_changes)
+    _sweep(target, settings, how, as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -186,6 +193,7 @@ class _Target:
     workers: int | None
     trials: int | None
     accept_changes: bool = False
+    fresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,6 +203,7 @@ class _How:
     grace: float | None
     gpu_memory: int | None
     fail_fast: bool
+    accept_inexact: bool
 
 
 class _WithResumeCommand:
@@ -246,6 +255,8 @@ def _sweep(target: _Target, settings: "Settings", how: _How, *, as_json: bool) -
                         fail_fast=how.fail_fast,
                         grace=how.grace,
                         checkpoints=settings.checkpoints_place,
+                        accept_inexact=how.accept_inexact,
+                        fresh=target.fresh,
                     )
                 )
             finally:

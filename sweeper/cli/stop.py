@@ -1,13 +1,13 @@
-"""``stop`` and ``retry``: ask a study's workers to stop, and give a failed trial another attempt."""
+"""``stop`` and ``retry``: ask a study's workers to stop, and give failed trials another attempt."""
 
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeper.cli.options import Debug, RunsDir, Storage, StudyName, TrialNumber
+from sweeper.cli.options import Debug, RunsDir, Storage, StudyName
 from sweeper.cli.verbs import VerbGroup
-from sweeper.errors import SweeperError
+from sweeper.errors import SweeperError, UsageError
 
 if TYPE_CHECKING:
     from sweeper.storage.repository import Repository
@@ -90,23 +90,40 @@ def _left(repository: "Repository", study: str) -> list[str]:
 
 def retry(
     study: StudyName,
-    number: TrialNumber,
+    number: Annotated[
+        int | None,
+        typer.Argument(metavar="[N]", min=0, help="The trial's number, from 0."),
+    ] = None,
     *,
+    failed: Annotated[
+        bool, typer.Option("--failed", metavar="", help="Every trial that has failed.")
+    ] = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Give a failed trial another attempt; it goes on from its newest checkpoint."""
+    """Give failed trials another attempt, from the newest checkpoint of the same code."""
     from sweeper.settings import command_line, load_settings
     from sweeper.storage.database import Database
     from sweeper.storage.repository import Repository
 
+    if failed == (number is not None):
+        msg = "give the number of a trial, or --failed for every one that has failed"
+        raise UsageError(msg)
     settings = load_settings(storage=storage, runs_dir=runs_dir)
     with Database.open(settings.storage, create=False) as database:
         repository = Repository(database)
-        repository.retry(study, number)
+        if number is None:
+            numbers = repository.retry_failed(study)
+        else:
+            repository.retry(study, number)
+            numbers = (number,)
         at_work = any(worker.live for worker in repository.workers(study))
-    typer.echo(f"trial {number} of study {study} will have another attempt")
+    if not numbers:
+        typer.echo(f"no trial of study {study} has failed")
+        return
+    told = ", ".join(map(str, numbers))
+    typer.echo(f"trial{'s' * (len(numbers) > 1)} {told} of study {study} will have another attempt")
     if not at_work:
         resume = command_line("resume", study, storage=settings.storage, runs_dir=settings.runs_dir)
         typer.echo(f"  {resume}", err=True)

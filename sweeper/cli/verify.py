@@ -139,6 +139,15 @@ def _lines(found: "StudyVerification") -> list[str]:
     lines += [f"trial {each.number} passed over: it {each.reason}" for each in found.passed_over]
     good = sum(trial.verdict != "differs" for trial in found.trials)
     lines.append(f"{good} of {len(found.trials)} verified trials hold")
+    if found.codes:
+        lines.append(
+            "the study is mixed: its trials ran under several codes, so they do not compare"
+        )
+        lines += [
+            f"  {group.code}{', the present one' if group.current else ''}: trials "
+            f"{', '.join(map(str, group.trials))}"
+            for group in found.codes
+        ]
     return lines
 
 

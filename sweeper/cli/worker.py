@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeper.cli.options import (
+    AcceptInexact,
     Checkpoints,
     Debug,
     FailFast,
@@ -62,6 +63,7 @@ def worker(
     ] = False,
     grace: Grace = DEFAULT_GRACE,
     fail_fast: FailFast = False,
+    accept_inexact: AcceptInexact = False,
     gpus: Gpus = None,
     trials_per_gpu: TrialsPerGpu = None,
     gpu_memory: GpuMemory = None,
@@ -123,6 +125,7 @@ def worker(
             fail_fast=fail_fast,
             resume_command=again,
             checkpoints=settings.checkpoints_place,
+            accept_inexact=accept_inexact,
         )
         return lend(request)
 

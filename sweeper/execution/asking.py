@@ -80,7 +80,10 @@ class TrialSearch:
 
     def _judge(self, question: Judge) -> Judged:
         """Return whether the study's pruner ends the trial. What it raises fails the trial."""
-        session = self._session()
+        try:
+            session = self._session()
+        except ParameterError as error:
+            return Judged(prune=False, error=str(error))
         try:
             return Judged(session.judge(question.values))
         except DefinitionError as error:

@@ -10,9 +10,12 @@ __all__ = ["assignment_of"]
 
 
 def assignment_of(
-    settings: StudySettings, paths: RunPaths, number: int, attempt: int
+    settings: StudySettings, paths: RunPaths, number: int, attempt: int, *, anew_after: int = 0
 ) -> Assignment:
-    """Return what any attempt at trial ``number`` is told; `dataclasses.replace` adds the rest."""
+    """Return what any attempt at trial ``number`` is told; `dataclasses.replace` adds the rest.
+
+    Of attempts up to ``anew_after`` no checkpoint is gone on with.
+    """
     return Assignment(
         study=settings.name,
         number=number,
@@ -27,5 +30,7 @@ def assignment_of(
         checkpoint_every=settings.checkpoint_every,
         files=str(paths.trial_files(number)),
         log=str(paths.log(number, attempt)),
-        checkpoints=tuple(str(paths.checkpoints(number, n)) for n in range(1, attempt + 1)),
+        checkpoints=tuple(
+            str(paths.checkpoints(number, n)) for n in range(anew_after + 1, attempt + 1)
+        ),
     )

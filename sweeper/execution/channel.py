@@ -11,28 +11,33 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
-from sweeper.errors import ExecutionError
+from sweeper.checkpoints.origin import Origin
+from sweeper.execution.audit_orders import AuditOrder, GoOn, Held, IntervalPinned
+from sweeper.execution.framing import GarbledError, MessagePipe
+from sweeper.execution.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.rehearsing import Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.replaying import Replay
-from sweeper.execution.wire import SentDistribution
+from sweeper.execution.study_source import StudySource
 from sweeper.results import EpochRecord
-from sweeper.space import CategoricalChoice
 
 __all__ = [
     "Assignment",
+    "AuditOrder",
     "Channel",
     "CheckpointCommitted",
     "CheckpointDeleted",
     "EpochsEnded",
     "Failed",
     "Finished",
+    "GarbledError",
+    "GoOn",
+    "Held",
+    "IntervalPinned",
     "Judge",
     "Judged",
     "Link",
@@ -52,28 +57,11 @@ __all__ = [
 ]
 
 _config = ConfigDict(extra="forbid")
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+"""A number that every database can hold."""
 
-
-@with_config(_config)
-@dataclass(frozen=True, slots=True)
-class StudySource:
-    """Where a process finds the study's definition.
-
-    Attributes:
-        how: ``"target"``: import ``target``. ``"pickled"``: ``pickled`` is the definition itself,
-            by cloudpickle and base64, made by the process that started this one and sent over a
-            pipe; it is never stored.
-        target: ``FILE[:NAME]`` or ``package.module[:NAME]``; with ``"pickled"``, where the
-            definition's code stands, if that is a file.
-        study: The study's name, where the module holds several.
-        path: ``sys.path`` of the process that defined it, with ``"pickled"``.
-    """
-
-    how: Literal["target", "pickled"]
-    target: str
-    study: str | None = None
-    pickled: str | None = None
-    path: tuple[str, ...] = ()
+_MOST_SAID = 1 << 28
+"""Bytes that one message of a trial has at most."""
 
 
 @with_config(_config)
@@ -92,7 +80,10 @@ class Assignment:
         replay: Set where a finished trial is run again to be compared.
         rehearsal: Set where a study is only checked.
         further_objectives: Metrics that the epochs must report beside the objective.
+        audit: What is pinned of it to be audited, and whether it waits; None for nothing.
         pruning: Whether to ask, after each epoch but the last, whether the trial ends there.
+        origin: Whose its checkpoints are, but for the parameters; None where nobody resumes from
+            them.
     """
 
     study: str
@@ -115,46 +106,9 @@ class Assignment:
     further_objectives: tuple[str, ...] = ()
     pruning: bool = False
     known: tuple[str, ...] = ()
+    audit: AuditOrder | None = None
+    origin: Origin | None = None
     kind: Literal["assignment"] = "assignment"
-
-
-@with_config(_config)
-@dataclass(frozen=True, slots=True)
-class Suggest:
-    """Up, awaiting `Suggested`: a value for the parameter ``name``."""
-
-    name: str
-    distribution: SentDistribution
-    kind: Literal["suggest"] = "suggest"
-
-
-@with_config(_config)
-@dataclass(frozen=True, slots=True)
-class Suggested:
-    """Down: the value, or why there is none (``error``)."""
-
-    value: CategoricalChoice
-    error: str | None = None
-    kind: Literal["suggested"] = "suggested"
-
-
-@with_config(_config)
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Up, awaiting `Judged`: whether to end here; with the objective of every epoch so far."""
-
-    values: tuple[tuple[int, float], ...]
-    kind: Literal["judge"] = "judge"
-
-
-@with_config(_config)
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Down: whether the study's pruner ends the trial, or why it could not say (``error``)."""
-
-    prune: bool
-    error: str | None = None
-    kind: Literal["judged"] = "judged"
 
 
 @with_config(_config)
@@ -182,9 +136,9 @@ class Started:
     ``trained_seconds`` is how long training had taken up to the checkpoint that it goes on from.
     """
 
-    start_step: int
-    start_epoch: int
-    steps_per_epoch: int
+    start_step: Count
+    start_epoch: Count
+    steps_per_epoch: Count
     trained_seconds: float = 0.0
     kind: Literal["started"] = "started"
 
@@ -194,8 +148,8 @@ class Started:
 class StepsReached:
     """Up, a few times a second: how far training is."""
 
-    epoch: int
-    step: int
+    epoch: Count
+    step: Count
     kind: Literal["steps_reached"] = "steps_reached"
 
 
@@ -208,7 +162,7 @@ class EpochsEnded:
     """
 
     epochs: tuple[EpochRecord, ...]
-    step: int
+    step: Count
     seconds: float | None = None
     kind: Literal["epochs_ended"] = "epochs_ended"
 
@@ -218,10 +172,10 @@ class EpochsEnded:
 class CheckpointCommitted:
     """Up: a checkpoint is on disk, whole."""
 
-    step: int
-    epoch: int
+    step: Count
+    epoch: Count
     digest: str
-    bytes: int
+    bytes: Count
     path: str
     kind: Literal["checkpoint_committed"] = "checkpoint_committed"
 
@@ -249,7 +203,7 @@ class Warned:
 class Finished:
     """Up, last: training came to its end."""
 
-    step: int
+    step: Count
     value: float
     digest: str
     further_values: tuple[float, ...] = ()
@@ -261,8 +215,8 @@ class Finished:
 class PrunedHere:
     """Up, last: ended as `Judged` said, after ``epoch`` (from 0), with a checkpoint at ``step``."""
 
-    step: int
-    epoch: int
+    step: Count
+    epoch: Count
     value: float
     digest: str
     kind: Literal["pruned_here"] = "pruned_here"
@@ -273,7 +227,7 @@ class PrunedHere:
 class StoppedHere:
     """Up, last: stopped on request, with a checkpoint at ``step``."""
 
-    step: int
+    step: Count
     kind: Literal["stopped_here"] = "stopped_here"
 
 
@@ -287,12 +241,13 @@ class Failed:
         traceback: The user's traceback; empty for an error that explains itself.
         fault: ``"trial"``: its own code or data. ``"memory"``: an allocation failed.
             ``"environment"``: the disk, or a checkpoint that does not fit; the trial is not to
-            blame and can be resumed once that is mended.
+            blame and can be resumed once that is mended. ``"definition"``: the study's code is
+            another one by now, so nothing was run.
     """
 
     error: str
     traceback: str = ""
-    fault: Literal["trial", "memory", "environment"] = "trial"
+    fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     kind: Literal["failed"] = "failed"
 
 
@@ -316,8 +271,15 @@ Message = (
     | Failed
     | Rehearsing
     | Rehearsed
+    | IntervalPinned
+    | Held
+    | GoOn
 )
 
+_WHAT_TO_DO = (
+    "both ends must run the same sweeper, and the trial's code must not read from or write to files "
+    "that it did not open"
+)
 _adapter: TypeAdapter[Message] = TypeAdapter(
     Annotated[Message, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="constants")
 )
@@ -338,6 +300,10 @@ class Link(Protocol):
         """Ask the worker whether to end, and wait for its answer."""
         ...
 
+    def hold(self, step: int) -> None:
+        """Tell the worker that this trial waits, and wait until it goes on or is to stop."""
+        ...
+
     def stop_requested(self) -> bool:
         """Whether the worker, or a signal, has asked this trial to stop."""
         ...
@@ -347,54 +313,67 @@ class Link(Protocol):
 class Channel:
     """One end of the pipe. Any thread may send; one thread receives."""
 
-    connection: Connection
-    _sending: threading.Lock = field(default_factory=threading.Lock)
+    connection: MessagePipe
 
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
-        """This process's end, and the socket to hand to the other process."""
+        """The worker's end, and the socket to hand to the trial's process."""
         ours, theirs = socket.socketpair()
-        return cls(Connection(ours.detach())), theirs
+        return cls(MessagePipe(ours, _MOST_SAID)), theirs
 
     @classmethod
     def on(cls, descriptor: int) -> Channel:
-        """The end whose file descriptor was handed to this process."""
-        return cls(Connection(descriptor))
+        """The trial's end, whose file descriptor was handed to this process."""
+        return cls(MessagePipe(socket.socket(fileno=descriptor)))
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, *, waits: bool = True) -> None:
         """Send ``message``.
+
+        Args:
+            message: What to send.
+            waits: Whether to return only when the other end has room for it. A worker does not
+                wait: a trial that takes nothing must not keep it from ending that trial.
 
         Raises:
             OSError: The other end is gone.
         """
         # Pydantic's own JSON has null for NaN and infinity, which are metrics like others here.
         encoded = json.dumps(_adapter.dump_python(message, mode="json")).encode()
-        with self._sending:
-            self.connection.send_bytes(encoded)
+        self.connection.send_bytes(encoded, waits=waits)
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message, or None when ``timeout`` seconds have passed.
+        """The next message, or None when ``timeout`` seconds have passed without a whole one.
 
         Raises:
-            EOFError: The other end is gone, and everything it sent has been received.
-            ExecutionError: What came is no message.
+            EOFError: The other end is gone, and every whole message it sent has been received.
+            GarbledError: What came is no message.
         """
         try:
-            if timeout is not None and not self.connection.poll(timeout):
-                return None
-            received = self.connection.recv_bytes()
-        except ConnectionError as error:
-            raise EOFError from error
+            received = self.connection.receive_bytes(timeout)
+        except GarbledError as error:
+            msg = f"the pipe between a worker and its trial carried {error}; {_WHAT_TO_DO}"
+            raise GarbledError(msg) from error
+        if received is None:
+            return None
         try:
             return _adapter.validate_python(json.loads(received))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             msg = (
                 f"the pipe between a worker and its trial carried {received[:200]!r}, which is no "
-                f"message ({reason}); both ends must run the same sweeper, and "
-                "the trial's code must not write to files that it did not open"
+                f"message ({reason}); {_WHAT_TO_DO}"
             )
-            raise ExecutionError(msg) from error
+            raise GarbledError(msg) from error
+
+    def check_coming(self, patience: float) -> None:
+        """Check that the rest of a message came within ``patience`` seconds of looking for it.
+
+        Raises:
+            GarbledError: It did not.
+        """
+        if self.connection.is_within_message and self.connection.waited_for_rest >= patience:
+            msg = f"the pipe carried the beginning of a message and no end of it; {_WHAT_TO_DO}"
+            raise GarbledError(msg)
 
     def close(self) -> None:
         self.connection.close()

@@ -21,6 +21,7 @@ from sweeper.errors import (
     Interrupted,
     StorageError,
     TrialError,
+    UsageError,
 )
 from sweeper.events import (
     AttemptEnded,
@@ -30,6 +31,7 @@ from sweeper.events import (
     Notice,
     TrainingStarted,
 )
+from sweeper.execution.auditing import refuse_inexact
 from sweeper.execution.contact import DatabaseContact
 from sweeper.execution.engines import Cluster, open_cluster, place
 from sweeper.execution.placed import HostEnd, HostOrder, run_host
@@ -38,6 +40,7 @@ from sweeper.execution.serving import opened, say_unfinished
 from sweeper.execution.signals import stop_signals
 from sweeper.paths import absolute_place
 from sweeper.results import StudyStatus
+from sweeper.storage.audits import Audits
 from sweeper.storage.following import AttemptNews, StudyFollower
 from sweeper.storage.repository import Repository, StopRequest
 
@@ -115,7 +118,14 @@ class _Drive:
 
     def _place(self, cluster: Cluster, slots: int) -> _Placement:
         request = self._request
-        hosts = min(slots, cluster.nodes)
+        nodes = cluster.nodes
+        if nodes < 1:
+            msg = (
+                f"the cluster of engine {request.engine!r} has no machines now, and {slots} workers "
+                "were to be placed there; scale it to one or more, and run this again"
+            )
+            raise UsageError(msg)
+        hosts = min(slots, nodes)
         source = self._prepared.source
         orders = [
             HostOrder(
@@ -217,6 +227,7 @@ class _Drive:
     def _conclude(self, placement: _Placement | None) -> StudyStatus:
         if self._failed is not None:
             raise self._failed
+        refuse_inexact(Audits(self._repository.database), self._study, accept=False)
         status = self._repository.status(self._study)
         if status.finished >= status.target:
             return status

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweeper.definition import StudySettings
-from sweeper.errors import CheckpointError, SweeperError
+from sweeper.errors import CheckpointError, DefinitionChangedError, SweeperError, TrialError
 from sweeper.execution.channel import Failed, Finished, PrunedHere, StoppedHere
 from sweeper.execution.trial_process import ExitStatus
 from sweeper.policy import Fault
 from sweeper.results import Outcome
 from sweeper.storage.repository import Claim
 
-__all__ = ["AttemptEnd", "Death", "LastMessage", "TrialClock", "end_of"]
+__all__ = ["AttemptEnd", "Death", "LastMessage", "TrialClock", "check_not_all_alike", "end_of"]
 
 LastMessage = Finished | PrunedHere | StoppedHere | Failed
 
@@ -103,6 +103,10 @@ class TrialClock:
         self._looked = now
         return self.limit is not None and self._seconds + went_on_from > self.limit
 
+    def stand_still(self) -> None:
+        """Count nothing of the time since the last look: the trial was made to wait."""
+        self._looked = self._clock()
+
     def seconds(self, went_on_from: float) -> float:
         """Seconds counted so far."""
         return self._seconds + went_on_from
@@ -158,6 +162,8 @@ def _end_of_failure(claim: Claim, settings: StudySettings, failed: Failed, log: 
     if failed.fault == "environment":
         told = f"trial {claim.number} had to stop, and can be resumed: {failed.error}"
         return AttemptEnd("interrupted", error=error, stops=CheckpointError(told))
+    if failed.fault == "definition":
+        return AttemptEnd("interrupted", error=error, stops=DefinitionChangedError(failed.error))
     if failed.fault == "memory":
         told = f"the trial ran out of memory: {failed.error}"
         return _crash(claim, settings, "memory", told, log=log, traceback=failed.traceback)
@@ -194,3 +200,21 @@ def _crash(
 
 def _again(left: int, allowed: int) -> str:
     return f"it goes on from its newest checkpoint ({left} of {allowed} retries left)"
+
+
+def check_not_all_alike(study: str, found: tuple[int, str] | None) -> None:
+    """End the run where all trials that have ended failed alike; see `Repository.failing_alike`.
+
+    Raises:
+        TrialError: They have, and others are still to come.
+    """
+    if found is not None:
+        count, line = found
+        msg = (
+            f"the {count} trials that have ended all failed with the same error, so the others are "
+            f"not begun: {line}. Mend the study and run it again: while no trial has a value, a "
+            "changed definition is taken as it is, and failed trials begin anew. If the study is "
+            f"not to blame, `sweeper retry {study} --failed` gives them another attempt; "
+            "failing_alike=0 in the Study goes on all the same"
+        )
+        raise TrialError(msg)

@@ -1,4 +1,9 @@
-"""Dask: a cluster at an address, or one of processes made on this machine."""
+"""Dask: a cluster at an address, or one of processes made on this machine.
+
+Whoever reaches a scheduler may run code as its user, and on a machine with several users all of them
+reach its loopback. So a cluster that is made here lets in only those that hold a key which is made
+for it, is in no file, and ends with it; and it leaves no HTTP server open, which asks for none.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from sweeper.errors import UsageError
+from sweeper.installation import install_command
+from sweeper.shown import shown_text, shown_url
 
 __all__ = ["DaskCluster"]
 
 _PATIENCE = "15s"
+_HTTP_ROUTES = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker", "nanny")]
 
 
 class DaskCluster:
@@ -31,27 +39,22 @@ class DaskCluster:
 
         self._made: Any = None
         if address is None:
-            self._made = distributed.LocalCluster(
-                n_workers=hosts,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                dashboard_address=None,
-                memory_limit=0,
-            )
+            self._made = _made_here(hosts)
         try:
             self._client = distributed.Client(self._made or address, timeout=_PATIENCE)
+            if self._made is not None:
+                self._made.scheduler.http_server.stop()
+                self._client.run(_close_http_server)
         except (OSError, ValueError) as error:
             msg = (
-                f"there is no Dask scheduler at {address} ({error}); give the address that "
+                f"there is no Dask scheduler at {shown_url(address)} ({shown_text(str(error))}); give the address that "
                 "`dask scheduler` prints, such as tcp://10.0.0.1:8786"
             )
             raise UsageError(msg) from error
         if not self.nodes:
             self.close()
-            msg = (
-                f"the Dask scheduler at {address} has no workers; start some: dask worker {address}"
-            )
+            shown = shown_url(address)
+            msg = f"the Dask scheduler at {shown} has no workers; start some: dask worker {shown}"
             raise UsageError(msg)
 
     @property
@@ -74,3 +77,36 @@ class DaskCluster:
             if held is not None:
                 with contextlib.suppress(OSError, TimeoutError):
                     held.close()
+
+
+def _made_here(hosts: int) -> Any:
+    import dask
+    import distributed
+    from distributed.security import Security
+
+    try:
+        security = Security.temporary()
+    except ImportError as error:
+        msg = (
+            "a Dask cluster made on this machine lets in nobody without a key, which needs the "
+            f"package 'cryptography'; {install_command('dask')}, or give a cluster with "
+            "--engine-address"
+        )
+        raise UsageError(msg) from error
+    # No part can do without its HTTP server, so each serves nothing until it is closed.
+    with dask.config.set({name: [] for name in _HTTP_ROUTES}):
+        return distributed.LocalCluster(
+            n_workers=hosts,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            protocol="tls://",
+            security=security,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            memory_limit=0,
+        )
+
+
+def _close_http_server(dask_worker: Any) -> None:
+    dask_worker.http_server.stop()

@@ -1,4 +1,4 @@
-"""Where slots run: threads of this process, or worker hosts on a cluster. joblib places both.
+"""Where slots run: threads of this process, or worker hosts that joblib places on a cluster.
 
 A slot returns nothing that matters: results are read from the database, so an engine that loses a
 return value loses nothing. On a cluster a task does no more than start a worker host on its node
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from sweeper.errors import UsageError
+from sweeper.installation import install_command
 
 __all__ = ["CLUSTERS", "Cluster", "LocalEngine", "check_engine", "open_cluster", "place"]
 
@@ -25,11 +27,18 @@ class LocalEngine:
     """Threads of this process. Each supervises one trial process, so threads cost nothing."""
 
     def run(self, slot: Callable[[], None], slots: int) -> None:
-        """Run ``slots`` copies of a function side by side, and return when all have returned."""
-        import joblib
+        """Run ``slots`` copies of a function side by side, and return when all have returned.
 
-        with joblib.parallel_config(backend="threading"):
-            joblib.Parallel(n_jobs=slots)(joblib.delayed(slot)() for _ in range(slots))
+        What one of them raises is raised here, but only then: what the caller frees next, the
+        others still need. A single one runs in the calling thread, where a debugger is.
+        """
+        if slots == 1:
+            slot()
+            return
+        with ThreadPoolExecutor(slots, thread_name_prefix="sweeper-slot") as pool:
+            running = [pool.submit(slot) for _ in range(slots)]
+        for each in running:
+            each.result()
 
 
 class Cluster(Protocol):
@@ -73,7 +82,7 @@ def check_engine(name: str, *, isolation: str = "auto", address: str | None = No
     if importlib.util.find_spec(CLUSTERS[name]) is None:
         msg = (
             f"engine {name!r} needs the package {CLUSTERS[name]!r}, which is not installed; "
-            f"pip install 'sweeper[{name}]'"
+            f"{install_command(name)}"
         )
         raise UsageError(msg)
 

@@ -16,6 +16,7 @@ from sweeper.execution.channel import Assignment, Judge, Judged, Message, Sugges
 from sweeper.execution.devices import configure_tensorflow
 from sweeper.execution.process import failure_of
 from sweeper.execution.worker import AttemptSupervisor
+from sweeper.training.fresh_entropy import system_entropy
 
 if TYPE_CHECKING:
     from sweeper.independence.guard import Earlier
@@ -52,30 +53,65 @@ class InlineTrials:
             raise ExecutionError(msg) from error
         try:
             run_trial(self._definition, assignment, link, self._earlier)
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, _WorkerError) as error:
+            link.check()
             link.send(failure_of(error))
+        link.check()
+
+
+class _WorkerError(BaseException):
+    """What ends a trial is its worker's affair; code of the trial's is not to catch it."""
 
 
 class _InlineLink:
+    """The trial's side, where its worker is a call away: what the worker raises is none of its."""
+
     def __init__(self, supervisor: AttemptSupervisor) -> None:
         self._supervisor = supervisor
+        self._raised: BaseException | None = None
+
+    def check(self) -> None:
+        """Raise what the worker raised while the trial ran.
+
+        Raises:
+            BaseException: That.
+        """
+        if self._raised is not None:
+            raise self._raised
+
+    def _hear(self, message: Message) -> Suggested | Judged | None:
+        if self._raised is not None:
+            raise _WorkerError from self._raised
+        try:
+            with system_entropy():
+                return self._supervisor.hear(message)
+        except BaseException as error:
+            self._raised = error
+            raise _WorkerError from error
 
     def send(self, message: Message) -> None:
-        self._supervisor.hear(message)
+        self._hear(message)
 
     def ask(self, question: Suggest) -> Suggested:
-        answer = self._supervisor.hear(question)
+        answer = self._hear(question)
         if not isinstance(answer, Suggested):
             msg = f"the worker answered {question!r} with {answer!r}"
             raise ExecutionError(msg)
         return answer
 
     def judge(self, question: Judge) -> Judged:
-        answer = self._supervisor.hear(question)
+        answer = self._hear(question)
         if not isinstance(answer, Judged):
             msg = f"the worker answered {question!r} with {answer!r}"
             raise ExecutionError(msg)
         return answer
 
+    def hold(self, step: int) -> None:
+        """Go on: a trial inside this process is not held, since nothing could be run meanwhile."""
+
     def stop_requested(self) -> bool:
-        return self._supervisor.stop_requested()
+        try:
+            return self._supervisor.stop_requested(inside=True)
+        except BaseException as error:
+            self._raised = self._raised or error
+            raise _WorkerError from error

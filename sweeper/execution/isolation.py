@@ -10,19 +10,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import queue
 import socket
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sweeper import errors
+from sweeper.code import CodeFingerprint
 from sweeper.definition import StudySettings
 from sweeper.errors import ExecutionError, StudyImportError, SweeperError
 from sweeper.execution.channel import Assignment, Channel, StudySource
+from sweeper.execution.environment import trial_environment
+from sweeper.execution.signals import signals_held
 from sweeper.execution.trial_process import (
     ExitStatus,
     Isolation,
@@ -43,6 +46,9 @@ __all__ = [
     "WarmServer",
 ]
 
+_SERVER = ("-P", "-m", "sweeper.execution.warm_server")
+"""What Python is to run as a server."""
+
 _MOST_SERVERS = 3
 """So many warm servers may die before one of them has forked a trial that is asked for."""
 
@@ -54,17 +60,23 @@ class Loaded:
     Attributes:
         threads_given: Whether the definition itself says how many threads.
         cannot_fork: Why trials must be spawned; empty where they can be forked.
+        code: What the study's factories reach.
     """
 
     settings: StudySettings
     threads_given: bool
     cannot_fork: str
+    code: CodeFingerprint | None = None
 
 
 class WarmServer:
-    """The worker's side of `sweeper.execution.warm_server`."""
+    """The worker's side of `sweeper.execution.warm_server`.
 
-    def __init__(self, source: StudySource) -> None:
+    Args:
+        source: The study that it imports; None for one that starts a fresh Python for each trial.
+    """
+
+    def __init__(self, source: StudySource | None) -> None:
         self.source = source
         self._sending = threading.Lock()
         self._ready: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -78,12 +90,16 @@ class WarmServer:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "sweeper.execution.warm_server", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=sys.__stderr__ if _has_descriptor(sys.__stderr__) else subprocess.DEVNULL,
-            )
+            with signals_held():
+                self._process = subprocess.Popen(
+                    [sys.executable, *_SERVER, str(theirs.fileno()), str(os.getpid())],
+                    pass_fds=[theirs.fileno()],
+                    env=trial_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=sys.__stderr__
+                    if _has_descriptor(sys.__stderr__)
+                    else subprocess.DEVNULL,
+                )
         except OSError as error:
             ours.close()
             msg = f"the warm server could not be started: {error}"
@@ -91,7 +107,7 @@ class WarmServer:
         finally:
             theirs.close()
         self._control = ours
-        self._say({"source": dataclasses.asdict(self.source)}, ())
+        self._say({"source": None if self.source is None else dataclasses.asdict(self.source)}, ())
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -99,20 +115,35 @@ class WarmServer:
     def alive(self) -> bool:
         return self._alive
 
+    @property
+    def loaded_source(self) -> StudySource:
+        """The source of the study that it imports.
+
+        Raises:
+            ExecutionError: It imports none.
+        """
+        if self.source is None:
+            msg = "the warm server was started without a study, and imports none"
+            raise ExecutionError(msg)
+        return self.source
+
     def loaded(self) -> Loaded:
-        """Wait until the study is imported.
+        """Wait until the study is imported. From then on its ``source`` names the code.
 
         Raises:
             StudyFileError, StudyImportError, DefinitionError: As importing it raised.
+            DefinitionChangedError: The code is another one than ``source`` names.
             ExecutionError: The server died.
         """
         said = self._ready.get()
         self._ready.put(said)
         if said["event"] == "ready":
+            self.source = dataclasses.replace(self.loaded_source, code=said["code"])
             return Loaded(
                 StudySettings.from_json(said["settings"]),
                 bool(said["threads_given"]),
                 said["cannot_fork"],
+                CodeFingerprint.from_json(said["code"]),
             )
         if said["event"] == "failed":
             kind = getattr(errors, said["type"], SweeperError)
@@ -232,87 +263,69 @@ class _ForkedTrial:
             kill_tree(self._process)
 
 
-class ForkLauncher:
-    """Forks trials from a `WarmServer`, and starts the server again should it die."""
+class _ServedLauncher:
+    """Has a server start trials, and starts the server again should it die."""
 
-    isolation: Isolation = "fork"
-
-    def __init__(self, server: WarmServer) -> None:
+    def __init__(self, server: WarmServer | None = None) -> None:
         self._server = server
         self._replacing = threading.Lock()
 
-    def launch(self, assignment: Assignment) -> TrialProcess:
+    def _started(self, assignment: Assignment) -> TrialProcess:
         for _ in range(_MOST_SERVERS):
-            with self._replacing:
-                if not self._server.alive:
-                    self._server.close()
-                    self._server = WarmServer(self._server.source)
-                    self._server.loaded()
-                server = self._server
-            trial = server.fork(assignment)
+            trial = self._living().fork(assignment)
             if trial is not None:
                 return trial
         msg = (
-            f"the process that trials are forked from died {_MOST_SERVERS} times in a row; look "
+            f"the process that trials are started from died {_MOST_SERVERS} times in a row; look "
             "for what kills it, or use isolation='spawn'"
         )
         raise ExecutionError(msg)
 
+    def _living(self) -> WarmServer:
+        with self._replacing:
+            if self._server is None:
+                self._server = WarmServer(None)
+            elif not self._server.alive:
+                self._server.close()
+                self._server = WarmServer(self._server.source)
+                if self._server.source is not None:
+                    self._server.loaded()
+            return self._server
+
     def close(self) -> None:
         """End the server; its trials end with it."""
-        self._server.close()
+        with self._replacing:
+            if self._server is not None:
+                self._server.close()
 
 
-class SpawnLauncher:
+class ForkLauncher(_ServedLauncher):
+    """Forks trials from a `WarmServer` that has imported the study."""
+
+    isolation: Isolation = "fork"
+
+    def __init__(self, server: WarmServer) -> None:
+        super().__init__(server)
+
+    def launch(self, assignment: Assignment) -> TrialProcess:
+        return self._started(assignment)
+
+
+class SpawnLauncher(_ServedLauncher):
     """Starts every trial from nothing; each imports TensorFlow and the study by itself."""
 
     isolation: Isolation = "spawn"
 
     def __init__(self, source: StudySource) -> None:
+        super().__init__()
         self._source = source
 
     def launch(self, assignment: Assignment) -> TrialProcess:
-        channel, theirs = Channel.pair()
-        try:
-            with Path(assignment.log).open("ab") as log:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "sweeper.execution.process", str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-        except OSError as error:
-            channel.close()
-            msg = f"a process for trial {assignment.number} could not be started: {error}"
-            raise ExecutionError(msg) from error
-        finally:
-            theirs.close()
-        trial = _SpawnedTrial(channel, process)
+        trial = self._started(assignment)
         # One that died at once is seen by its worker, as every other death is.
         with contextlib.suppress(OSError):
-            channel.send(dataclasses.replace(assignment, source=self._source))
+            trial.channel.send(dataclasses.replace(assignment, source=self._source), waits=False)
         return trial
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class _SpawnedTrial:
-    def __init__(self, channel: Channel, process: subprocess.Popen[bytes]) -> None:
-        self.channel = channel
-        self.pid = process.pid
-        self._process = process
-
-    def wait(self, timeout: float) -> ExitStatus | None:
-        try:
-            return ExitStatus(self._process.wait(timeout))
-        except subprocess.TimeoutExpired:
-            return None
-
-    def kill(self) -> None:
-        if self._process.poll() is None:
-            kill_tree(running(self.pid))
 
 
 def _has_descriptor(stream: Any) -> bool:

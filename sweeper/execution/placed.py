@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -39,7 +39,7 @@ class HostOrder:
 
     study: str
     slots: int
-    storage: str
+    storage: str = field(repr=False)
     runs_dir: str
     engine: str
     isolation: str
@@ -100,7 +100,7 @@ def run_host(text: str) -> str:
     log = paths.worker_log(f"{order.engine}-{machine}-{order.number}")
     log.parent.mkdir(parents=True, exist_ok=True)
     begins = log.stat().st_size if log.exists() else 0
-    code = _run_detached(["-m", "sweeper", "worker", order.study, "--ordered"], text, log)
+    code = _run_detached(["-P", "-m", "sweeper", "worker", order.study, "--ordered"], text, log)
     with log.open("rb") as said:
         said.seek(begins)
         lines = said.read().decode(errors="replace").splitlines()
@@ -116,7 +116,7 @@ def _run_detached(words: list[str], text: str, log: Path) -> int:
             with log.open("ab") as output:
                 starter = subprocess.Popen(
                     [
-                        *(sys.executable, "-m", "sweeper.execution.detached", str(writing)),
+                        *(sys.executable, "-P", "-m", "sweeper.execution.detached", str(writing)),
                         *(sys.executable, *words),
                     ],
                     stdin=subprocess.PIPE,

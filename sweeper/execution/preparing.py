@@ -6,17 +6,23 @@ it never imports the study itself (but for a sampler of the user's own, and inli
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.errors import DefinitionError, UsageError
-from sweeper.events import Event, Listener, Notice
+from sweeper.definition import StudySettings
+from sweeper.errors import (
+    DefinitionChangedError,
+    DefinitionError,
+    StorageError,
+    UnknownStudyError,
+    UsageError,
+)
+from sweeper.events import Event, Notice
 from sweeper.execution.channel import StudySource
 from sweeper.execution.devices import import_tensorflow
+from sweeper.execution.hashing import hashes_are_random
 from sweeper.execution.isolation import (
     ForkLauncher,
     Isolation,
@@ -25,6 +31,7 @@ from sweeper.execution.isolation import (
     SpawnLauncher,
     WarmServer,
 )
+from sweeper.execution.owning import check_new_study, claim_directories
 from sweeper.execution.sources import (
     check_unchanged,
     describe_source,
@@ -33,53 +40,29 @@ from sweeper.execution.sources import (
     source_of,
     target_source,
 )
-from sweeper.training.randomness import IMPORT_SEED, seed_everything
+from sweeper.execution.study_place import StudyPlace
+from sweeper.paths import RunPaths, absolute_place
+from sweeper.shown import shown_url
+from sweeper.training.randomness import IMPORT_SEED, TrialSeeds, seed_everything
 
 if TYPE_CHECKING:
+    from sweeper.execution.earlier_stops import EarlierStops
     from sweeper.execution.slots import InlineRunner
     from sweeper.search.spec import SamplerSpec
     from sweeper.storage.repository import Repository, StudyRow
 
-__all__ = ["PreparedStudy", "StudyPlace"]
+__all__ = ["PreparedStudy"]
 
 _NOT_HERE = (
     "which is not on this machine; put the same file there, or say where it is here: "
     "sweeper worker STUDY --source FILE[:NAME]"
 )
+_RANDOM_HASHES = (
+    "inline trials have this process's hashes of strings, which are others in the next one; if the "
+    "study goes by hash() or by the order of a set of strings, set PYTHONHASHSEED=0, as other "
+    "trials have it, or resume gives another result"
+)
 _ISOLATIONS = ("auto", "fork", "spawn", "inline")
-
-
-@dataclass(frozen=True)
-class StudyPlace:
-    """Where a study's code and its database are.
-
-    Attributes:
-        storage: The database's URL.
-        runs_dir: Where files go.
-        listener: Told of everything that happens.
-        isolation: ``"auto"``, ``"fork"``, ``"spawn"`` or ``"inline"``.
-        source: ``FILE[:NAME]`` or ``package.module[:NAME]``; None to go by ``study``, or with
-            ``definition`` or ``sent``.
-        study: The name of a study in the database.
-        definition: A study object of this process, instead of ``source``.
-        sent: The source that another process of this sweep found, instead of ``source``.
-        trials: A new total; None to keep the study's.
-        accept_changes: Whether a changed definition takes the stored one's place.
-        lends: Whether this process only lends its slots to a study that others run: the study is
-            ``study``, must be in the database, and nothing of it is changed there.
-    """
-
-    storage: str
-    runs_dir: Path
-    listener: Listener
-    isolation: str = "auto"
-    source: str | None = None
-    study: str | None = None
-    definition: StudyDefinition | None = None
-    sent: StudySource | None = None
-    trials: int | None = None
-    accept_changes: bool = False
-    lends: bool = False
 
 
 class PreparedStudy:
@@ -91,6 +74,7 @@ class PreparedStudy:
         runner: Starts trial processes; or runs trials in this one.
         search: How parameters are drawn.
         source: Where the study's code was found.
+        fingerprint: Of the definition and its code, as stored.
 
     Raises:
         UsageError: There is no such isolation.
@@ -101,6 +85,7 @@ class PreparedStudy:
     runner: Launcher | InlineRunner
     search: SamplerSpec
     source: StudySource
+    fingerprint: str
 
     def __init__(self, place: StudyPlace) -> None:
         if place.isolation not in _ISOLATIONS:
@@ -109,11 +94,13 @@ class PreparedStudy:
         self._place = place
         self._server: WarmServer | None = None
         self._definition = place.definition
+        self._stops: EarlierStops | None = None
 
     def __enter__(self) -> Self:
         try:
             self._prepare()
         except BaseException:
+            self._put_stops_back()
             self.__exit__()
             raise
         return self
@@ -148,19 +135,19 @@ class PreparedStudy:
 
     def _prepare(self) -> None:
         place = self._place
-        opened = False
         if place.lends or (place.study and place.source is None and place.definition is None):
             self._open_database(create=False)
-            opened = True
         self.source = self._find()
         loaded = self._load(self.source)
         if loaded.settings.sampler == "grid":
             from sweeper.search.grids import check_grid
 
             check_grid(loaded.settings.grid, place.trials or loaded.settings.trials)
-        if not opened:
+        if not hasattr(self, "repository"):
             self._open_database(create=True)
         stored = self._store(loaded)
+        if self._stops is not None:
+            self._stops.begin(stored.name)
         settings = StudySettings.from_json({**stored.definition, "trials": stored.target})
         # The stored policy is of the day on which the study was created.
         self.settings = dataclasses.replace(
@@ -168,8 +155,11 @@ class PreparedStudy:
             time_limit=loaded.settings.time_limit,
             study_time_limit=loaded.settings.study_time_limit,
             retries=loaded.settings.retries,
+            audit=loaded.settings.audit,
+            failing_alike=loaded.settings.failing_alike,
         )
         self.search = self._search(stored.window)
+        self.fingerprint = stored.fingerprint
 
     def _find(self) -> StudySource:
         place = self._place
@@ -184,12 +174,12 @@ class PreparedStudy:
             source = recall_source(place.study, described, *([_NOT_HERE] if place.lends else []))
         else:
             source = target_source(place.source, place.study)
-        if place.lends:
             check_unchanged(place.study, described, source)
         return source
 
     def _load(self, source: StudySource) -> Loaded:
         if self._place.isolation == "inline":
+            self._forget_stops(source)
             import_tensorflow()
             definition = self._definition
             if definition is None:
@@ -198,15 +188,20 @@ class PreparedStudy:
             from sweeper.execution.inline import InlineTrials
 
             self.runner = InlineTrials(definition)
-            return Loaded(definition.settings(), definition.threads is not None, "")
+            if hashes_are_random():
+                self._place.listener(Notice(_RANDOM_HASHES))
+            given = definition.threads is not None
+            return Loaded(definition.settings(), given, "", definition.code())
         self._server = WarmServer(source)
-        import sweeper.execution.worker  # noqa: F401 - while the server imports TensorFlow
+        # While the server imports TensorFlow.
+        self._forget_stops(source)
+        import sweeper.execution.worker  # noqa: F401 - in that time as well
 
         loaded = self._server.loaded()
-        self.runner = self._launcher(self._server, source, loaded)
+        self.runner = self._launcher(self._server, loaded)
         return loaded
 
-    def _launcher(self, server: WarmServer, source: StudySource, loaded: Loaded) -> Launcher:
+    def _launcher(self, server: WarmServer, loaded: Loaded) -> Launcher:
         isolation: Isolation = "fork"
         if self._place.isolation == "spawn":
             isolation = "spawn"
@@ -229,7 +224,28 @@ class PreparedStudy:
             return ForkLauncher(server)
         server.close()
         self._server = None
-        return SpawnLauncher(source)
+        return SpawnLauncher(server.loaded_source)
+
+    def _forget_stops(self, source: StudySource) -> None:
+        """Forget what stopped the study before, if there is a database yet."""
+        if self._place.lends:
+            return
+        if not hasattr(self, "repository"):
+            try:
+                self._open_database(create=False)
+            except StorageError as error:
+                if getattr(error, "passing", False):
+                    raise
+                # It is made when the study is known to be sound; or says then what is wrong.
+                return
+        from sweeper.execution.earlier_stops import EarlierStops
+
+        self._stops = EarlierStops(self.repository, source)
+
+    def _put_stops_back(self) -> None:
+        if self._stops is not None:
+            with contextlib.suppress(StorageError, UnknownStudyError):
+                self._stops.put_back()
 
     def _open_database(self, *, create: bool) -> None:
         from sweeper.storage.database import Database
@@ -238,16 +254,13 @@ class PreparedStudy:
         self.repository = Repository(Database.open(self._place.storage, create=create))
 
     def _store(self, loaded: Loaded) -> StudyRow:
-        from sweeper.errors import UnknownStudyError
         from sweeper.storage.repository import StudyRow
 
         settings, place = loaded.settings, self._place
-        try:
-            known = self.repository.study(settings.name)
-        except UnknownStudyError:
-            if place.lends:
-                raise
-            known = None
+        paths = RunPaths(
+            place.runs_dir.absolute(), settings.name, absolute_place(place.checkpoints)
+        )
+        known = self._known(paths)
         if known is not None and not loaded.threads_given:
             threads = int(known.definition["threads"])
             settings = dataclasses.replace(settings, threads=threads)
@@ -271,10 +284,12 @@ class PreparedStudy:
             window=_window(settings, known),
             seed=settings.seed,
             source=None if place.lends else describe_source(self.source),
+            code=loaded.code,
         )
         if known is not None and place.accept_changes:
             self._accept(row)
-        stored = self.repository.create_or_open(row)
+        stored = self._opened(row)
+        claim_directories(paths, stored, begun=self.repository.has_begun(settings.name))
         if place.trials is not None or target > stored.target:
             stored = self.repository.set_target(settings.name, target)
         elif target < stored.target:
@@ -285,6 +300,53 @@ class PreparedStudy:
                 )
             )
         return stored
+
+    def _known(self, paths: RunPaths) -> StudyRow | None:
+        """The stored study; None where there is none, after its directories were seen to be free."""
+        place = self._place
+        try:
+            known = self.repository.study(paths.study)
+            if not place.fresh:
+                return known
+        except UnknownStudyError:
+            if place.lends:
+                raise
+        else:
+            self._set_aside(paths)
+        check_new_study(paths, shown_url(self.repository.database.url))
+        return None
+
+    def _set_aside(self, paths: RunPaths) -> None:
+        from sweeper.execution.removing import set_aside
+
+        new = set_aside(self.repository, paths)
+        self._place.listener(
+            Notice(f"the study {paths.study!r} that was there is called {new!r} from now on")
+        )
+
+    def _opened(self, row: StudyRow) -> StudyRow:
+        """The stored study; a changed definition takes its place while nothing has a value yet."""
+        try:
+            return self.repository.create_or_open(row)
+        except DefinitionChangedError:
+            if self._place.lends:
+                raise
+            from sweeper.storage.restarts import Restarts
+
+            self.repository.release_lost(row.name)
+            changes, anew = Restarts(self.repository.database).accept_while_nothing_has_a_value(
+                row, lambda number: TrialSeeds(row.seed, number).root
+            )
+            if not changes:
+                raise
+        begun = f", and the {anew} that have begun begin anew" if anew else ""
+        self._place.listener(
+            Notice(
+                f"the definition of {row.name!r} is another one from here on: "
+                f"{'; '.join(changes)}. No trial has a value yet, so nothing is mixed{begun}"
+            )
+        )
+        return self.repository.create_or_open(row)
 
     def _accept(self, row: StudyRow) -> None:
         changes = self.repository.accept_definition(row)

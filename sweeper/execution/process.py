@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import queue
 import signal
@@ -19,26 +20,52 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 from sweeper.definition import StudyDefinition
-from sweeper.errors import CheckpointError, SweeperError
+from sweeper.errors import (
+    CheckpointError,
+    DefinitionChangedError,
+    ExecutionError,
+    ParameterError,
+    SweeperError,
+)
 from sweeper.execution.channel import (
     Assignment,
     Channel,
     Failed,
+    GarbledError,
+    GoOn,
+    Held,
     Judge,
     Judged,
     Message,
     Stop,
+    StudySource,
     Suggest,
     Suggested,
 )
 from sweeper.execution.devices import configure_tensorflow, limit_memory, show_devices
+from sweeper.execution.reasons import error_line, error_text, formatted, printable
+from sweeper.execution.signals import release_signals, signals_to_stop
 
-__all__ = ["EXIT_WORKER_GONE", "ChannelLink", "die_with_parent", "failure_of", "serve_trial"]
+__all__ = [
+    "EXIT_WORKER_GONE",
+    "ChannelLink",
+    "die_with_parent",
+    "failure_before_trial",
+    "failure_of",
+    "serve_trial",
+]
 
 EXIT_WORKER_GONE = 75
 """A trial process's exit code when its worker is gone; nobody is left to read it, but a log is."""
+
+_LOOK_FOR_STOP = 0.1
+"""Seconds between two looks at whether to stop, while a trial is held."""
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""A full disk, a spent quota, a read-only file system."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -52,6 +79,7 @@ class ChannelLink:
         self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
         self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self._going_on = threading.Event()
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
     def send(self, message: Message) -> None:
@@ -68,6 +96,13 @@ class ChannelLink:
         self.send(question)
         return self._verdicts.get()
 
+    def hold(self, step: int) -> None:
+        self._going_on.clear()
+        self.send(Held(step))
+        # A signal's handler runs in this very thread, so it must not set what is waited for.
+        while not self._stop.is_set() and not self._going_on.wait(_LOOK_FOR_STOP):
+            pass
+
     def stop_requested(self) -> bool:
         return self._stop.is_set()
 
@@ -81,10 +116,16 @@ class ChannelLink:
                 message = self._channel.receive()
             except (EOFError, OSError):
                 _worker_is_gone()
+            except GarbledError as error:
+                # No request to stop would be heard any more.
+                self.send(failure_of(error))
+                os._exit(1)
             if isinstance(message, Suggested):
                 self._answers.put(message)
             elif isinstance(message, Judged):
                 self._verdicts.put(message)
+            elif isinstance(message, GoOn):
+                self._going_on.set()
             elif isinstance(message, Stop):
                 self.request_stop()
 
@@ -102,8 +143,9 @@ def serve_trial(
     """
     link = ChannelLink(channel)
     adopt_orphans()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in signals_to_stop():
         signal.signal(number, lambda *_: link.request_stop())
+    release_signals()
     try:
         show_devices(assignment.devices)
         limit_memory(assignment.memory_limit)
@@ -118,32 +160,69 @@ def serve_trial(
 
             run_trial(definition, assignment, link)
     except BaseException as error:
-        traceback.print_exc()
+        # Told first: on a full disk, the log takes nothing more.
         link.send(failure_of(error))
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             stream.flush()
+
+
+def failure_before_trial(error: BaseException) -> Failed:
+    """What the worker is told of ``error``, which came before anything of the trial's own ran."""
+    told = f"its process could not begin: {_told(error)}"
+    return Failed(told, traceback=formatted(error, error.__traceback__), fault="environment")
 
 
 def failure_of(error: BaseException) -> Failed:
     """What the worker is told of ``error``, which ended a trial."""
-    told = _printable(f"{type(error).__name__}: {error}")
     if isinstance(error, CheckpointError):
-        return Failed(told, fault="environment")
+        return Failed(_told(error), fault="environment")
+    if isinstance(error, DefinitionChangedError):
+        return Failed(printable(str(error)), fault="definition")
+    full = _disk_error(error)
+    if full is not None:
+        told = f"{_told(error)} ({full}: make room, or make it writable, where the trial writes)"
+        return Failed(told, traceback=formatted(error, error.__traceback__), fault="environment")
+    if isinstance(error, ParameterError):
+        return Failed(error_line(error, where=True))
     if isinstance(error, SweeperError):
         own = getattr(error, "traceback", "")
-        return Failed(told, traceback=_printable(own))
+        return Failed(_told(error), traceback=printable(own))
+    told = error_line(error, where=True)
     if isinstance(error, SystemExit):
-        told = f"the trial's code called sys.exit({error.code!r})"
-    trace = _users_part(error.__traceback__)
-    text = "".join(traceback.format_exception(type(error), error, trace))
+        code = error.code if isinstance(error.code, int | None) else error_text(error)
+        told = printable(f"the trial's code called sys.exit({code!r})")
     memory = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
-    return Failed(told, traceback=_printable(text), fault="memory" if memory else "trial")
+    return Failed(
+        told,
+        traceback=formatted(error, _users_part(error.__traceback__)),
+        fault="memory" if memory else "trial",
+    )
 
 
-def _printable(text: str) -> str:
-    """``text`` as a pipe and every database can carry it: lone surrogates and NULs as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+def _disk_error(error: BaseException) -> str | None:
+    """What the disk refuses, if ``error`` comes of that; no other trial could write there either.
+
+    TensorFlow and HDF5 have the system's reason in their text alone.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
+            return os.strerror(cause.errno)
+        if isinstance(cause, OSError) or type(cause).__module__.startswith("tensorflow."):
+            for number in _DISK_ERRORS:
+                if os.strerror(number) in error_text(cause):
+                    return os.strerror(number)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return None
+
+
+def _told(error: BaseException) -> str:
+    return printable(f"{type(error).__name__}: {error_text(error)}")
 
 
 def die_with_parent() -> None:
@@ -161,7 +240,7 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _worker_is_gone() -> None:
+def _worker_is_gone() -> NoReturn:
     os._exit(EXIT_WORKER_GONE)
 
 
@@ -175,18 +254,24 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
 
 
 def main(arguments: list[str]) -> None:
-    """Entry of a spawned trial process: ``python -m sweeper.execution.process DESCRIPTOR``."""
+    """Entry of a spawned trial process: ``python -m sweeper.execution.process DESCRIPTOR``.
+
+    Signals to stop are held back from its start, and taken when the trial begins.
+    """
     from sweeper.execution.devices import import_tensorflow
     from sweeper.execution.sources import load_source
     from sweeper.training.randomness import IMPORT_SEED, seed_everything
 
     die_with_parent()
-    import_tensorflow()
     channel = Channel.on(int(arguments[0]))
-    assignment = channel.receive()
-    if not isinstance(assignment, Assignment) or assignment.source is None:
-        sys.exit(f"expected an assignment with the study's source, got {assignment!r}")
-    source = assignment.source
+    try:
+        import_tensorflow()
+        assignment, source = _assignment_on(channel)
+    except EOFError:
+        _worker_is_gone()
+    except Exception as error:
+        channel.send(failure_before_trial(error))
+        os._exit(0)
 
     def load() -> StudyDefinition:
         seed_everything(IMPORT_SEED)
@@ -195,6 +280,14 @@ def main(arguments: list[str]) -> None:
     serve_trial(channel, assignment, load)
     # What the trial's code leaves running must not keep a process alive that has had its say.
     os._exit(0)
+
+
+def _assignment_on(channel: Channel) -> tuple[Assignment, StudySource]:
+    received = channel.receive()
+    if not isinstance(received, Assignment) or received.source is None:
+        msg = f"expected an assignment with the study's source, got {received!r}"
+        raise ExecutionError(msg)
+    return received, received.source
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ to know (does it repeat?) is reported as digests, and judged there.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,18 +19,19 @@ from typing import Any
 
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.definition import StudyDefinition
-from sweeper.errors import SweeperError, UncapturableError
+from sweeper.errors import IndependenceError, SweeperError, UncapturableError
 from sweeper.execution.channel import Assignment, Link
 from sweeper.execution.rehearsing import Rehearsed, Rehearsing
 from sweeper.execution.trial_run import _plan, _trial
 from sweeper.independence.aliases import owned_by, shared
 from sweeper.independence.authorship import StudyCode
-from sweeper.independence.digests import data_digests, initial_weights, shortened
+from sweeper.independence.digests import WHOLE_EPOCHS, data_digests, initial_weights, shortened
 from sweeper.independence.findings import Finding, Level, Line
 from sweeper.independence.guard import Earlier
 from sweeper.independence.lines import line_of
 from sweeper.independence.tracing import WatchedTraining
 from sweeper.training.callbacks import CallbackStates
+from sweeper.training.logs import named_numbers
 from sweeper.training.loop import TrainingPlan
 from sweeper.training.randomness import TrialSeeds, seed_everything
 
@@ -39,6 +42,9 @@ _TIMED_SECONDS = 0.4
 
 _TWIN_STEPS = 3
 """Steps of the second trial, in turn with the first."""
+
+_ALIKE = ((1, 0), (0, 1))
+"""Trials that are built once more, each with the other's parameters: no study lacks these two."""
 
 _NEVER = 1 << 30
 
@@ -70,7 +76,8 @@ class _Rehearsal:
         self._code = StudyCode(
             definition.name, definition.model, definition.data, definition.callbacks
         )
-        self._earlier = Earlier()
+        early = self._what.part == "early"
+        self._earlier = Earlier(self._let_pass if early else None)
         self._findings: list[Finding] = []
         self._report: dict[str, Any] = {"part": self._what.part, "complete": False}
         self._seconds = {"startup": 0.0, "steps": 0.0, "work": 0.0}
@@ -79,7 +86,8 @@ class _Rehearsal:
 
     def report(self) -> dict[str, Any]:
         parts: dict[str, Callable[[], None]] = {
-            "glance": self._glance,
+            "alone": self._build_alone,
+            "early": self._build_early,
             "build": self._build_two,
             "train": self._train,
             "twins": self._train,
@@ -97,13 +105,40 @@ class _Rehearsal:
             "steps": self._steps,
         }
 
-    def _glance(self) -> None:
-        self._build(0)
+    def _build_alone(self) -> None:
+        self._learn_second(self._build(1))
+
+    def _build_early(self) -> None:
+        """Build four trials, as far as they can be; what else fails, each trial says itself."""
+        for number in (0, 1):
+            self._build_if_possible(number, number)
+            if any(f.check == "independence" and f.level == "error" for f in self._findings):
+                raise _OverError
+        self._link.send(Rehearsing("building them again", 0, sound=True))
+        for number, like in _ALIKE:
+            self._build_if_possible(number, like)
+
+    def _build_if_possible(self, number: int, like: int) -> None:
+        with contextlib.suppress(_OverError):
+            plan = self._build(number, like)
+            if number == like == 1:
+                self._learn_second(plan)
+
+    def _learn_second(self, plan: TrainingPlan) -> None:
+        """What trial 1 begins with: alone in its process, or after trial 0."""
+        self._report["second_weights"] = _digests(initial_weights(plan.model))
 
     def _build_two(self) -> None:
         first = self._build(0)
         second = self._build(1)
+        self._learn_second(second)
         self._walk(first, second)
+        self._build_alike((first, second))
+
+    def _build_alike(self, built: tuple[TrainingPlan, TrainingPlan]) -> None:
+        """Build a trial more with the parameters of each: a cache may go by them."""
+        for number, like in _ALIKE:
+            self._walk(built[like], self._build(number, like), (like, number))
 
     def _train(self) -> None:
         twins = self._what.part == "twins"
@@ -122,7 +157,9 @@ class _Rehearsal:
     def _follow(self, plan: TrainingPlan, watched: WatchedTraining) -> None:
         """Train the first trial, watched, and leave its state where both sides can read it."""
         steps, epochs = watched.loop._steps or 1, self._assignment.epochs
-        stop_at = 2 * steps + max(1, min(2, steps - 1)) if epochs > 2 else _NEVER
+        stop_at = _NEVER
+        if epochs > WHOLE_EPOCHS:
+            stop_at = WHOLE_EPOCHS * steps + max(1, min(2, steps - 1))
         began = time.perf_counter()
         with self._doing("training some steps", 0, "build"):
             try:
@@ -134,7 +171,11 @@ class _Rehearsal:
         ran = time.perf_counter() - began
         position = watched.position
         self._report["end"] = [position.step, position.epoch, position.step_in_epoch]
-        self._report["metrics"] = list(watched.loop.history.history)
+        self._report["metrics"] = [
+            name
+            for metric, values in watched.loop.history.history.items()
+            for name in dict(named_numbers(metric, values[-1])) or [metric]
+        ]
         self._report["epoch_steps"] = steps
         self._report["follow_seconds"] = ran - watched.seconds
         self._report["listening"] = watched.loop._listening
@@ -147,6 +188,7 @@ class _Rehearsal:
     def _take_turns(self, first: TrainingPlan, watched: WatchedTraining) -> None:
         """A second trial is built and trained; the first must not notice, nor the second the first."""
         second = self._build(1)
+        self._learn_second(second)
         self._walk(first, second)
         other = self._watch(second, "trial 1")
         self._compare_seeds(initial_weights(second.model))
@@ -161,6 +203,7 @@ class _Rehearsal:
         self._measure(watched)
         self._unmoved(other, before, "1", "0")
         self._seconds["work"] += time.perf_counter() - began
+        self._build_alike((first, second))
 
     def _measure(self, watched: WatchedTraining) -> None:
         """How long a step and a validation take, run as a trial runs them."""
@@ -198,13 +241,18 @@ class _Rehearsal:
             self._report["data"] = data_digests(again)
         self._seconds["work"] += time.perf_counter() - began
 
-    def _build(self, number: int) -> TrainingPlan:
+    def _build(self, number: int, like: int | None = None) -> TrainingPlan:
+        """Build trial ``number``, with the parameters of trial ``like`` if that is another one."""
         began = time.perf_counter()
+        asked = number if like is None else like
+        what = f"building trial {number}"
+        if asked != number:
+            what = f"building trial {number} with the parameters of trial {asked}"
         assignment = replace(
             self._assignment, number=number, files=f"{self._assignment.files}-{number}"
         )
         seeds = TrialSeeds(assignment.seed, number)
-        with self._doing(f"building trial {number}", number, "build"):
+        with self._doing(what, asked, "build"):
             trial = _trial(assignment, seeds, self._link)
             plan = _plan(
                 self._definition,
@@ -233,10 +281,12 @@ class _Rehearsal:
         self._seconds["startup"] += time.perf_counter() - began
         return watched
 
-    def _walk(self, first: TrainingPlan, second: TrainingPlan) -> None:
+    def _walk(
+        self, first: TrainingPlan, second: TrainingPlan, numbers: tuple[int, int] = (0, 1)
+    ) -> None:
         """Nothing that training changes may be reachable from both."""
         began = time.perf_counter()
-        with self._doing("walking one trial against the other", 1, "independence"):
+        with self._doing("walking one trial against the other", numbers[1], "independence"):
             owned = [
                 owned_by(
                     model=plan.model, data=plan.data, callbacks=plan.callbacks, extra=plan.tracked
@@ -249,12 +299,13 @@ class _Rehearsal:
             self._find(
                 "error",
                 "independence",
-                f"the {each.kind}{name} of trial 0 ({each.first_path}) is also trial 1's "
+                f"the {each.kind}{name} of trial {numbers[0]} ({each.first_path}) is also trial "
+                f"{numbers[1]}'s "
                 f"({each.second_path}), so training one would change the other; build it inside "
                 "the factory, for every trial anew",
                 self._code.factory_of(each.first_path),
             )
-        self._report["walked"] = [len(each) for each in owned]
+        self._report.setdefault("walked", [len(each) for each in owned])
         self._seconds["work"] += time.perf_counter() - began
 
     def _compare_seeds(self, other: Weights) -> None:
@@ -298,6 +349,20 @@ class _Rehearsal:
                 CallbackStates([callback]).capture({})
             except UncapturableError as error:
                 self._find("error", "capture", str(error), self._code.line_of_message(str(error)))
+
+    def _let_pass(self, error: IndependenceError) -> None:
+        """Warn of what only trials of one process share; see `Earlier`."""
+        told, _, advice = str(error).rpartition("; ")
+        told = re.sub("of trial [0-9]+", "of the first", told)
+        told = told.replace("of this trial", "of a second trial")
+        self._find(
+            "warning",
+            "isolation",
+            f"trials that are built in one process share something: {told}. In this run every trial "
+            "has a process of its own and makes it anew, so nothing comes of it; with "
+            f"isolation='inline', or in a loop of your own, they would share it: {advice}",
+            self._code.line_of_sharing(error),
+        )
 
     def _warn(self, message: str) -> None:
         self._find("warning", "independence", message, line_of(self._definition.model))

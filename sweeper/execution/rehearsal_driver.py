@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from sweeper.execution.channel import (
 )
 from sweeper.execution.rehearsing import Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.replaying import Replay
-from sweeper.execution.trial_process import ExitStatus, Launcher, TrialProcess
+from sweeper.execution.trial_process import ExitStatus, Launcher, next_message
 from sweeper.search.grids import grid_size
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spec import SamplerSpec
@@ -120,6 +121,7 @@ def drive(
     stopping: threading.Event,
     *,
     until: int | None = None,
+    tell: Callable[[Rehearsing], None] = lambda _: None,
     patience: float | None = None,
 ) -> Heard:
     """Run one process to its end, or until it has a checkpoint at step ``until``.
@@ -130,6 +132,7 @@ def drive(
         draws: Where parameters come from.
         stopping: Once set, the process is killed.
         until: The step whose checkpoint is all that is wanted.
+        tell: Told what the process is about to do.
         patience: Seconds after which it is killed; None for as long as it takes.
 
     Raises:
@@ -147,16 +150,17 @@ def drive(
                 raise Interrupted(msg)
             if patience is not None and time.monotonic() - began > patience:
                 break
-            message, gone = _next(process)
+            message, gone = next_message(process, _LOOK_AROUND)
             if message is None:
                 if gone:
                     break
                 continue
             if isinstance(message, Suggest):
-                session = sessions.setdefault(number, draws.session(number))
-                process.channel.send(_answer(session, message))
+                answer = _answer(sessions, draws, number, message)
+                process.channel.send(answer, waits=False)
             elif isinstance(message, Rehearsing):
                 number, heard.stage = message.number, message.stage
+                tell(message)
             else:
                 _note(heard, message, time.monotonic() - began)
                 heard.ended = heard.ended or (until is not None and until in heard.checkpoints)
@@ -173,19 +177,13 @@ def drive(
     return heard
 
 
-def _next(process: TrialProcess) -> tuple[Message | None, bool]:
-    """The next message, and whether none will come any more."""
+def _answer(
+    sessions: dict[int, SearchSession], draws: Draws, number: int, question: Suggest
+) -> Suggested:
     try:
-        gone = process.wait(0) is not None
-        message = process.channel.receive(0 if gone else _LOOK_AROUND)
-    except (EOFError, OSError):
-        return None, True
-    return message, gone
-
-
-def _answer(session: SearchSession, question: Suggest) -> Suggested:
-    try:
-        return Suggested(session.suggest(question.name, question.distribution))
+        if number not in sessions:
+            sessions[number] = draws.session(number)
+        return Suggested(sessions[number].suggest(question.name, question.distribution))
     except ParameterError as error:
         return Suggested(None, error=str(error))
 

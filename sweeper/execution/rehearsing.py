@@ -13,12 +13,15 @@ from pydantic import ConfigDict, with_config
 
 __all__ = ["Part", "Rehearsal", "Rehearsed", "Rehearsing"]
 
-Part = Literal["glance", "build", "train", "twins", "trial"]
+Part = Literal["alone", "early", "build", "train", "twins", "trial"]
 """
-- ``"glance"``: build one trial, under guard.
-- ``"build"``: build two trials and walk the one against the other; nothing is trained.
-- ``"train"``: build a trial and train some steps, watched.
-- ``"twins"``: the same, and then a second trial in turn with the first; and build both.
+- ``"alone"``: build the study's second trial, and none before it.
+- ``"early"``: build two trials, say whether they are sound, and build one more with the parameters of
+  each; what trials share only where one process builds several is a warning.
+- ``"build"``: build two trials, and one more with the parameters of each, and walk them against each
+  other; nothing is trained.
+- ``"train"``: build a trial and train some epochs, watched.
+- ``"twins"``: the same, and then a second trial in turn with the first; and build as ``"build"`` does.
 - ``"trial"``: the trial itself, with epochs as short as those of ``"train"``.
 """
 
@@ -44,10 +47,16 @@ class Rehearsal:
 @with_config(_config)
 @dataclass(frozen=True, slots=True)
 class Rehearsing:
-    """Up: what is about to be done, and for which trial; parameters asked for next are its."""
+    """Up: what is about to be done, and for which trial; parameters asked for next are its.
+
+    Attributes:
+        sound: Whether it is known by now that the trials built so far share nothing that processes
+            of their own would share.
+    """
 
     stage: str
     number: int
+    sound: bool = False
     kind: Literal["rehearsing"] = "rehearsing"
 
 

@@ -37,11 +37,14 @@ class Replay:
         also_after: One more at the first place from this step on.
         die_after: End the process at the first place from this step on, by SIGKILL, as soon as
             what is being written is on disk.
+        aside: Whether the trial that is run again may still run itself: then the files of Keras's
+            callbacks that lie outside the trial's directory are others.
     """
 
     checkpoints: tuple[tuple[int, int], ...]
     also_after: int | None = None
     die_after: int | None = None
+    aside: bool = False
 
 
 class ReplaySchedule:

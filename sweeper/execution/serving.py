@@ -10,15 +10,19 @@ from pathlib import Path
 
 from sweeper.errors import Interrupted
 from sweeper.events import Event, Listener, Notice, StudyOpened
+from sweeper.execution.auditing import refuse_inexact
 from sweeper.execution.engines import LocalEngine
 from sweeper.execution.gpus import SlotDevices, find_gpus, share_gpus
 from sweeper.execution.lease import LEASE_SECONDS, Stay
+from sweeper.execution.locating import locate
 from sweeper.execution.preparing import PreparedStudy
 from sweeper.execution.signals import stop_signals
 from sweeper.execution.slots import SlotContext
 from sweeper.execution.worker import serve_slot
 from sweeper.paths import Place, RunPaths, absolute_place
 from sweeper.results import StudyStatus
+from sweeper.shown import shown_url
+from sweeper.storage.audits import Audits
 from sweeper.storage.repository import WorkerIdentity
 
 __all__ = ["Lending", "bound_slots", "lend_slots", "opened", "say_unfinished"]
@@ -39,11 +43,12 @@ class Lending:
         fail_fast: Whether the first failed trial stops the others.
         devices: What each slot sees of the machine's GPUs.
         checkpoints: Where checkpoints go; None for ``runs_dir``.
+        accept_inexact: Whether the study goes on although an audit found a difference.
     """
 
     slots: int
     runs_dir: Path
-    storage: str
+    storage: str = field(repr=False)
     engine: str = "local"
     resume_command: str = ""
     lease_seconds: float = LEASE_SECONDS
@@ -51,6 +56,7 @@ class Lending:
     fail_fast: bool = False
     devices: SlotDevices = field(default_factory=SlotDevices)
     checkpoints: Place | None = None
+    accept_inexact: bool = False
 
 
 def lend_slots(prepared: PreparedStudy, lending: Lending, listener: Listener) -> StudyStatus:
@@ -76,6 +82,7 @@ def lend_slots(prepared: PreparedStudy, lending: Lending, listener: Listener) ->
         stay=Stay(engine=lending.engine, slots=slots, lease_seconds=lending.lease_seconds),
         devices=lending.devices,
         fail_fast=lending.fail_fast,
+        fingerprint=prepared.fingerprint,
     )
     if callable(prepared.runner) and settings.time_limit is not None:
         context.tell(
@@ -84,7 +91,22 @@ def lend_slots(prepared: PreparedStudy, lending: Lending, listener: Listener) ->
                 "this process, which could not be killed"
             )
         )
+    if callable(prepared.runner) and settings.audit != "off" and settings.deterministic:
+        context.tell(
+            Notice(
+                "nothing is audited where trials run inside this process: a replay needs a fresh "
+                'one, as isolation="auto" gives'
+            )
+        )
     context.tell(opened(prepared, lending.storage, slots, lending.resume_command))
+    warning = refuse_inexact(
+        Audits(repository.database), settings.name, accept=lending.accept_inexact
+    )
+    if warning is not None:
+        context.tell(Notice(warning))
+    for trial in repository.unfinished(settings.name):
+        if trial.state == "interrupted" and trial.checkpoints:
+            context.tell_of_checkpoints(trial, locate(trial, context.paths))
     with (
         stop_signals(_ThisProcess(context), context.tell, lending.grace),
         _time_limit(context, settings.study_time_limit),
@@ -92,6 +114,8 @@ def lend_slots(prepared: PreparedStudy, lending: Lending, listener: Listener) ->
         LocalEngine().run(lambda: serve_slot(context), slots)
     if context.error is not None:
         raise context.error
+    # What a worker elsewhere found has stopped this one too.
+    refuse_inexact(Audits(repository.database), settings.name, accept=False)
     status = repository.status(settings.name)
     if context.stopping.is_set() and status.finished < status.target:
         raise Interrupted(say_unfinished(status))
@@ -143,7 +167,7 @@ def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: st
         objective=settings.objective,
         direction=settings.direction,
         workers=slots,
-        storage=storage,
+        storage=shown_url(storage),
         resume_command=resume_command,
         best=status.best,
         objectives=tuple(objective.name for objective in status.objectives),

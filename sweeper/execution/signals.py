@@ -1,4 +1,4 @@
-"""What SIGINT and SIGTERM do to a run: nothing is running yet, or trials have to be stopped first."""
+"""What SIGINT, SIGTERM and SIGHUP do to a run: end it, or have its trials stop first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,45 @@ from typing import Protocol
 from sweeper.errors import Interrupted
 from sweeper.events import Event, Notice
 
-__all__ = ["Stopping", "early_termination", "stop_signals"]
+__all__ = [
+    "Stopping",
+    "early_termination",
+    "hangup",
+    "release_signals",
+    "signals_held",
+    "signals_to_stop",
+    "stop_signals",
+]
+
+
+def hangup() -> tuple[signal.Signals, ...]:
+    """SIGHUP, which a closed terminal sends; nothing where it is ignored, as under ``nohup``."""
+    number = getattr(signal, "SIGHUP", None)
+    return () if number is None or signal.getsignal(number) is signal.SIG_IGN else (number,)
+
+
+def signals_to_stop() -> tuple[signal.Signals, ...]:
+    """The signals that ask a process of this run to stop in order."""
+    return (signal.SIGINT, signal.SIGTERM, *hangup())
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Hold back signals to stop, for a process that is started meanwhile.
+
+    It begins with them held back, and misses none that comes before it can take them:
+    see `release_signals`.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def release_signals() -> None:
+    """Take the signals to stop from now on, and those that came before."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals_to_stop())
 
 
 class Stopping(Protocol):
@@ -29,34 +67,37 @@ class Stopping(Protocol):
 
 @contextmanager
 def early_termination() -> Iterator[None]:
-    """SIGTERM before the first trial (and after the last) ends the run as Ctrl-C does there."""
+    """SIGTERM, or SIGHUP, where no trial is running ends the run as Ctrl-C does there."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        msg = "the run was asked to stop (SIGTERM) while no trial was running"
+        del frame
+        msg = f"asked to stop ({signal.Signals(number).name}) while no trial was running"
         raise Interrupted(msg)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, *hangup())}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
 def stop_signals(
     stopping: Stopping, tell: Callable[[Event], None], grace: float | None = None
 ) -> Iterator[None]:
-    """SIGINT and SIGTERM: the first stops at the next step, the second kills the trials.
+    """SIGINT, SIGTERM and SIGHUP: the first stops at the next step, the second kills the trials.
+
+    SIGHUP is never the second: a terminal that is closed sends it once, and its shell once more.
 
     Args:
         stopping: Asked to.
         tell: Told what happens.
-        grace: Seconds after the first SIGTERM in which the trials may still finish their step;
-            then they are killed without a second one. None waits for as long as it takes.
+        grace: Seconds after the first SIGTERM or SIGHUP in which the trials may still finish their
+            step; then they are killed without a second one. None waits for as long as it takes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -73,6 +114,8 @@ def stop_signals(
         nonlocal asked
         del frame
         again, asked = asked, True
+        if again and number not in (signal.SIGINT, signal.SIGTERM):
+            return
         said = (
             "killing the trials; each goes on from its newest checkpoint when resumed"
             if again
@@ -81,10 +124,10 @@ def stop_signals(
         # A handler interrupts whatever the main thread holds; locks are for another thread.
         _apart(stopping.kill if again else stopping.drain)
         _apart(lambda: tell(Notice(said)))
-        if grace is not None and number == signal.SIGTERM and not again:
+        if grace is not None and number != signal.SIGINT and not again:
             _apart(lambda: kill_after_grace(grace))
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in signals_to_stop()}
     try:
         yield
     finally:

@@ -7,17 +7,22 @@ unpickled that came from a disk or a database.
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
+import linecache
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from sweeper.code import CodeFingerprint, digest_of
 from sweeper.definition import StudyDefinition
-from sweeper.errors import DefinitionError, StudyFileError
+from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError
 from sweeper.execution.channel import StudySource
+from sweeper.inspection.sources import meaning
 from sweeper.loading import (
     MADE_UP,
     load_definition,
@@ -75,6 +80,8 @@ def source_of(definition: StudyDefinition) -> StudySource:
     finally:
         for module in unfindable:
             cloudpickle.unregister_pickle_by_value(module)
+    from sweeper.inspection.fingerprint import texts_of_cells
+
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     return StudySource(
         how="pickled",
@@ -82,16 +89,37 @@ def source_of(definition: StudyDefinition) -> StudySource:
         study=definition.name,
         pickled=base64.b64encode(pickled).decode(),
         path=tuple(sys.path),
+        texts=texts_of_cells(definition.factories()),
     )
 
 
 def load_source(source: StudySource) -> StudyDefinition:
-    """The definition that ``source`` leads to.
+    """The definition that ``source`` leads to, with the code that ``source`` says it has.
 
     Raises:
         StudyFileError, StudyImportError: See `load_definition`.
+        DefinitionChangedError: Its code is another one by now.
     """
-    for entry in source.path:
+    for file, text in source.texts.items():
+        # As notebooks do for their own tracebacks.
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    definition = _load(source)
+    if source.code is not None:
+        changes = definition.code().changes_since(CodeFingerprint.from_json(source.code))
+        if changes:
+            msg = (
+                f"the code of study {definition.name!r} was edited while it runs: "
+                f"{'; '.join(changes)}. Every trial so far ran under the old code and nothing is "
+                f"lost: restore it and resume, or see what `sweeper run {source.target}` says of the "
+                "change"
+            )
+            raise DefinitionChangedError(msg)
+    return definition
+
+
+def _load(source: StudySource) -> StudyDefinition:
+    # Last, so that what lies in the current directory takes no library's place.
+    for entry in (*source.path, str(Path.cwd())):
         if entry not in sys.path:
             sys.path.append(entry)
     if source.how == "target":
@@ -117,24 +145,34 @@ def describe_source(source: StudySource) -> dict[str, Any]:
         "name": name,
         "directory": str(Path.cwd()),
         "sha256": _digest(location),
+        "meaning": _meaning(location),
     }
 
 
 def check_unchanged(study: str, described: Mapping[str, Any] | None, source: StudySource) -> None:
-    """Check that a study's file on this machine is, byte for byte, the one that it is run from.
+    """Check that a study's file on this machine says what the one says that it is run from.
+
+    Byte for byte, or but for comments, docstrings and formatting, which run nothing.
+
+    Where it is found is known from a database, which others may write: only a file that somebody
+    has run here, or names now, is run.
 
     Raises:
-        StudyFileError: It is another one.
+        StudyFileError: It is another one, or the database does not say which.
     """
-    expected = (described or {}).get("sha256")
+    expected = str((described or {}).get("sha256") or "")
     location, _ = split_target(source.target)
-    seen = _digest(location)
-    if expected is None or seen == expected:
+    seen = _digest(location, source.path) or ""
+    if expected and seen == expected:
         return
+    said = (described or {}).get("meaning")
+    if said and said == _meaning(location, source.path):
+        return
+    was = f"{expected[:12]} was expected" if expected else "the database has none to compare"
     msg = (
         f"{location} on this machine is not the file that study {study!r} is run from (its SHA-256 "
-        f"begins with {(seen or 'nothing')[:12]}, and {expected[:12]} was expected); copy that one "
-        "here, or call `sweeper run FILE` first if this is the newer one"
+        f"begins with {seen[:12] or 'nothing'}, and {was}). If it is the newer one, name it: "
+        f"sweeper run {source.target}. Otherwise copy the one that was run here"
     )
     raise StudyFileError(msg)
 
@@ -150,8 +188,15 @@ def recall_source(
         gone: What to say of a file that is not there.
 
     Raises:
-        StudyFileError: The study was defined in a notebook, or its file is gone.
+        StudyFileError: The study was defined in a notebook or set aside, or its file is gone or
+            another one.
     """
+    if "~" in study:
+        msg = (
+            f"study {study!r} was set aside by `run --fresh`; it can be read and removed, and what "
+            "runs is the one that was begun in its place"
+        )
+        raise StudyFileError(msg)
     described = described or {}
     location = str(described.get("location") or "")
     if not location:
@@ -164,16 +209,39 @@ def recall_source(
         msg = f"study {study!r} was defined in {location}, {gone}"
         raise StudyFileError(msg)
     name = described.get("name")
-    return StudySource(
+    source = StudySource(
         how="target",
         target=f"{location}:{name}" if name else location,
         study=study,
         path=(str(described["directory"]),) if described.get("directory") else (),
     )
+    check_unchanged(study, described, source)
+    return source
 
 
-def _digest(location: str) -> str | None:
-    """SHA-256 of the file at ``location``; None where it is a module's name."""
-    if not location or not Path(location).is_file():
+def _digest(location: str, path: Sequence[str] = ()) -> str | None:
+    """SHA-256 of the file at ``location``, or of the module of that name; None if there is none."""
+    file = location if location and Path(location).is_file() else _file_of(location, path)
+    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
+def _meaning(location: str, path: Sequence[str] = ()) -> str | None:
+    """Digest of what the same file says to Python; None where that cannot be known."""
+    file = location if location and Path(location).is_file() else _file_of(location, path)
+    try:
+        return None if file is None else digest_of(meaning(ast.parse(Path(file).read_bytes())))
+    except (SyntaxError, ValueError, RecursionError):
         return None
-    return hashlib.sha256(Path(location).read_bytes()).hexdigest()
+
+
+def _file_of(module: str, path: Sequence[str]) -> str | None:
+    """The file that importing ``module`` runs, found without running anything."""
+    places: Sequence[str] | None = [str(Path.cwd()), *sys.path, *path]
+    parts = module.split(".")
+    found = None
+    for count in range(1, len(parts) + 1):
+        if places is None or not parts[count - 1].isidentifier():
+            return None
+        found = PathFinder.find_spec(".".join(parts[:count]), list(places))
+        places = None if found is None else found.submodule_search_locations
+    return None if found is None or not found.has_location else found.origin

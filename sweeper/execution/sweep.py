@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeper.checkpoints.objects import check_checkpoints_place
 from sweeper.definition import StudyDefinition
-from sweeper.events import Listener
+from sweeper.events import Listener, OneAtATime
 from sweeper.execution.engines import CLUSTERS, check_engine
-from sweeper.execution.preparing import PreparedStudy, StudyPlace
+from sweeper.execution.preparing import PreparedStudy
 from sweeper.execution.signals import early_termination
+from sweeper.execution.study_place import StudyPlace
 from sweeper.paths import Place
 from sweeper.results import StudyResults
 
 if TYPE_CHECKING:
+    from sweeper.execution.early_check import EarlyCheck
     from sweeper.execution.serving import Lending
+    from sweeper.storage.repository import Repository
 
 __all__ = ["SweepRequest", "run_sweep"]
 
@@ -47,6 +51,8 @@ class SweepRequest:
         trials_per_gpu: Trials side by side on each GPU.
         gpu_memory: Megabytes of a GPU that a trial may use; None to share it out.
         checkpoints: Where checkpoints go; None for the runs directory.
+        accept_inexact: Whether the study goes on although an audit found a difference.
+        fresh: Whether a stored study of this name is set aside, and a new one begins.
     """
 
     source: str | None
@@ -55,7 +61,7 @@ class SweepRequest:
     trials: int | None
     engine: str
     isolation: str
-    storage: str
+    storage: str = field(repr=False)
     runs_dir: Path
     listener: Listener
     accept_changes: bool = False
@@ -69,6 +75,8 @@ class SweepRequest:
     trials_per_gpu: int = 1
     gpu_memory: int | None = None
     checkpoints: Place | None = None
+    accept_inexact: bool = False
+    fresh: bool = False
 
     @property
     def place(self) -> StudyPlace:
@@ -83,6 +91,8 @@ class SweepRequest:
             definition=self.definition,
             trials=self.trials,
             accept_changes=self.accept_changes,
+            checkpoints=self.checkpoints,
+            fresh=self.fresh,
         )
 
 
@@ -96,22 +106,41 @@ def run_sweep(request: SweepRequest) -> StudyResults:
     """
     check_engine(request.engine, isolation=request.isolation, address=request.engine_address)
     check_checkpoints_place(request.checkpoints, request.isolation)
+    request = replace(request, listener=OneAtATime(request.listener))
     with early_termination(), PreparedStudy(request.place) as prepared:
         repository = prepared.repository
-        repository.clear_stop(prepared.settings.name)
-        if request.study is None:
-            from sweeper.execution.glance import refuse_early
+        _check_exactness(repository, prepared.settings.name, accept=request.accept_inexact)
+        with _checked_early(prepared, request) as check:
+            if request.engine in CLUSTERS:
+                from sweeper.execution.driving import drive
 
-            refuse_early(prepared)
-        if request.engine in CLUSTERS:
-            from sweeper.execution.driving import drive
+                # The driver ends the process that trials, and the check, are forked from.
+                check.finish()
+                status = drive(prepared, request)
+            else:
+                from sweeper.execution.serving import lend_slots
 
-            status = drive(prepared, request)
-        else:
-            from sweeper.execution.serving import lend_slots
-
-            status = lend_slots(prepared, _lending(request), request.listener)
+                lending = _lending(request)
+                check.wait()
+                status = lend_slots(prepared, lending, request.listener)
         return StudyResults(status, repository.trials(prepared.settings.name))
+
+
+def _checked_early(
+    prepared: PreparedStudy, request: SweepRequest
+) -> AbstractContextManager[EarlyCheck]:
+    """The check of a study that is run; one that is resumed was checked when it was run."""
+    from sweeper.execution.early_check import early_check
+
+    return early_check(prepared, request.listener, wanted=request.study is None)
+
+
+def _check_exactness(repository: Repository, study: str, *, accept: bool) -> None:
+    """Refuse a study that an audit has ended, unless that is accepted now or was before."""
+    from sweeper.execution.auditing import refuse_inexact
+    from sweeper.storage.audits import Audits
+
+    refuse_inexact(Audits(repository.database), study, accept=accept)
 
 
 def _lending(request: SweepRequest) -> Lending:
@@ -134,4 +163,5 @@ def _lending(request: SweepRequest) -> Lending:
         fail_fast=request.fail_fast,
         devices=devices,
         checkpoints=request.checkpoints,
+        accept_inexact=request.accept_inexact,
     )

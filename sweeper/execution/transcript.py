@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sweeper.errors import ExecutionError
 from sweeper.events import CheckpointKept, EpochFinished, Notice, StepsDone, TrainingStarted
 from sweeper.execution.asking import TrialSearch
 from sweeper.execution.channel import (
@@ -18,6 +17,8 @@ from sweeper.execution.channel import (
     EpochsEnded,
     Failed,
     Finished,
+    GarbledError,
+    IntervalPinned,
     Judge,
     Judged,
     Message,
@@ -127,11 +128,11 @@ class Transcript:
         Raises:
             SupersededError: The attempt is no longer the trial's current one.
             SweeperError: The database has a fault that does not pass.
+            GarbledError: No trial sends such a message.
         """
         self._journal.check()
         self.tell_what_was_found()
-        token, number = self._claim.token, self._claim.number
-        repository, tell = self._repository, self._context.tell
+        number, tell = self._claim.number, self._context.tell
         match message:
             case Suggest() | Judge():
                 return self._search.answer(message)
@@ -144,22 +145,32 @@ class Transcript:
                 tell(StepsDone(number, message.epoch, message.step))
             case EpochsEnded():
                 self._epochs_ended(message)
-            case CheckpointCommitted():
-                record = CheckpointRecord(
-                    message.step, message.epoch, message.digest, message.bytes, message.path
-                )
-                self._write(lambda _again: repository.record_checkpoint(token, record))
-                tell(CheckpointKept(number, message.step, message.bytes))
-            case CheckpointDeleted():
-                self._write(lambda _again: repository.forget_checkpoint(token, message.path))
+            case CheckpointCommitted() | CheckpointDeleted() | IntervalPinned():
+                self._checkpoints_changed(message)
             case Warned():
                 tell(Notice(f"trial {number}: {message.message}"))
             case Finished() | PrunedHere() | StoppedHere() | Failed():
                 self.last = message
             case _:
                 msg = f"trial {number} sent {message!r}, which only a worker sends"
-                raise ExecutionError(msg)
+                raise GarbledError(msg)
         return None
+
+    def _checkpoints_changed(
+        self, message: CheckpointCommitted | CheckpointDeleted | IntervalPinned
+    ) -> None:
+        token, repository = self._claim.token, self._repository
+        match message:
+            case CheckpointCommitted():
+                record = CheckpointRecord(
+                    message.step, message.epoch, message.digest, message.bytes, message.path
+                )
+                self._write(lambda _again: repository.record_checkpoint(token, record))
+                self._context.tell(CheckpointKept(self._claim.number, message.step, message.bytes))
+            case CheckpointDeleted():
+                self._write(lambda _again: repository.forget_checkpoint(token, message.path))
+            case IntervalPinned():
+                self._write(lambda _again: self._context.auditor.pinned(token, message))
 
     def tell_what_was_found(self) -> None:
         """Tell what the journal's thread found out; a listener's own errors are not for it."""
@@ -219,7 +230,7 @@ class Transcript:
         entry = _Epochs.of(self._repository, self._claim.token, tuple(message.epochs), values)
         self._journal.write(entry, self._waiting)
         self.step = message.step
-        if message.seconds is not None:
+        if message.seconds is not None and message.epochs:
             last = message.epochs[-1]
             self._context.tell(
                 EpochFinished(

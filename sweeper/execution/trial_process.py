@@ -9,11 +9,25 @@ from typing import Literal, Protocol
 
 import psutil
 
-from sweeper.execution.channel import Assignment, Channel
+from sweeper.execution.channel import Assignment, Channel, Message
 
-__all__ = ["ExitStatus", "Isolation", "Launcher", "TrialProcess", "kill_tree", "running"]
+__all__ = [
+    "ExitStatus",
+    "Isolation",
+    "Launcher",
+    "TrialProcess",
+    "kill_tree",
+    "next_message",
+    "running",
+]
 
 Isolation = Literal["auto", "fork", "spawn", "inline"]
+
+_REST_OF_MESSAGE = 60.0
+"""Seconds after which the rest of a message that a running trial began will not come."""
+
+_LAST_WORDS = 10.0
+"""Seconds in which the exit status of a process is known whose pipe has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +89,33 @@ class Launcher(Protocol):
     def close(self) -> None: ...
 
 
+def next_message(process: TrialProcess, timeout: float) -> tuple[Message | None, bool]:
+    """The next message of a trial, and whether none comes after it.
+
+    Args:
+        process: The trial's.
+        timeout: Seconds to wait for it; then there is None.
+
+    Raises:
+        GarbledError: What came is no message, or the beginning of one whose rest will not come.
+    """
+    channel, message = process.channel, None
+    try:
+        # A process that is gone may have started one that lives on and holds the pipe open.
+        gone = process.wait(0) is not None
+        message = channel.receive(0 if gone else timeout)
+    except (EOFError, OSError):
+        gone = True
+    if message is not None:
+        return message, False
+    if not gone:
+        channel.check_coming(_REST_OF_MESSAGE)
+    elif channel.connection.is_within_message and process.wait(_LAST_WORDS) == ExitStatus(0):
+        # One that was killed, or died, may have been in the middle of sending.
+        channel.check_coming(0)
+    return None, gone
+
+
 def running(pid: int) -> psutil.Process | None:
     """The process ``pid``, or None if it is gone."""
     try:
@@ -83,11 +124,16 @@ def running(pid: int) -> psutil.Process | None:
         return None
 
 
-def kill_tree(process: psutil.Process | None) -> None:
+def kill_tree(process: psutil.Process | None, spare: int | None = None) -> None:
     """Kill a process and everything that it started; None is killed already.
 
+    Args:
+        process: The process.
+        spare: The one of its children that does this.
+
     Each is stopped before any is killed, and looked at again until there is no new one: what is
-    stopped starts nothing more, and the death of none makes another's parent unknown.
+    stopped starts nothing more, and the death of none makes another's parent unknown. One that
+    runs under another user is nobody's here to stop; those of ours around it are.
     """
     if process is None:
         return
@@ -97,13 +143,13 @@ def kill_tree(process: psutil.Process | None) -> None:
             found = [process, *process.children(recursive=True)]
         except psutil.NoSuchProcess:
             break
-        new = [member for member in found if member.pid not in family]
+        new = [m for m in found if m.pid not in family and m.pid != spare]
         if not new:
             break
         for member in new:
             family[member.pid] = member
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 member.suspend()
     for member in family.values():
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             member.kill()

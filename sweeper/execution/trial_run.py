@@ -7,19 +7,20 @@ is found, and training goes on from there.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from sweeper.checkpoints.format import Committed, LoadedCheckpoint
-from sweeper.checkpoints.policy import CheckpointEvery, parse_every
+from sweeper.checkpoints.format import LoadedCheckpoint
+from sweeper.checkpoints.policy import parse_every
 from sweeper.checkpoints.reading import load_newest, read_kept
 from sweeper.checkpoints.store import open_store, sweep_leftovers
-from sweeper.checkpoints.writer import BackgroundWriter
+from sweeper.checkpoints.values import relocated
+from sweeper.checkpoints.writer import BackgroundWriter, Store
 from sweeper.definition import StudyDefinition
 from sweeper.errors import (
     CheckpointError,
@@ -31,38 +32,34 @@ from sweeper.errors import (
 )
 from sweeper.execution.channel import (
     Assignment,
-    CheckpointCommitted,
-    CheckpointDeleted,
-    EpochsEnded,
     Finished,
     Judge,
     Link,
     PrunedHere,
-    Started,
-    StepsReached,
     StoppedHere,
     Suggest,
     Surroundings,
     Warned,
 )
+from sweeper.execution.observing import TrialObserver
+from sweeper.execution.pinning import AuditPins, PinningStore
+from sweeper.execution.redirecting import redirect_files
 from sweeper.execution.replaying import KEEP_ALL, ReplaySchedule
 from sweeper.independence.digests import shortened
 from sweeper.independence.guard import Earlier, Guard
-from sweeper.paths import Place, RemotePath, parse_place
+from sweeper.independence.nondeterminism import system_randomness
+from sweeper.paths import Place, RemotePath, leads_outside, parse_place
 from sweeper.results import EpochRecord
 from sweeper.space import CategoricalChoice, Distribution
 from sweeper.training.data import Data
+from sweeper.training.encoding.kinds import class_name
 from sweeper.training.fingerprint import take_fingerprint
-from sweeper.training.keeping import SnapshotKeeper
+from sweeper.training.fresh_entropy import FreshEntropy
 from sweeper.training.loop import Stopped, TrainingLoop, TrainingPlan
 from sweeper.training.randomness import TrialSeeds, seed_everything
-from sweeper.training.state import Position, epochs_in
 from sweeper.trial import Trial
 
 __all__ = ["run_trial"]
-
-_TELL_EVERY = 0.25
-"""Seconds between two `StepsReached`."""
 
 
 def run_trial(
@@ -93,25 +90,45 @@ def run_trial(
         warn=lambda message: link.send(Warned(message)),
         earlier=earlier,
     )
+    if assignment.number == 0:
+        _warn_of_system_randomness(definition, plan, link)
     plan = replace(plan, judge=_judge(assignment, link))
     if assignment.rehearsal is not None:
         shorter = assignment.rehearsal
         plan = shortened(plan, shorter.epoch_steps, shorter.validation_steps)[0]
+    if assignment.replay is not None and assignment.replay.aside:
+        redirect_files(plan.callbacks, Path(assignment.files))
     seed_everything(seeds.child("training"))
     directories = [parse_place(directory) for directory in assignment.checkpoints]
-    known = [place for place in map(parse_place, assignment.known) if _may_exist(place)]
+    known = [parse_place(place) for place in assignment.known]
     _sweep_leftovers(directories[:-1], link)
-    loaded = load_newest(directories, lambda message: link.send(Warned(message)), known=known)
+    origin = assignment.origin
+    if origin is not None:
+        origin = origin.of(trial.params, str(trial.directory))
+    loaded = load_newest(
+        directories, lambda message: link.send(Warned(message)), known=known, origin=origin
+    )
+    loaded = _brought_here(loaded, str(trial.directory))
     replay = None if assignment.replay is None else ReplaySchedule(assignment.replay)
-    observer = _TrialObserver(link, parse_every(assignment.checkpoint_every), replay)
-    with BackgroundWriter(
-        open_store(directories[-1], spool=Path(assignment.log).parent),
-        definition.keep if replay is None else KEEP_ALL,
-        observer.checkpoint_committed,
-        observer.checkpoint_deleted,
-        kept=read_kept(directories, known),
-        trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
-    ) as writer:
+    pins = None if assignment.audit is None else AuditPins(assignment.audit, origin)
+    observer = TrialObserver(
+        link, parse_every(assignment.checkpoint_every), replay, pins=pins, epochs=assignment.epochs
+    )
+    store: Store = open_store(directories[-1], spool=Path(assignment.log).parent, origin=origin)
+    if pins is not None:
+        store = PinningStore(store, pins, elsewhere=isinstance(directories[-1], RemotePath))
+    with (
+        nullcontext() if pins is None else closing(pins),
+        BackgroundWriter(
+            store,
+            definition.keep if replay is None else KEEP_ALL,
+            observer.checkpoint_committed,
+            observer.checkpoint_deleted,
+            warn=lambda message: link.send(Warned(message)),
+            kept=read_kept(directories, known, origin=origin),
+            trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
+        ) as writer,
+    ):
         observer.writer = writer
         loop = TrainingLoop(plan, observer, lambda message: link.send(Warned(message)))
         link.send(Surroundings(_surroundings(definition, plan)))
@@ -155,26 +172,51 @@ def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord
 def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
     factories = (definition.model, definition.data, definition.callbacks)
     given = [factory for factory in factories if factory is not None]
-    return take_fingerprint(given, jit_compile=bool(plan.model.jit_compile)).to_json()
+    exempted = sorted({class_name(type(thing)) for thing in plan.output_only})
+    taken = take_fingerprint(given, jit_compile=bool(plan.model.jit_compile)).to_json()
+    return {**taken, "output_only": exempted} if exempted else taken
+
+
+def _warn_of_system_randomness(definition: StudyDefinition, plan: TrainingPlan, link: Link) -> None:
+    """Said for the first trial alone: the others have the same code."""
+    factories = (definition.model, definition.data, definition.callbacks)
+    for each in system_randomness(*factories, plan.model, *plan.callbacks):
+        link.send(
+            Warned(
+                f"{each} gives what no seed decides, another value in every process; whatever "
+                "training takes from it is other when a trial is resumed. Draw from trial.seed"
+            )
+        )
 
 
 def _sweep_leftovers(directories: Sequence[Place], link: Link) -> None:
     """Remove what earlier attempts died over; what cannot be removed costs disk, not the trial."""
     for directory in directories:
         try:
+            if leads_outside(directory):
+                link.send(
+                    Warned(f"{directory} is, or lies in, a symbolic link; nothing is deleted there")
+                )
+                continue
             sweep_leftovers(directory)
         except CheckpointError as error:
             link.send(Warned(str(error)))
 
 
-def _may_exist(place: Place) -> bool:
-    """Whether a known checkpoint is worth a look: those on a disk are there, or elsewhere."""
-    return isinstance(place, RemotePath) or place.is_dir()
+def _brought_here(loaded: LoadedCheckpoint | None, directory: str) -> LoadedCheckpoint | None:
+    """The checkpoint with every path below the trial's directory brought to where that is now."""
+    if loaded is None or loaded.origin is None or loaded.origin.directory == directory:
+        return loaded
+    return replace(loaded, state=relocated(loaded.state, loaded.origin.directory, directory))
 
 
 def _trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
     directory = Path(assignment.files)
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"the trial's directory {directory} cannot be made: {error}; see to its disk, then resume"
+        raise CheckpointError(msg) from error
 
     def ask(name: str, distribution: Distribution) -> CategoricalChoice:
         answer = link.ask(Suggest(name, distribution))
@@ -198,7 +240,7 @@ def _plan(
     factories = (definition.model, definition.data, definition.callbacks)
     with Guard(trial=assignment.number, warn=warn, earlier=earlier, factories=factories) as guard:
         seed_everything(seeds.child("model"))
-        with guard.building("model", definition.model):
+        with _fresh(seeds, "model"), guard.building("model", definition.model):
             model = definition.model(trial)
         if not isinstance(model, keras.Model):
             msg = (
@@ -208,7 +250,7 @@ def _plan(
             raise FactoryError(msg)
         guard.check("model", model)
         seed_everything(seeds.child("data"))
-        with guard.building("data", definition.data):
+        with _fresh(seeds, "data"), guard.building("data", definition.data):
             data = definition.data(trial)
         if not isinstance(data, Data):
             msg = (
@@ -218,7 +260,8 @@ def _plan(
             raise DataError(msg)
         guard.check("data", data)
         seed_everything(seeds.child("callbacks"))
-        callbacks = _callbacks(definition, trial, guard)
+        with _fresh(seeds, "callbacks"):
+            callbacks = _callbacks(definition, trial, guard)
         guard.check("callbacks", callbacks)
         guard.check("tracked", trial.tracked)
     return TrainingPlan(
@@ -230,6 +273,7 @@ def _plan(
         further_objectives=assignment.further_objectives,
         order_seed=seeds.sequence("order"),
         tracked=trial.tracked,
+        output_only=trial.output,
     )
 
 
@@ -249,92 +293,17 @@ def _callbacks(
     return callbacks
 
 
-class _TrialObserver(SnapshotKeeper):
-    """Tells the worker what the training loop tells, and keeps the snapshots it hands over."""
-
-    def __init__(
-        self, link: Link, every: CheckpointEvery, replay: ReplaySchedule | None = None
-    ) -> None:
-        super().__init__(every)
-        self._link = link
-        self._replay = replay
-        self._told = 0.0
-        self._trained_seconds = 0.0
-        self._committed: Committed | None = None
-
-    @property
-    def committed_step(self) -> int:
-        return 0 if self._committed is None else self._committed.step
-
-    @property
-    def committed_digest(self) -> str:
-        return "" if self._committed is None else self._committed.digest
-
-    def steps_until_due(self, position: Position) -> int:
-        if self._replay is not None:
-            return self._replay.steps_left(position.step)
-        return super().steps_until_due(position)
-
-    def is_due(self, position: Position) -> bool:
-        if self._replay is not None:
-            return self._replay.is_due(position.step, position.epoch)
-        return super().is_due(position)
-
-    def started(self, position: Position, steps_per_epoch: int) -> None:
-        self.begin(position)
-        self._link.send(
-            Started(position.step, position.epoch, steps_per_epoch, self._trained_seconds)
-        )
-
-    def resumed(self, loaded: LoadedCheckpoint) -> None:
-        """Tell again what the checkpoint knows: the worker may have died before writing it down."""
-        self._trained_seconds = loaded.trained_seconds
-        self.checkpoint_committed(
-            Committed(loaded.step, loaded.epoch, loaded.digest, loaded.bytes, loaded.path)
-        )
-        epochs = epochs_in(loaded)
-        if epochs:
-            self._link.send(EpochsEnded(epochs=epochs, step=loaded.step))
-
-    def steps_done(self, position: Position) -> None:
-        self.writer.poll()
-        if self._replay is not None:
-            self._replay.die_if_due(position.step, self.writer.flush)
-        now = time.monotonic()
-        if now - self._told >= _TELL_EVERY:
-            self._told = now
-            self._link.send(StepsReached(epoch=position.epoch, step=position.step))
-
-    def epoch_ended(self, epoch: int, step: int, logs: Mapping[str, float], seconds: float) -> None:
-        record = EpochRecord(epoch, dict(logs))
-        self._link.send(EpochsEnded(epochs=(record,), step=step, seconds=seconds))
-
-    def stop_requested(self) -> bool:
-        return self._link.stop_requested()
-
-    def checkpoint_committed(self, committed: Committed) -> None:
-        self._committed = committed
-        self._link.send(
-            CheckpointCommitted(
-                step=committed.step,
-                epoch=committed.epoch,
-                digest=committed.digest,
-                bytes=committed.bytes,
-                path=str(committed.path),
-            )
-        )
-
-    def checkpoint_deleted(self, path: Place) -> None:
-        self._link.send(CheckpointDeleted(path=str(path)))
-
-
 def _objective(loop: TrainingLoop, objective: str) -> float:
-    values = loop.history.history.get(objective)
+    values = [e.metrics[objective] for e in loop.epochs if objective in e.metrics]
     if not values:
-        reported = ", ".join(map(repr, sorted(loop.history.history)))
+        reported = ", ".join(map(repr, sorted({n for e in loop.epochs for n in e.metrics})))
         msg = f"the objective {objective!r} was never reported; the epochs reported {reported}"
         raise ObjectiveError(msg)
-    return float(values[-1])
+    return values[-1]
+
+
+def _fresh(seeds: TrialSeeds, factory: str) -> FreshEntropy:
+    return FreshEntropy(seeds.sequence(factory), factory)
 
 
 def _name(function: object) -> str:

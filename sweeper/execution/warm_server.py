@@ -4,7 +4,9 @@ Each trial is forked from it, fresh and isolated, in a hundredth of the time tha
 TensorFlow takes. That is safe only while TensorFlow has run no op: a process that has cannot be
 forked without hanging sooner or later. So the server imports, checks that the eager context is
 still untouched, freezes what it has imported (a forked child then copies fewer pages), and forks.
-It has one thread, runs no factory, and ends when its worker does.
+It has one thread, runs no factory, and ends when its worker does, with all that its trials started.
+
+Where trials cannot be forked it imports nothing, and starts a Python of its own for each.
 
 It speaks lines of JSON over one socket. A ``fork`` line carries the trial's end of the channel as a
 file descriptor.
@@ -21,7 +23,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
 
@@ -29,7 +31,9 @@ from sweeper.definition import StudyDefinition
 from sweeper.errors import StudyImportError, SweeperError
 from sweeper.execution.channel import Assignment, Channel, StudySource
 from sweeper.execution.devices import import_tensorflow
-from sweeper.execution.process import die_with_parent, serve_trial
+from sweeper.execution.orphans import kill_orphans, start_watcher
+from sweeper.execution.process import die_with_parent, failure_before_trial, serve_trial
+from sweeper.execution.signals import release_signals, signals_to_stop
 from sweeper.execution.sources import load_source
 from sweeper.training.randomness import IMPORT_SEED, seed_everything
 
@@ -39,24 +43,32 @@ _ASSIGNMENTS = TypeAdapter(Assignment)
 
 
 def main(arguments: list[str]) -> None:
-    """Entry: ``python -m sweeper.execution.warm_server DESCRIPTOR``."""
-    die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    """Entry: ``python -m sweeper.execution.warm_server DESCRIPTOR DRIVER``."""
     control = socket.socket(fileno=int(arguments[0]))
-    server = _Server(control)
+    watcher = start_watcher(int(arguments[1]), control.close)
+    # Not ignored, which a trial would inherit: whether SIGHUP is, as under nohup, is its own affair.
+    for number in signals_to_stop():
+        signal.signal(number, lambda *_: None)
+    release_signals()
+    server = _Server(control, watcher)
     request = server.read_line()
     if request is None:
         return
-    definition = server.load(StudySource(**request["source"]))
-    if definition is not None:
-        server.serve(definition)
+    if request["source"] is None:
+        server.serve(None)
+    else:
+        definition = server.load(StudySource(**request["source"]))
+        if definition is not None:
+            server.serve(definition)
+    kill_orphans(but=[] if watcher is None else [watcher])
     os._exit(0)
 
 
 class _Server:
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, watcher: int | None = None) -> None:
         self._control = control
+        self._not_orphans: set[int] = set() if watcher is None else {watcher}
+        self._trials: set[int] = set()
         self._buffer = b""
         self._descriptors: list[int] = []
 
@@ -67,6 +79,7 @@ class _Server:
         try:
             definition = load_source(source)
             settings = definition.settings().to_json()
+            code = definition.code().to_json()
         except SweeperError as error:
             trace = error.traceback if isinstance(error, StudyImportError) else ""
             self._tell(event="failed", type=type(error).__name__, message=str(error), trace=trace)
@@ -78,13 +91,18 @@ class _Server:
         self._tell(
             event="ready",
             settings=settings,
+            code=code,
             threads_given=definition.threads is not None,
             cannot_fork=_why_not_fork(),
         )
         return definition
 
-    def serve(self, definition: StudyDefinition) -> None:
-        """Fork a trial at each request, and tell of each that ends, until the worker is gone."""
+    def serve(self, definition: StudyDefinition | None) -> None:
+        """Fork a trial at each request, and tell of each that ends, until the worker is gone.
+
+        Args:
+            definition: The study's; None to start a fresh Python for each trial.
+        """
         wake_read, wake_write = socket.socketpair()
         for end in (wake_read, wake_write):
             end.settimeout(0)
@@ -94,32 +112,34 @@ class _Server:
         selector.register(self._control, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)
         while True:
-            for key, _ in selector.select():
-                if key.fileobj is wake_read:
-                    with contextlib.suppress(BlockingIOError):
-                        wake_read.recv(4096)
-                    self._reap()
-                    continue
+            # What came with the line before makes nothing ready to be read.
+            ready = () if b"\n" in self._buffer else selector.select()
+            if any(key.fileobj is wake_read for key, _ in ready):
+                with contextlib.suppress(BlockingIOError):
+                    wake_read.recv(4096)
+                self._reap()
+            if not ready or any(key.fileobj is self._control for key, _ in ready):
                 request = self.read_line()
                 if request is None:
                     return
                 self._fork(definition, request, (wake_read, wake_write, selector))
-                while b"\n" in self._buffer:
-                    request = self.read_line()
-                    if request is not None:
-                        self._fork(definition, request, (wake_read, wake_write, selector))
 
     def _fork(
-        self, definition: StudyDefinition, request: dict[str, Any], own: tuple[Any, ...]
+        self, definition: StudyDefinition | None, request: dict[str, Any], own: tuple[Any, ...]
     ) -> None:
         descriptor = self._descriptors.pop(0)
+        # The trial releases them when it can take them.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
         try:
             pid = os.fork()
         except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
             os.close(descriptor)
             self._tell(event="not forked", request=request["request"], error=str(error))
             return
         if pid:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            self._trials.add(pid)
             os.close(descriptor)
             self._tell(event="forked", request=request["request"], pid=pid)
             return
@@ -127,16 +147,23 @@ class _Server:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for held in own:
-                held.close()
+            for each in own:
+                each.close()
             # Another trial's end, held open here, would hide that trial's death from its worker.
             for other in self._descriptors:
                 os.close(other)
             self._control.close()
             die_with_parent()
-            assignment = _assignment(request["assignment"])
-            _log_to(assignment.log)
-            serve_trial(Channel.on(descriptor), assignment, lambda: definition)
+            channel = Channel.on(descriptor)
+            try:
+                assignment = _assignment(request["assignment"])
+                _log_to(assignment.log)
+                if definition is None:
+                    _become_trial(descriptor)
+            except Exception as error:
+                channel.send(failure_before_trial(error))
+            else:
+                serve_trial(channel, assignment, lambda: definition)
             code = 0
         finally:
             os._exit(code)
@@ -149,6 +176,11 @@ class _Server:
                 return
             if pid == 0:
                 return
+            if pid not in self._trials:
+                continue
+            self._trials.remove(pid)
+            # Whoever is told may begin the next attempt, beside which nothing of this one writes.
+            self._not_orphans |= kill_orphans(but=self._trials | self._not_orphans)
             self._tell(event="exited", pid=pid, code=os.waitstatus_to_exitcode(status))
 
     def read_line(self) -> dict[str, Any] | None:
@@ -178,6 +210,13 @@ class _Server:
 
 def _assignment(values: dict[str, Any]) -> Assignment:
     return _ASSIGNMENTS.validate_python(values)
+
+
+def _become_trial(descriptor: int) -> NoReturn:
+    """Have this process be a Python that has imported nothing, and runs one trial."""
+    os.set_inheritable(descriptor, True)
+    words = [sys.executable, "-P", "-m", "sweeper.execution.process", str(descriptor)]
+    os.execv(sys.executable, words)  # noqa: S606 - no shell is meant
 
 
 def _why_not_fork() -> str:

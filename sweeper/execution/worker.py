@@ -8,7 +8,9 @@ how its process died.
 
 from __future__ import annotations
 
+import time
 import uuid
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -21,21 +23,28 @@ from sweeper.errors import (
 )
 from sweeper.events import AttemptEnded, AttemptStarted, Notice
 from sweeper.execution.assigning import assignment_of
+from sweeper.execution.auditing import Hold
 from sweeper.execution.channel import (
     Assignment,
+    Failed,
+    GarbledError,
+    GoOn,
+    Held,
     Judged,
     Message,
     Stop,
     Suggested,
 )
-from sweeper.execution.endings import AttemptEnd, Death, TrialClock, end_of
+from sweeper.execution.endings import AttemptEnd, Death, TrialClock, check_not_all_alike, end_of
+from sweeper.execution.going_on import known_checkpoints
 from sweeper.execution.gpus import SlotDevice
 from sweeper.execution.isolation import ExitStatus, Launcher, TrialProcess
 from sweeper.execution.journal import Entry, Journal
 from sweeper.execution.memory import out_of_memory_kills
+from sweeper.execution.owning import origin_of
 from sweeper.execution.slots import SlotContext
 from sweeper.execution.transcript import Transcript
-from sweeper.paths import RemotePath
+from sweeper.execution.trial_process import next_message
 from sweeper.storage.repository import Claim, Waiting
 from sweeper.training.randomness import TrialSeeds
 
@@ -44,36 +53,54 @@ __all__ = ["AttemptSupervisor", "serve_slot"]
 _LOOK_AROUND = 0.1
 """Seconds between two looks at whether to stop, while a trial says nothing."""
 
+_LOOK_WHILE_HELD = 0.02
+"""The same, while a trial waits for the study's first audits."""
+
 _LAST_WORDS = 10.0
 """Seconds a trial process has, after its last message, to be gone by itself."""
 
 _PARTING = 10.0
 """Seconds that an attempt's end waits for a database that is away, once a stop is requested."""
 
+_KILLED = "killed on request"
+
 
 def serve_slot(context: SlotContext) -> None:
-    """Run trials one after another until none is left, or a stop is requested."""
+    """Run trials one after another until none is left, or a stop is requested.
+
+    Whatever ends it otherwise stops the other slots too, each at a checkpoint of its trial.
+    """
+    try:
+        _serve(context)
+    except BaseException as error:
+        context.abort(error)
+        raise
+
+
+def _serve(context: SlotContext) -> None:
     with context.leases, context.devices.taken() as device:
-        waited_for = ""
+        waited_for, took = "", 0.0
         while not context.stopping.is_set():
             # The same for every try: a claim whose answer was lost is found again.
             ask = partial(_next, context, device, uuid.uuid4().hex)
             try:
-                claim = context.contact.retrying(ask, lambda: _is_done_waiting(context))
+                context.auditor.between_trials(device, took)
+                claim = context.contact.retrying(ask, context.is_done_waiting)
                 if claim is None:
+                    context.auditor.at_the_end(device)
                     return
                 if isinstance(claim, Waiting):
                     if claim.reason != waited_for:
                         waited_for = claim.reason
                         context.tell(Notice(f"a worker waits: {claim.reason}"))
-                    context.wait_for_others(0.5)
+                    if not context.auditor.while_idle(device):
+                        context.wait_for_others(0.5)
                     continue
+                began = time.monotonic()
                 AttemptSupervisor(context, claim, device).run()
+                took = time.monotonic() - began
             except SweeperError as error:
                 context.abort(error)
-            except BaseException:
-                context.stopping.set()
-                raise
             finally:
                 context.attempt_is_over()
 
@@ -91,11 +118,8 @@ def _next(
         devices=device.visible,
         lease_seconds=context.stay.lease_seconds,
         key=key,
+        fingerprint=context.fingerprint,
     )
-
-
-def _is_done_waiting(context: SlotContext) -> bool:
-    return context.stopping.is_set() or context.contact.given_up
 
 
 class _CutShortError(Exception):
@@ -117,6 +141,7 @@ class AttemptSupervisor:
         self._told_to_stop = False
         self._clock = TrialClock(context.settings.time_limit)
         self._overran: float | None = None
+        self._hold: Hold | None = None
 
     def run(self) -> None:
         """Run the attempt and close it.
@@ -130,11 +155,15 @@ class AttemptSupervisor:
         except SupersededError as error:
             self._tell_lost(error)
         finally:
+            if self._hold is not None:
+                self._hold.close()
             self._journal.close()
             self._context.leases.let_go(self._lease)
 
-    def stop_requested(self) -> bool:
-        """Whether the trial should stop at its next step; for a trial that runs inline."""
+    def stop_requested(self, *, inside: bool = False) -> bool:
+        """Whether the trial should stop; one ``inside`` this process is ended where it should die."""
+        if inside and self._context.killing.is_set():
+            raise _CutShortError(_KILLED)
         return (
             self._context.stopping.is_set()
             or self._lease.lost.is_set()
@@ -181,7 +210,11 @@ class AttemptSupervisor:
         process = launcher.launch(assignment)
         try:
             self._said.started(process.pid, launcher.isolation)
-            self._listen(process)
+            try:
+                self._listen(process)
+            except GarbledError as error:
+                self._said.hear(Failed(f"{type(error).__name__}: {error}"))
+                process.kill()
             status = process.wait(_LAST_WORDS)
             if status is None:
                 process.kill()
@@ -193,37 +226,41 @@ class AttemptSupervisor:
             process.channel.close()
 
     def _listen(self, process: TrialProcess) -> None:
-        """Hear the trial out: to its last message, or to the end of the pipe."""
+        """Hear the trial out: to its last message, or to the end of the pipe, or to garbage."""
         while True:
             self._check_lease()
-            if self._clock.is_over(self._said.trained_seconds):
-                self._overran = self._clock.seconds(self._said.trained_seconds)
-            if self._context.killing.is_set() or self._overran is not None:
-                process.kill()
-            elif self.stop_requested() and not self._told_to_stop:
-                self._told_to_stop = True
-                self._send(process, Stop())
-            try:
-                gone = process.wait(0) is not None
-                message = process.channel.receive(0 if gone else _LOOK_AROUND)
-            except (EOFError, OSError):
-                return
+            self._look_at(process)
+            wait = _LOOK_AROUND if self._hold is None else _LOOK_WHILE_HELD
+            message, is_last = next_message(process, wait)
             self._journal.check()
-            if message is None:
-                if gone:
-                    # Something that it started lives on and holds the pipe open.
-                    return
-                continue
-            answer = self.hear(message)
-            if answer is not None:
-                self._send(process, answer)
-            if self._said.last is not None:
+            if isinstance(message, Held):
+                self._hold = self._context.auditor.hold(self._device)
+            elif message is not None:
+                answer = self.hear(message)
+                if answer is not None:
+                    self._send(process, answer)
+            if is_last or self._said.last is not None:
                 return
+
+    def _look_at(self, process: TrialProcess) -> None:
+        """Let the trial go on, have it stop, or end it, as the time has come for that."""
+        if self._hold is not None:
+            self._clock.stand_still()
+            if self._hold.is_over():
+                self._hold = None
+                self._send(process, GoOn())
+        if self._clock.is_over(self._said.trained_seconds):
+            self._overran = self._clock.seconds(self._said.trained_seconds)
+        if self._context.killing.is_set() or self._overran is not None:
+            process.kill()
+        elif self.stop_requested() and not self._told_to_stop:
+            self._told_to_stop = True
+            self._send(process, Stop())
 
     def _send(self, process: TrialProcess, message: Message) -> None:
         """Send, unless the trial is gone: the end of its pipe will tell."""
         try:
-            process.channel.send(message)
+            process.channel.send(message, waits=False)
         except OSError:
             return
 
@@ -232,8 +269,7 @@ class AttemptSupervisor:
         context = self._context
         self._check_lease()
         if context.killing.is_set():
-            msg = "killed on request"
-            raise _CutShortError(msg)
+            raise _CutShortError(_KILLED)
         if context.contact.given_up or (context.stopping.is_set() and context.contact.away_for):
             msg = "stopped while it waited for the database, which is away"
             raise _CutShortError(msg)
@@ -270,6 +306,13 @@ class AttemptSupervisor:
                 f"{claim.study} {claim.number}` gives it another attempt"
             )
             raise TrialError(msg)
+        least = context.settings.failing_alike
+        if end.fails_trial and least:
+            found = context.contact.retrying(
+                lambda _again: context.impatient.failing_alike(claim.study, least),
+                context.is_done_waiting,
+            )
+            check_not_all_alike(claim.study, found)
 
     def _close(self, end: AttemptEnd) -> None:
         """Write everything that waits and the attempt's end, and wait until it is written.
@@ -334,27 +377,23 @@ class AttemptSupervisor:
     def _assignment(self) -> Assignment:
         context, claim = self._context, self._claim
         return replace(
-            assignment_of(context.settings, context.paths, claim.number, claim.attempt),
-            known=self._known_checkpoints(),
+            assignment_of(
+                context.settings,
+                context.paths,
+                claim.number,
+                claim.attempt,
+                anew_after=claim.anew_after,
+            ),
+            known=known_checkpoints(context, claim, self._write_moved),
             devices=self._device.visible,
             memory_limit=self._device.memory,
+            audit=context.auditor.order(claim, self._device),
+            origin=origin_of(claim, context.settings.seed),
         )
 
-    def _known_checkpoints(self) -> tuple[str, ...]:
-        """What the database has of this trial's checkpoints, where a directory does not tell.
-
-        Raises:
-            DatabaseUnavailableError: It is away, and a stop is requested, or it is away for too
-                long.
-        """
-        context, claim = self._context, self._claim
-        if claim.attempt == 1:
-            return ()
-        record = context.contact.retrying(
-            lambda _again: context.impatient.trial(context.settings.name, claim.number),
-            lambda: _is_done_waiting(context),
+    def _write_moved(self, moved: Mapping[str, str], gone: Collection[str]) -> None:
+        repository, token = self._context.impatient, self._claim.token
+        self._journal.write(
+            Entry(lambda _again: repository.move_checkpoints(token, moved, gone)),
+            self._look_around,
         )
-        paths = [checkpoint.path for checkpoint in record.checkpoints]
-        if isinstance(context.paths.checkpoints_root, RemotePath):
-            return tuple(paths)
-        return tuple(path for path in paths if "://" in path)

@@ -8,15 +8,16 @@ of two machines would not be trials of one study.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sweeper.checkpoints.objects import check_checkpoints_place
 from sweeper.errors import ExecutionError, UsageError
 from sweeper.events import Listener, Notice
 from sweeper.execution.placed import HostOrder
-from sweeper.execution.preparing import PreparedStudy, StudyPlace
+from sweeper.execution.preparing import PreparedStudy
 from sweeper.execution.signals import early_termination
+from sweeper.execution.study_place import StudyPlace
 from sweeper.paths import Place, parse_place
 from sweeper.results import StudyStatus
 
@@ -37,11 +38,12 @@ class WorkerRequest:
         order: What a run that placed this host told it; None for one that was started by hand.
         resume_command: What the user types to go on.
         checkpoints: Where checkpoints go; None for the runs directory.
+        accept_inexact: Whether the study goes on although an audit found a difference.
     """
 
     study: str
     slots: int | None
-    storage: str
+    storage: str = field(repr=False)
     runs_dir: Path
     listener: Listener
     isolation: str = "auto"
@@ -56,6 +58,7 @@ class WorkerRequest:
     order: HostOrder | None = None
     resume_command: str = ""
     checkpoints: Place | None = None
+    accept_inexact: bool = False
 
 
 def lend(request: WorkerRequest) -> StudyStatus:
@@ -77,6 +80,7 @@ def lend(request: WorkerRequest) -> StudyStatus:
         source=request.source,
         study=request.study,
         sent=None if order is None else order.source,
+        checkpoints=request.checkpoints,
         lends=True,
     )
     with early_termination():
@@ -106,6 +110,7 @@ def lend(request: WorkerRequest) -> StudyStatus:
                 fail_fast=request.fail_fast,
                 devices=devices,
                 checkpoints=request.checkpoints,
+                accept_inexact=request.accept_inexact,
             )
             return lend_slots(prepared, lending, request.listener)
 

@@ -8,23 +8,25 @@ position in data, attributes that the user's methods assign.
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 
-from sweeper.independence.code import Changes, assigns_variables, changes_of
-from sweeper.independence.kinds import Sort, fields_of, is_users_class, label_of, sort_of
-from sweeper.independence.places import Place
+from sweeper.independence.data_sets import draws_anew, reading_changes
 from sweeper.independence.reachable import Visit, Visited, walk
+from sweeper.inspection.code import Changes, assigns_variables, changes_of
+from sweeper.inspection.places import Place
+from sweeper.inspection.sorts import Sort, fields_of, is_users_class, label_of, sort_of
 
 __all__ = ["Owned", "Sharing", "outermost", "owned_among", "owned_by", "shared", "visit_all"]
 
 _ALWAYS = frozenset(
     {
         Sort.CALLBACK,
-        Sort.DATASET,
         Sort.ITERATOR,
         Sort.METRIC,
         Sort.OPTIMIZER,
@@ -35,7 +37,15 @@ _ALWAYS = frozenset(
 """A training changes these, or tells them what they belong to, whatever is in them."""
 
 _WHOLES = frozenset(
-    {Sort.MODEL, Sort.LAYER, Sort.LOSS, Sort.SCHEDULE, Sort.INITIALIZER, Sort.TFDATA}
+    {
+        Sort.DATASET,
+        Sort.INITIALIZER,
+        Sort.LAYER,
+        Sort.LOSS,
+        Sort.MODEL,
+        Sort.SCHEDULE,
+        Sort.TFDATA,
+    }
 )
 """These are changed by what is in them."""
 
@@ -198,6 +208,8 @@ def _whole_above(visits: list[Visit], index: int) -> int | None:
 def _changes_by_itself(visits: list[Visit], index: int, *, in_data: bool) -> bool:
     visit = visits[index]
     thing, sort = visit.thing, visit.sort
+    if _only_writes(thing):
+        return False
     if sort in _ALWAYS:
         return True
     if sort is Sort.VARIABLE:
@@ -207,10 +219,20 @@ def _changes_by_itself(visits: list[Visit], index: int, *, in_data: bool) -> boo
     if sort is Sort.LOSS or sort is Sort.SCHEDULE:
         return bool(_own_changes(thing).methods)
     if sort is Sort.TFDATA:
-        return _draws_anew(thing)
+        return draws_anew(thing)
+    if sort is Sort.DATASET:
+        return reading_changes(thing)
     if sort in _CONTAINERS:
         return not in_data and _is_changed_container(visits, visit)
     return sort is Sort.OBJECT and not in_data and _is_changed_object(visits, visit)
+
+
+def _only_writes(thing: Any) -> bool:
+    """Whether ``thing`` is an open file that nothing can be read from, as the standard streams."""
+    if not isinstance(thing, io.IOBase):
+        return False
+    standard = (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__, sys.__stdin__)
+    return thing in standard or thing.closed or not thing.readable()
 
 
 def _own_changes(thing: Any) -> Changes:
@@ -306,15 +328,6 @@ def _is_changed_object(visits: list[Visit], visit: Visit) -> bool:
     else:
         called = _own_changes(holder.thing).names
     return "__call__" in own.methods or not (own.methods - _STATELESS_CALLS).isdisjoint(called)
-
-
-def _draws_anew(dataset: Any) -> bool:
-    """Whether each iterator of the dataset's draws from a generator inside it."""
-    fields = fields_of(dataset)
-    kind = type(dataset).__name__
-    return kind == "_RandomDataset" or (
-        kind == "_ShuffleDataset" and bool(fields.get("_reshuffle_each_iteration"))
-    )
 
 
 def shared(first: Mapping[int, Owned], second: Mapping[int, Owned]) -> tuple[Sharing, ...]:

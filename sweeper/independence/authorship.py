@@ -21,6 +21,7 @@ from sweeper.independence.findings import Finding, Line
 from sweeper.independence.lines import line_of, line_of_argument, line_of_error
 from sweeper.independence.nondeterminism import kept_outside, suspects
 from sweeper.independence.reports import Authored
+from sweeper.installation import missing_package
 from sweeper.training.loop import TrainingLoop, TrainingPlan
 from sweeper.training.reach import walk
 from sweeper.training.sources.tfnodes import nodes, ops
@@ -79,7 +80,7 @@ class StudyCode:
         message = str(error)
         line = line_of_error(error)
         if isinstance(error, IndependenceError):
-            check, line = "independence", self._line_of_sharing(error)
+            check, line = "independence", self.line_of_sharing(error)
         elif isinstance(error, UncapturableError):
             check, line = "capture", line or self.line_of_message(message)
         elif isinstance(error, ObjectiveError):
@@ -91,6 +92,9 @@ class StudyCode:
         else:
             kind = "SystemExit" if isinstance(error, SystemExit) else type(error).__name__
             message = f"{stage} raised {kind}: {_shortened(message)}"
+            missing = missing_package(error)
+            if missing is not None:
+                check, message = "installation", f"{message}; {missing}"
         return Finding("error", check, message, line or line_of(self.model))
 
     def line_of_message(self, message: str) -> Line | None:
@@ -150,7 +154,8 @@ class StudyCode:
             "data_ops": self._data_ops,
         }
 
-    def _line_of_sharing(self, error: IndependenceError) -> Line | None:
+    def line_of_sharing(self, error: IndependenceError) -> Line | None:
+        """Where the factory is that gave what is shared."""
         sharing: Any = next(iter(error.sharings), None)
         return self.factory_of(getattr(sharing, "first_path", "model"))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable
 
-__all__ = ["BirthLine"]
+__all__ = ["BirthLine", "Inventory"]
 
 
 class _Witness:
@@ -67,3 +67,20 @@ class BirthLine:
         self._census = []
         self._frozen = False
         gc.unfreeze()
+
+
+class Inventory:
+    """All objects that there are now, so that what is made later can be told from them.
+
+    They are held, and with them their ids, for as long as this is: for a process that is thrown away.
+    What somebody has frozen before is thawed, since the collector lists nothing that is.
+    """
+
+    def __init__(self) -> None:
+        gc.unfreeze()
+        self._held = gc.get_objects()
+        self._ids = set(map(id, self._held))
+
+    def has(self, thing: object) -> bool:
+        """Whether ``thing`` was there already."""
+        return id(thing) in self._ids

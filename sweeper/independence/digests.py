@@ -21,9 +21,12 @@ from sweeper.training.loop import TrainingPlan
 from sweeper.training.sources.arrays import ArraySource
 from sweeper.training.sources.opening import open_sources
 
-__all__ = ["Lengths", "data_digests", "digest_of", "initial_weights", "shortened"]
+__all__ = ["WHOLE_EPOCHS", "Lengths", "data_digests", "digest_of", "initial_weights", "shortened"]
 
 Lengths = dict[str, int | None]
+
+WHOLE_EPOCHS = 3
+"""Epochs that a rehearsal trains: what acts once an epoch must have acted, and been lost, by then."""
 
 _MOST_STEPS = 60
 """Steps of an epoch above which a rehearsal has shorter ones."""
@@ -78,6 +81,11 @@ def shortened(
     if validation is not None:
         batches = plan.data.validation_steps or validation.steps or 0
     data = plan.data
+    whole = range(min(WHOLE_EPOCHS, plan.epochs))
+    if any(map(data.validates_after, range(plan.epochs))) and not any(
+        map(data.validates_after, whole)
+    ):
+        data = replace(data, validation_freq=1)
     if epoch_steps is None and (steps is None or steps > _MOST_STEPS):
         epoch_steps = _SHORT_EPOCH
     if validation is not None and validation_steps is None:

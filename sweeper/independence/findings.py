@@ -41,8 +41,10 @@ class Finding:
     Attributes:
         level: ``"error"``: a promise does not hold, or no trial could run. ``"warning"``: it holds
             less than one may think. ``"note"``: good to know.
-        check: What was being checked: ``"independence"``, ``"seeds"``, ``"data"``, ``"capture"``,
-            ``"resume"``, ``"determinism"``, ``"objective"``, ``"build"``, ``"settings"``.
+        check: What was being checked: ``"independence"``, ``"isolation"`` (what only processes of
+            their own keep apart), ``"seeds"``, ``"data"``, ``"capture"``, ``"resume"``,
+            ``"determinism"``, ``"objective"``, ``"build"``, ``"settings"``, ``"installation"`` (a
+            package is missing, which is no promise's fault).
         message: What was seen, what was expected, what to do.
         line: The line to look at, where there is one.
     """
@@ -128,6 +130,12 @@ class CheckReport:
     def holds(self) -> bool:
         """Whether there is no error among the findings."""
         return not any(finding.level == "error" for finding in self.findings)
+
+    @property
+    def lacks_packages(self) -> bool:
+        """Whether every error is a package that is not installed, so that nothing was judged."""
+        errors = [finding for finding in self.findings if finding.level == "error"]
+        return bool(errors) and all(finding.check == "installation" for finding in errors)
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)

@@ -6,7 +6,9 @@ is refused with both ends named. What one factory made another may use: a callba
 trial's model. Looking for the other end's name costs time, and is done only then.
 
 In a process of the trial's own this says that the code shares, although nothing would come of it
-there; among trials in one process (``isolation="inline"``) it is what keeps them apart.
+there; among trials in one process (``isolation="inline"``) it is what keeps them apart. What an
+earlier trial of the process made, and a cache or a registry has kept, is made anew where every trial
+has a process of its own: `Earlier` says which of the two it is.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from sweeper.errors import IndependenceError
+from sweeper.independence.advice import advice_for
 from sweeper.independence.aliases import Owned, Sharing, outermost, owned_among, visit_all
-from sweeper.independence.births import BirthLine
-from sweeper.independence.kinds import Sort, fields_of
+from sweeper.independence.births import BirthLine, Inventory
 from sweeper.independence.naming import holders_of, name_of, referrer_of
 from sweeper.independence.reachable import MOST, Visit, Visited
 from sweeper.independence.repeats import Repeat, repeating_initializers
+from sweeper.inspection.sorts import Sort, fields_of
 
 __all__ = ["Earlier", "Guard", "What"]
 
@@ -51,10 +54,22 @@ class _Kept:
 
 
 class Earlier:
-    """What earlier trials of this process own, weakly: give one to every trial's guard."""
+    """What earlier trials of this process own, weakly: give one to every trial's guard.
 
-    def __init__(self) -> None:
+    Args:
+        let_pass: Told of what is shared only because an earlier trial of this process made it; the
+            trial is then not refused. For a process that is thrown away, since it holds everything
+            that was there before the first trial. None refuses it like anything else.
+    """
+
+    def __init__(self, let_pass: Callable[[IndependenceError], None] | None = None) -> None:
         self._kept: dict[int, _Kept] = {}
+        self._before = None if let_pass is None else Inventory()
+        self.let_pass = let_pass
+
+    def made(self, thing: object) -> bool:
+        """Whether an earlier trial made ``thing``, as far as that was to be known."""
+        return self._before is not None and not self._before.has(thing)
 
     def keep(self, trial: int, owned: Mapping[int, Owned]) -> None:
         """Remember what ``trial`` owns, for as long as it lives."""
@@ -170,12 +185,29 @@ class Guard:
             ends = [end for end in ends if not self._allowed_in_data(end)]
             if not ends:
                 return
+        earlier = self._earlier
+        lasting = [end for end in ends if earlier is None or not earlier.made(end.thing)]
+        error = self._refusal(what, visited, lasting or ends, thoroughly=bool(lasting))
+        if lasting or earlier is None or earlier.let_pass is None:
+            raise error
+        earlier.let_pass(error)
+        self._owned.update({key: each for key, each in owned.items() if key not in taken})
+
+    def _refusal(
+        self, what: What, visited: Visited, ends: list[Owned], *, thoroughly: bool
+    ) -> IndependenceError:
         before = f"something that was there before {self._call(what)} was called"
         sharings = tuple(
             Sharing(end.kind, end.name, f"{_whole(end.path)} of this trial", place or before)
-            for end, place in self._places(ends)
+            for end, place in self._places(ends, thoroughly=thoroughly)
         )
-        raise IndependenceError(self._message(what, sharings), sharings)
+        told = "; ".join(map(str, sharings[:_MOST_TOLD]))
+        if len(sharings) > _MOST_TOLD:
+            told += f"; and {len(sharings) - _MOST_TOLD} more"
+        advice = advice_for(ends, visited.visits) or (
+            f"build {'it' if len(sharings) == 1 else 'them'} inside {self._call(what)}"
+        )
+        return IndependenceError(f"{told}; {advice}", sharings)
 
     def _allowed_in_data(self, end: Owned) -> bool:
         if end.kind not in (Sort.LAYER.value, Sort.MODEL.value, Sort.METRIC.value):
@@ -200,14 +232,6 @@ class Guard:
                     self._line.thaw()
                 place = referrer_of(end.thing)
             yield end, _joined(earlier, place)
-
-    def _message(self, what: What, sharings: tuple[Sharing, ...]) -> str:
-        told = "; ".join(map(str, sharings[:_MOST_TOLD]))
-        more = len(sharings) - _MOST_TOLD
-        if more > 0:
-            told += f"; and {more} more"
-        it = "it" if len(sharings) == 1 else "them"
-        return f"{told}; build {it} inside {self._call(what)}"
 
     def _call(self, what: What) -> str:
         factory = self._factories.get(what)

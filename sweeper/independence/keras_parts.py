@@ -15,8 +15,8 @@ from typing import Any
 
 import keras
 
-from sweeper.independence.kinds import Sort, fields_of, is_users_class, label_of, sort_of
-from sweeper.independence.places import Place
+from sweeper.inspection.places import Place
+from sweeper.inspection.sorts import Sort, fields_of, is_users_class, label_of, sort_of
 
 __all__ = ["MOST_ITEMS", "OF_KERAS", "Part", "items_of", "of_classes", "of_keras", "of_model"]
 

@@ -9,33 +9,17 @@ import ast
 import functools
 import inspect
 import linecache
-import sysconfig
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sweeper.independence.findings import Line
+from sweeper.inspection.frames import is_users
 
 __all__ = ["is_users", "line_of", "line_of_argument", "line_of_error", "unwrapped"]
 
-_LIBRARIES = tuple(
-    {
-        str(Path(path).resolve())
-        for name in ("stdlib", "platstdlib", "purelib", "platlib")
-        if (path := sysconfig.get_path(name))
-    }
-)
 _CACHED = functools._lru_cache_wrapper
-_PACKAGE = str(Path(__file__).resolve().parents[1])
-
-
-def is_users(file: str) -> bool:
-    """Whether the user wrote ``file``: it is no library's, not Python's, and not of this package."""
-    if not file or file.startswith("<"):
-        return False
-    resolved = str(Path(file).resolve())
-    return not resolved.startswith((*_LIBRARIES, _PACKAGE)) and Path(resolved).is_file()
 
 
 def unwrapped(thing: Any) -> Any:

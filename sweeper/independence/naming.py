@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from sweeper.independence.kinds import Sort, is_users_module, sort_of
 from sweeper.independence.parts import parts_of
-from sweeper.independence.places import MODULE_ATTRIBUTE, Place
+from sweeper.inspection.places import MODULE_ATTRIBUTE, Place
+from sweeper.inspection.sorts import Sort, is_users_module, sort_of
 
 __all__ = ["holders_of", "referrer_of"]
 

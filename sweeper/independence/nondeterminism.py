@@ -30,7 +30,7 @@ import numpy as np
 from sweeper.independence.findings import Line
 from sweeper.independence.lines import is_users, unwrapped
 
-__all__ = ["Suspect", "kept_outside", "suspects"]
+__all__ = ["Suspect", "kept_outside", "suspects", "system_randomness"]
 
 _CHANGES = frozenset({"add", "append", "clear", "extend", "insert", "pop", "setdefault", "update"})
 """Methods that change a list, set or dict."""
@@ -92,6 +92,10 @@ _WEAK = frozenset(
 """Mostly harmless: named only where nothing else is found."""
 
 
+_OF_THE_SYSTEM = ("os.urandom", "uuid.", "secrets.", "random.SystemRandom")
+"""Beginnings of calls that give what no seed can, and nothing can replace."""
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """One call that may be why a study does not repeat.
@@ -135,6 +139,15 @@ def suspects(*owners: Any) -> tuple[Suspect, ...]:
             line = Line(function.code.co_filename, function.first_line + node.lineno - 1)
             (weak if is_weak else strong).append(Suspect(call, line, function.name))
     return tuple(dict.fromkeys(strong or weak))
+
+
+def system_randomness(*owners: Any) -> tuple[Suspect, ...]:
+    """Where the user's own code asks the operating system for random numbers.
+
+    Args:
+        owners: See `suspects`.
+    """
+    return tuple(s for s in suspects(*owners) if s.call.startswith(_OF_THE_SYSTEM))
 
 
 def kept_outside(*owners: Any) -> tuple[Suspect, ...]:

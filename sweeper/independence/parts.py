@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sweeper.independence.code import globals_of
 from sweeper.independence.keras_parts import (
     MOST_ITEMS,
     OF_KERAS,
@@ -26,7 +25,9 @@ from sweeper.independence.keras_parts import (
     of_keras,
     of_model,
 )
-from sweeper.independence.kinds import (
+from sweeper.inspection.code import globals_of
+from sweeper.inspection.places import Place
+from sweeper.inspection.sorts import (
     Sort,
     fields_of,
     is_users_class,
@@ -34,7 +35,6 @@ from sweeper.independence.kinds import (
     label_of,
     sort_of,
 )
-from sweeper.independence.places import Place
 
 __all__ = ["Part", "parts_of"]
 
@@ -62,7 +62,9 @@ def parts_of(thing: Any, sort: Sort, place: Place, *, compiled: bool) -> Iterato
 
 def _of_object(thing: Any, place: Place) -> Iterator[Part]:
     for name, value in list(fields_of(thing).items()):
-        yield Part(place.attribute(name), value)
+        # TensorFlow's notes of what it tracks say again what the user's own attributes say.
+        if not name.startswith("_self_"):
+            yield Part(place.attribute(name), value)
     yield from of_classes(type(thing), place)
 
 

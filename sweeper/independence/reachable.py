@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sweeper.independence.kinds import Sort, sort_of
 from sweeper.independence.parts import Part, parts_of
-from sweeper.independence.places import Place
+from sweeper.inspection.places import Place
+from sweeper.inspection.sorts import Sort, sort_of
 
 __all__ = ["MOST", "Visit", "Visited", "walk"]
 

@@ -11,8 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from sweeper.independence.kinds import Sort, fields_of, label_of
 from sweeper.independence.reachable import Visit
+from sweeper.inspection.sorts import Sort, fields_of, label_of
 
 __all__ = ["Repeat", "repeating_initializers"]
 

@@ -32,6 +32,8 @@ _HOOKS = (
     "on_train_batch_begin",
     "on_train_batch_end",
     "on_test_begin",
+    "on_test_batch_begin",
+    "on_test_batch_end",
     "on_test_end",
 )
 
@@ -152,7 +154,7 @@ class WatchedTraining:
     def keep(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         saved: Any = snapshot.state["position"]
-        self.position = Position(**saved)
+        self.position = Position.restored(saved, snapshot.tensors)
 
     def stop_requested(self) -> bool:
         return self.position.step >= self._stop_at

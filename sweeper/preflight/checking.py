@@ -2,19 +2,19 @@
 
 ::
 
-    lane 1   build, train some steps watched, a second trial in turn with the first, build again
-    lane 2   build, train the same steps watched, build again │ killed in a step │ resumed
+    lane 1   build, train three epochs watched, a second trial in turn with the first, build again
+             │ the second trial alone │ killed │ resumed │ …
+    lane 2   build, train the same watched, build again │ killed │ resumed │ …
 
 Each lane has a warm server of its own, so that the two runs of one trial are in processes with
-other addresses and other orders of sets, as a run and its resume are. No database is opened, and
-every file is below a temporary directory.
+other addresses and other orders of sets, as a run and its resume are. What is killed in the one is
+resumed in the other. No database is opened, and every file is below a temporary directory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,19 +25,19 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.errors import CheckpointError
 from sweeper.execution.isolation import ForkLauncher, SpawnLauncher, WarmServer
 from sweeper.execution.rehearsal_driver import Draws, Heard, assignment_for, drive
 from sweeper.execution.rehearsing import Rehearsal
-from sweeper.execution.replaying import Replay
 from sweeper.execution.sources import load_source, target_source
 from sweeper.execution.trial_process import Launcher
 from sweeper.independence.findings import CheckReport, Finding, Line, ranked
 from sweeper.independence.lines import line_of_argument
 from sweeper.independence.reports import StudyAuthors
-from sweeper.preflight.ends import judge_ends, judge_resume
+from sweeper.preflight.ends import judge_ends, judge_interruptions
 from sweeper.preflight.estimates import estimate
-from sweeper.preflight.judging import Judgement, judge_runs
+from sweeper.preflight.interruptions import Interruption, Resumed, interrupt, interruptions
+from sweeper.preflight.judging import Judgement, judge_runs, judge_second
+from sweeper.scratch import scratch_directory
 from sweeper.search.grids import check_grid
 from sweeper.search.spec import needs_definition, search_spec
 
@@ -61,7 +61,7 @@ def check_study(
     began = time.monotonic()
     tell("importing the study, in two processes")
     with (
-        tempfile.TemporaryDirectory(prefix="sweeper-check-") as place,
+        scratch_directory("check") as place,
         _servers(target) as opened,
     ):
         check = _Check(opened, Path(place), tell)
@@ -123,9 +123,8 @@ class _Check:
         self._stopping = threading.Event()
         self._twins = Heard()
         self._train = Heard()
-        self._killed: Heard | None = None
-        self._resumed: Heard | None = None
-        self._killed_at = 0
+        self._alone = Heard()
+        self._resumed: tuple[Resumed, ...] = ()
 
     def rehearse(self) -> None:
         """Run both lanes to their ends.
@@ -134,10 +133,15 @@ class _Check:
             SweeperError: A process could not be started.
         """
         with ThreadPoolExecutor(2) as pool:
-            lanes = [pool.submit(self._lane_of_twins), pool.submit(self._lane_of_resume)]
             try:
-                for lane in lanes:
-                    lane.result()
+                twins = pool.submit(self._run_twins)
+                pool.submit(self._run_train).result()
+                killed = [
+                    pool.submit(self._interrupt, interruption, lane)
+                    for lane, interruption in zip((1, 0), self._interruptions(), strict=False)
+                ]
+                twins.result()
+                self._resumed = tuple(each.result() for each in killed)
             except BaseException:
                 self._stopping.set()
                 raise
@@ -152,6 +156,7 @@ class _Check:
             findings += self._of_death(heard)
         judgement = Judgement()
         if all(reports):
+            findings += judge_second(reports[0], reports[1], self._alone.report)
             deterministic = self._settings.deterministic
             judgement = judge_runs(reports[0], reports[1], deterministic=deterministic)
             self._judge_more(reports, judgement)
@@ -176,42 +181,37 @@ class _Check:
             steps=sum(report.get("steps", 0) for report in reports),
         )
 
-    def _lane_of_twins(self) -> None:
+    def _run_twins(self) -> None:
         assignment = assignment_for(self._settings, self._place / "twins", Rehearsal("twins"))
         self._twins = self._drive(0, assignment)
+        if "second_weights" in self._twins.report:
+            self._alone = self._drive(
+                0, assignment_for(self._settings, self._place / "alone", Rehearsal("alone"))
+            )
 
-    def _lane_of_resume(self) -> None:
+    def _run_train(self) -> None:
         assignment = assignment_for(self._settings, self._place / "train", Rehearsal("train"))
         self._train = self._drive(1, assignment)
+
+    def _interruptions(self) -> tuple[Interruption, ...]:
         report = self._train.report
         if not report.get("complete") or report["end"][0] < 2:
-            return
-        end, steps = report["end"][0], report["epoch_steps"]
+            return ()
+        self._tell("killing it in several places, and resuming it")
+        return interruptions(report["end"][0], report["epoch_steps"])
+
+    def _interrupt(self, interruption: Interruption, lane: int) -> Resumed:
+        report = self._train.report
         lengths = report["lengths"]
-        rehearsal = Rehearsal("trial", lengths["epoch_steps"], lengths["validation_steps"])
-        before = steps + max(1, steps // 2) if end > steps + 1 else max(1, end // 2)
-        self._killed_at = min(before + 1, end)
-        self._tell(f"killing it after step {self._killed_at}, and resuming it")
-        place = self._place / "trial"
-        self._killed = self._drive(
-            1,
-            assignment_for(
-                self._settings,
-                place,
-                rehearsal,
-                replay=Replay((), also_after=before, die_after=self._killed_at),
+        return interrupt(
+            interruption,
+            self._settings,
+            self._place,
+            rehearsal=Rehearsal("trial", lengths["epoch_steps"], lengths["validation_steps"]),
+            end=report["end"][0],
+            drive=lambda number, assignment, until: self._drive(
+                (lane + number) % 2, assignment, until
             ),
-        )
-        self._resumed = self._drive(
-            0,
-            assignment_for(
-                self._settings,
-                place,
-                rehearsal,
-                attempts=2,
-                replay=Replay((), also_after=end),
-            ),
-            until=end,
         )
 
     def _drive(self, lane: int, assignment: Any, until: int | None = None) -> Heard:
@@ -225,29 +225,7 @@ class _Check:
         whole, second = (Path(report["checkpoint"]) for report in reports)
         objectives = [objective.name for objective in self._settings.objectives]
         anyway = judge_ends(whole, second, authors, objectives, judgement)
-        if self._killed is None or self._resumed is None:
-            return
-        end = reports[1]["end"][0]
-        kept = self._resumed.checkpoints.get(end)
-        if kept is None:
-            judgement.find("error", "resume", self._why_not_resumed(end), authors.model.line)
-            return
-        try:
-            judge_resume(whole, kept[0], anyway, authors, judgement, killed_at=self._killed_at)
-        except CheckpointError as error:
-            judgement.find("error", "resume", str(error), authors.model.line)
-
-    def _why_not_resumed(self, end: int) -> str:
-        for what, heard in (("to be killed", self._killed), ("resumed", self._resumed)):
-            if heard is not None and heard.failed is not None:
-                return f"the trial that was {what} failed: {heard.failed.error}"
-        how = "ended"
-        if self._resumed is not None and self._resumed.status is not None:
-            how = self._resumed.status.describe()
-        return (
-            f"the resumed trial never came to step {end}, which the same trial without a kill did: "
-            f"its process {how}"
-        )
+        judge_interruptions(whole, self._resumed, anyway, authors, judgement)
 
     def _of_settings(self) -> Iterator[Finding]:
         settings = self._settings
@@ -316,14 +294,21 @@ class _Check:
             return None
         return line_of_argument(self._opened.file, self._settings.name, argument)
 
+    def _attempts(self) -> list[tuple[Heard, int]]:
+        """The processes that were killed or resumed, and the steps that each ran."""
+        return [
+            pair for each in self._resumed for pair in zip(each.attempts, each.steps, strict=False)
+        ]
+
     def _startup_seconds(self) -> float:
-        started = None if self._killed is None else self._killed.started_after
-        return float(self._train.report["seconds"]["startup"]) if started is None else started
+        started = [heard.started_after for heard, _ in self._attempts()]
+        known = [seconds for seconds in started if seconds is not None]
+        return known[0] if known else float(self._train.report["seconds"]["startup"])
 
     def _checkpoint_bytes(self) -> int:
-        heard = self._killed
-        if heard is not None and heard.checkpoints:
-            return max(size for _, size in heard.checkpoints.values())
+        for heard, _ in self._attempts():
+            if heard.checkpoints:
+                return max(size for _, size in heard.checkpoints.values())
         path = self._train.report.get("checkpoint")
         if path is None:
             return 0
@@ -334,12 +319,8 @@ class _Check:
         told = [report["seconds"] for report in reports if "seconds" in report]
         seconds = {name: sum(each[name] for each in told) for name in ("startup", "steps", "work")}
         timed = self._train.report.get("timed")
-        end = self._train.report.get("end", [0])[0]
-        for heard, steps in (
-            (self._killed, self._killed_at),
-            (self._resumed, end - self._killed_at),
-        ):
-            if heard is not None and heard.started_after is not None and timed is not None:
+        for heard, steps in self._attempts():
+            if heard.started_after is not None and timed is not None:
                 seconds["startup"] += heard.started_after
                 seconds["work"] += heard.seconds - heard.started_after
                 seconds["steps"] += steps * timed["seconds"] / max(1, timed["steps"])

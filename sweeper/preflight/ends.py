@@ -15,10 +15,13 @@ import numpy as np
 
 from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import load_checkpoint
+from sweeper.errors import CheckpointError
+from sweeper.independence.findings import Level
 from sweeper.independence.reports import Authored, StudyAuthors
+from sweeper.preflight.interruptions import Interruption, Resumed
 from sweeper.preflight.judging import Judgement, named
 
-__all__ = ["Difference", "differences", "judge_ends", "judge_resume"]
+__all__ = ["Difference", "differences", "judge_ends", "judge_interruptions", "judge_resume"]
 
 Difference = tuple[str, str]
 """The component, and what in it."""
@@ -69,6 +72,35 @@ def judge_ends(
     return found
 
 
+def judge_interruptions(
+    whole: Path,
+    resumed: Sequence[Resumed],
+    anyway: list[Difference],
+    authors: StudyAuthors,
+    to: Judgement,
+) -> None:
+    """The runs that were killed and resumed, each against one that was not, at the same step.
+
+    Of several that end otherwise the first is told: what it lost, the others lost too.
+    """
+    told: set[Level] = set()
+    for each in resumed:
+        own = Judgement()
+        if each.checkpoint is None:
+            own.find("error", "resume", each.why_not(), authors.model.line)
+        else:
+            try:
+                judge_resume(
+                    whole, each.checkpoint, anyway, authors, own, interruption=each.interruption
+                )
+            except CheckpointError as error:
+                own.find("error", "resume", str(error), authors.model.line)
+        to.held += own.held
+        new = [finding for finding in own.findings if finding.level not in told]
+        to.findings += new
+        told.update(finding.level for finding in new)
+
+
 def judge_resume(
     whole: Path,
     resumed: Path,
@@ -76,16 +108,16 @@ def judge_resume(
     authors: StudyAuthors,
     to: Judgement,
     *,
-    killed_at: int,
+    interruption: Interruption,
 ) -> None:
-    """The run that was killed and resumed, against one that was not, at the same step."""
+    """One run that was killed and resumed, against one that was not, at the same step."""
     one, two = map(load_checkpoint, (whole, resumed))
     found = [d for d in differences(one, two) if d not in anyway and d[0] != _BUFFERS]
     if not found and one.digest == two.digest:
         to.held.append(
-            f"killed (SIGKILL) after step {killed_at} and resumed in a fresh process, the trial is "
-            f"bit-identical at step {one.step}: weights, optimizer, metrics, history, callbacks, "
-            "generators"
+            f"killed (SIGKILL) after step {interruption.told} and resumed {interruption.where} in a "
+            f"fresh process, the trial is bit-identical at step {one.step}: weights, optimizer, "
+            "metrics, history, callbacks, generators"
         )
         return
     component, what = found[0] if found else ("model", "the digest")
@@ -96,10 +128,11 @@ def judge_resume(
     to.find(
         "error" if component in _RESULT else "warning",
         "resume",
-        f"killed after step {killed_at} and resumed, the trial is not what it was without the kill: "
-        f"at step {one.step}, {what} differs{more}; something that training changes is kept where "
-        f"no checkpoint finds it (a module variable, an object of a library){likely}: keep it in "
-        "the callback or model, or register it with Trial.track",
+        f"killed after step {interruption.told} and resumed {interruption.where}, the trial is not "
+        f"what it was without the kill: at step {one.step}, {what} differs{more}; something that "
+        "training changes is kept where no checkpoint finds it (a module variable, the environment, "
+        f"a file, an object of a library){likely}: keep it in the callback or model, or register it "
+        "with Trial.track",
         line or (None if owner is None else owner.line) or authors.model.line,
     )
 

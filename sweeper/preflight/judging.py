@@ -7,7 +7,7 @@ what follows from it is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from sweeper.independence.findings import Finding, Level, Line
 from sweeper.independence.nondeterminism import Suspect
 from sweeper.independence.reports import PARTS, Authored, Event, StudyAuthors, Trace
 
-__all__ = ["Judgement", "judge_runs", "named"]
+__all__ = ["Judgement", "judge_runs", "judge_second", "named"]
 
 _AGAIN = (
     "so a resumed, repeated or verified trial would give another result; take randomness from "
@@ -57,6 +57,34 @@ def judge_runs(
     if judgement.repeats:
         _judge_steps(first, second, authors, judgement, deterministic=deterministic)
     return judgement
+
+
+def judge_second(
+    twins: Mapping[str, Any], other: Mapping[str, Any], alone: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Whether trial 1 begins alike after trial 0 and alone in its process.
+
+    Args:
+        twins: Of the process that built trial 0 before it.
+        other: Of another that built trial 0, which tells whether weights repeat at all.
+        alone: Of the process that built trial 1 alone.
+    """
+    after, before = twins.get("second_weights"), alone.get("second_weights")
+    if after is None or before is None or after == before:
+        return
+    if twins.get("weights") != other.get("weights"):
+        return
+    authors = StudyAuthors.from_json(twins["code"])
+    yield Finding(
+        "error",
+        "independence",
+        f"trial 1 begins with other weights when trial 0 was built before it in the same process: "
+        f"{authors.model.name} goes by something that an earlier call left behind (a model that was "
+        "made once and is copied, a generator or a counter outside the factory). `sweeper run` gives "
+        "every trial a process of its own, where nothing comes of it; with isolation='inline', or in "
+        "a loop of your own, it would: make everything inside the factory, for every trial anew",
+        authors.model.line,
+    )
 
 
 def _judge_weights(

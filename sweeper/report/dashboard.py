@@ -34,6 +34,8 @@ from sweeper.errors import (
     SweeperError,
     UsageError,
 )
+from sweeper.installation import install_command
+from sweeper.shown import shown_url, without_secrets
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -165,7 +167,7 @@ def open_dashboard(storage: str, host: str = "127.0.0.1", port: int = 8080) -> D
     except ModuleNotFoundError as error:
         msg = (
             f"the dashboard needs the package {error.name!r}, which is not installed; "
-            "type: pip install 'sweeper[dashboard]'"
+            f"type: {install_command('dashboard')}"
         )
         raise UsageError(msg) from None
     from sweeper.storage.faults import parse_url
@@ -181,8 +183,8 @@ def open_dashboard(storage: str, host: str = "127.0.0.1", port: int = 8080) -> D
         raise
     except Exception as error:
         msg = (
-            f"the database {url.render_as_string()} cannot be shown: {type(error).__name__}: "
-            f"{error}; expected one that `sweeper run` or Optuna has written"
+            f"the database {shown_url(url)} cannot be shown: {type(error).__name__}: "
+            f"{without_secrets(str(error), storage)}; expected one that `sweeper run` or Optuna has written"
         )
         raise DatabaseUnavailableError(msg) from error
     fenced = FencedApplication(application, local_only=is_loopback(host))

@@ -28,6 +28,8 @@ def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> Rend
         if (count := report.count(level))
     ]
     verdict = ("holds", "green") if report.holds else ("a promise does not hold", "bold red")
+    if report.lacks_packages:
+        verdict = ("cannot run: a package is missing", "bold red")
     parts: list[RenderableType] = [
         Text.assemble(
             (report.study, "bold"), "  ", verdict, f"  {', '.join(counts) or 'nothing found'}"

@@ -29,7 +29,7 @@ from sweeper.events import (
     TrainingStarted,
 )
 from sweeper.report.formats import metrics_text, one_line, params_text, time_text, value_text
-from sweeper.settings import hide_password
+from sweeper.shown import shown_url
 
 __all__ = ["LineProgress", "event_line"]
 
@@ -100,7 +100,7 @@ def event_line(
             workers = f"{event.workers} worker{'' if event.workers == 1 else 's'}"
             return (
                 f"study {event.study}: {event.finished}/{event.target} done, {workers}, "
-                f"storage {hide_password(event.storage)}"
+                f"storage {shown_url(event.storage)}"
             )
         case TrainingStarted():
             how = f"resumed at step {event.start_step}" if event.start_step else "started"

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sweeper.code import CodeGroup
+from sweeper.exactness import AuditRecord, Exactness
 from sweeper.report.formats import (
     objective_first,
     one_line,
@@ -21,9 +24,17 @@ from sweeper.report.formats import (
     time_text,
     value_text,
 )
-from sweeper.results import AttemptRecord, StudyStatus, TrialRecord, VerificationRecord
+from sweeper.results import AttemptRecord, BestTrial, StudyStatus, TrialRecord, VerificationRecord
 
-__all__ = ["ranked", "studies_table", "study_summary", "trial_page", "trials_table"]
+__all__ = [
+    "codes_lines",
+    "exactness_line",
+    "ranked",
+    "studies_table",
+    "study_summary",
+    "trial_page",
+    "trials_table",
+]
 
 _STATES = {
     "complete": "green",
@@ -42,7 +53,20 @@ def ranked(trials: Iterable[TrialRecord], status: StudyStatus) -> list[TrialReco
 
     The direction is read off ``status.best``: the study's best value is its greatest or its least.
     With several objectives, the trials of the Pareto front come first, then the rest by number.
+    Where trials ran under several codes, those under the present one come first, and each code's
+    are sorted apart.
     """
+    if len(status.codes) > 1:
+        known = {trial.number: trial for trial in trials}
+        groups = sorted(status.codes, key=lambda group: not group.current)
+        return [
+            trial
+            for group in groups
+            for trial in ranked(
+                [known[number] for number in group.trials if number in known],
+                _of_group(status, group),
+            )
+        ]
     if status.objectives:
         leading = {trial.number for trial in status.pareto}
         return sorted(trials, key=lambda t: (t.number not in leading, t.number))
@@ -55,6 +79,28 @@ def ranked(trials: Iterable[TrialRecord], status: StudyStatus) -> list[TrialReco
     upwards = bool(values) and status.best is not None and status.best.value < max(values)
     complete.sort(key=lambda t: t.value or 0.0, reverse=not upwards)
     return complete + others
+
+
+def _of_group(status: StudyStatus, group: CodeGroup) -> StudyStatus:
+    best = None
+    if group.best is not None and group.value is not None:
+        best = BestTrial(group.best, group.value, {})
+    return replace(status, codes=(), best=best)
+
+
+def codes_lines(status: StudyStatus) -> list[RenderableType]:
+    """Which trials ran under which code, where there are several; a line each."""
+    if not status.codes:
+        return []
+    lines: list[RenderableType] = [
+        Text("trials ran under several codes, and each code's are ranked apart:", "bold yellow")
+    ]
+    for group in status.codes:
+        numbers = ", ".join(map(str, group.trials))
+        leader = "" if group.best is None else f", best {value_text(group.value, 6)} ({group.best})"
+        now = ", the present one" if group.current else ""
+        lines.append(Text(f"  {group.code}{now}: trials {numbers}{leader}"))
+    return lines
 
 
 def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
@@ -75,7 +121,10 @@ def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
             value_text(status.best.value if status.best else None, 6),
             str(status.best.number) if status.best else "-",
         )
-    return table
+    warned = [s for s in statuses if s.exactness.warning is not None]
+    if not warned:
+        return table
+    return Group(table, *(Text(f"{s.study}: {s.exactness.warning}", "bold red") for s in warned))
 
 
 def study_summary(
@@ -114,8 +163,15 @@ def study_summary(
                 f"  {params_text(status.best.params)}",
             )
         )
+    parts += codes_lines(status)
+    parts.append(exactness_line(status.exactness))
     parts += _next(next_commands)
     return Group(*parts)
+
+
+def exactness_line(exactness: Exactness) -> Text:
+    """What the study's audits found, in one line."""
+    return Text(exactness.line, style="dim" if exactness.warning is None else "bold red")
 
 
 def trials_table(trials: Sequence[TrialRecord]) -> Table:
@@ -134,6 +190,9 @@ def trials_table(trials: Sequence[TrialRecord]) -> Table:
         table.add_column(Text(name), justify="right", overflow="fold")
     table.add_column("epochs", justify="right")
     table.add_column("attempts", justify="right")
+    several = len({trial.code for trial in trials}) > 1
+    if several:
+        table.add_column("code", no_wrap=True)
     for trial in trials:
         table.add_row(
             str(trial.number),
@@ -147,12 +206,32 @@ def trials_table(trials: Sequence[TrialRecord]) -> Table:
             ),
             str(len(trial.epochs)),
             str(len(trial.attempts)),
+            *([trial.code or "-"] if several else []),
         )
     return table
 
 
-def trial_page(trial: TrialRecord, next_commands: Sequence[str] = ()) -> RenderableType:
-    """One trial whole: its result, attempts, latest 30 epochs and checkpoints."""
+def trial_page(
+    trial: TrialRecord, next_commands: Sequence[str] = (), exactness: Exactness | None = None
+) -> RenderableType:
+    """One trial whole: its result, attempts, latest 30 epochs, checkpoints and audits."""
+    parts: list[RenderableType] = [_head(trial)]
+    if trial.error:
+        parts += [Text(""), Text(trial.error.rstrip("\n"), style="red")]
+    if trial.attempts:
+        parts += [Text(""), _attempts_table(trial.attempts)]
+    if trial.epochs:
+        parts += [Text(""), *_epochs(trial)]
+    if trial.checkpoints:
+        parts += [Text(""), _checkpoints_table(trial)]
+    if trial.audits:
+        parts += [Text(""), _audits_table(trial.audits)]
+    if exactness is not None:
+        parts += [Text(""), exactness_line(exactness)]
+    return Group(*parts, *_next(next_commands))
+
+
+def _head(trial: TrialRecord) -> Table:
     head = Table.grid(padding=(0, 2))
     head.add_column(style="dim")
     head.add_column(overflow="fold")
@@ -165,18 +244,12 @@ def trial_page(trial: TrialRecord, next_commands: Sequence[str] = ()) -> Rendera
     head.add_row("params", Text(params_text(trial.params) or "-"))
     head.add_row("seed", str(trial.seed))
     head.add_row("digest", trial.digest or "-")
+    head.add_row("code", trial.code or "-")
+    if trial.output_only:
+        head.add_row("not captured", Text(f"{', '.join(trial.output_only)} (output only)"))
     if trial.verification is not None:
         head.add_row("verified", _verification(trial.verification))
-    parts: list[RenderableType] = [head]
-    if trial.error:
-        parts += [Text(""), Text(trial.error.rstrip("\n"), style="red")]
-    if trial.attempts:
-        parts += [Text(""), _attempts_table(trial.attempts)]
-    if trial.epochs:
-        parts += [Text(""), *_epochs(trial)]
-    if trial.checkpoints:
-        parts += [Text(""), _checkpoints_table(trial)]
-    return Group(*parts, *_next(next_commands))
+    return head
 
 
 def _verification(found: VerificationRecord) -> Text:
@@ -244,6 +317,21 @@ def _checkpoints_table(trial: TrialRecord) -> Table:
             size_text(checkpoint.bytes),
             checkpoint.digest[:_DIGEST_SHOWN],
             Text(checkpoint.path),
+        )
+    return table
+
+
+def _audits_table(audits: Sequence[AuditRecord]) -> Table:
+    table = _table()
+    table.add_column("audited steps", justify="right")
+    table.add_column("found", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for audit in audits:
+        style = {"alike": "green", "differs": "bold red"}.get(audit.outcome or "", "yellow")
+        table.add_row(
+            f"{audit.from_step}-{audit.to_step}",
+            Text(audit.outcome or "waits", style=style),
+            Text(one_line(audit.message or "")),
         )
     return table
 

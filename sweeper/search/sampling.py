@@ -9,10 +9,11 @@ first. A resumed trial asks for everything again and is told the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
-from sweeper.errors import DefinitionError, ParameterError
+from sweeper.errors import DefinitionError, ParameterError, SweeperError
 from sweeper.search.grids import check_grid
 from sweeper.search.marks import Asked, Marks
 from sweeper.search.samplers import sampler_seed
@@ -39,7 +40,7 @@ class SearchSession(Protocol):
 
         Raises:
             ParameterError: ``name`` was asked for before with another distribution, or the
-                sampler cannot give a value of this one.
+                sampler cannot give a value of this one, or raised.
         """
         ...
 
@@ -70,6 +71,7 @@ def open_search(
 
     Raises:
         DefinitionError: There is no such sampler, or the grid lacks the trial's point.
+        ParameterError: The sampler raised while it was made, or shown the trials before.
         ValueError: ``observations`` are not exactly the trials of the window, so that the draw
             would depend on who finished first.
     """
@@ -80,8 +82,24 @@ def open_search(
     seen: tuple[Observation, ...] = ()
     if spec.window is not None or spec.sampler_looks:
         seen = _window(spec, number, observations)
-    finished = (marks or Marks()).window(spec, seen)
-    return _Session(Asked(spec, number, finished), seen)
+    with _blamed_on_sampler(f"it was made for trial {number}"):
+        finished = (marks or Marks()).window(spec, seen)
+        return _Session(Asked(spec, number, finished), seen)
+
+
+@contextmanager
+def _blamed_on_sampler(when: str) -> Iterator[None]:
+    """Turn what a sampler raises, which may be a user's own, into an error of the trial's."""
+    try:
+        yield
+    except SweeperError:
+        raise
+    except Exception as error:
+        msg = (
+            f"the sampler raised {type(error).__name__}: {error}, when {when}; look at what it was "
+            "made with"
+        )
+        raise ParameterError(msg) from error
 
 
 class _Session:
@@ -110,7 +128,8 @@ class _Session:
                 "give it the same kind and choices in every trial, or two names"
             )
             raise ParameterError(msg)
-        self._drawn[name] = self._trial.draw(name, distribution)
+        with _blamed_on_sampler(f"it was asked for parameter {name!r} from {distribution}"):
+            self._drawn[name] = self._trial.draw(name, distribution)
         return self._drawn[name]
 
     def judge(self, values: Sequence[tuple[int, float]]) -> bool:

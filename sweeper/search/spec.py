@@ -17,6 +17,7 @@ from optuna.samplers import BaseSampler
 
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError
+from sweeper.installation import install_command
 from sweeper.search.grids import Grid
 from sweeper.search.pruners import is_custom, looks_at_trials, make_pruner
 from sweeper.searching import Direction
@@ -42,8 +43,8 @@ PrunerFactory = Callable[[], BasePruner]
 
 _BLIND = ("grid", "qmc", "random")
 _NAMED = (*_BLIND, "cmaes", "gp", "tpe")
-_PACKAGES = {"cmaes": ("cmaes", "cmaes"), "gp": ("torch", "torch")}
-"""What a sampler needs: the module, and what to install."""
+_PACKAGES = {"cmaes": ("cmaes", ""), "gp": ("torch", "gp")}
+"""What a sampler needs: the package, and the extra that brings it; none for what is always there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +116,11 @@ def check_sampler(name: str, objectives: int = 1) -> None:
         msg = f"sampler={name!r} is not known; use one of {known}, or a callable(seed) -> sampler"
         raise DefinitionError(msg)
     if name in _PACKAGES:
-        module, package = _PACKAGES[name]
-        if importlib.util.find_spec(module) is None:
+        package, extra = _PACKAGES[name]
+        if importlib.util.find_spec(package) is None:
             msg = (
                 f"sampler={name!r} needs the package {package!r}, which is not installed; "
-                f"pip install {package}, or use sampler='tpe'"
+                f"{install_command(extra)}, or use sampler='tpe'"
             )
             raise DefinitionError(msg)
     if name == "cmaes" and objectives > 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +28,32 @@ __all__ = [
     "Ending",
     "finish",
     "forget_checkpoint",
+    "move_checkpoints",
     "record_checkpoint",
     "record_epochs",
     "record_fingerprint",
     "record_parameter",
     "record_process",
 ]
+
+
+_CURRENT = (
+    sa.select(
+        Trial.id,
+        Trial.number,
+        Trial.current_attempt,
+        Trial.optuna_trial_id,
+        Trial.study_id,
+        Study.name.label("study"),
+        Study.optuna_study_id,
+        Attempt.number.label("attempt"),
+        Attempt.outcome,
+    )
+    .join(Trial, Trial.id == Attempt.trial_id)
+    .join(Study, Study.id == Trial.study_id)
+    .where(Attempt.id == sa.bindparam("token"))
+    .with_for_update(of=Attempt)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +213,22 @@ def forget_checkpoint(connection: Connection, token: int, path: str) -> None:
     _forget(connection, _current(connection, token).id, path)
 
 
+def move_checkpoints(
+    connection: Connection, token: int, moved: Mapping[str, str], gone: Collection[str]
+) -> None:
+    """Have checkpoints of this trial listed at other paths, or no more; none is no error."""
+    trial = _current(connection, token)
+    for path in gone:
+        _forget(connection, trial.id, path)
+    for before, now in moved.items():
+        _forget(connection, trial.id, now)
+        connection.execute(
+            sa.update(Checkpoint)
+            .where(Checkpoint.trial_id == trial.id, Checkpoint.path == before)
+            .values(path=now)
+        )
+
+
 def finish(connection: Connection, token: int, ending: Ending, *, again: bool = False) -> None:
     """Close the attempt, and with it the trial unless it will be resumed.
 
@@ -249,23 +285,7 @@ def finish(connection: Connection, token: int, ending: Ending, *, again: bool = 
 
 def _current(connection: Connection, token: int) -> Any:
     """Lock the attempt's row; return its trial's ids if it is open and current."""
-    row = connection.execute(
-        sa.select(
-            Trial.id,
-            Trial.number,
-            Trial.current_attempt,
-            Trial.optuna_trial_id,
-            Trial.study_id,
-            Study.name.label("study"),
-            Study.optuna_study_id,
-            Attempt.number.label("attempt"),
-            Attempt.outcome,
-        )
-        .join(Trial, Trial.id == Attempt.trial_id)
-        .join(Study, Study.id == Trial.study_id)
-        .where(Attempt.id == token)
-        .with_for_update(of=Attempt)
-    ).first()
+    row = connection.execute(_CURRENT, {"token": token}).first()
     if row is None:
         msg = f"the database has no attempt {token}; this worker's claim was never stored there"
         raise SupersededError(msg)

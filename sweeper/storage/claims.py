@@ -16,13 +16,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from sweeper.errors import DefinitionError, StorageError
+from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError
 from sweeper.policy import Fault
+from sweeper.processes import ProcessIdentity as WorkerIdentity
 from sweeper.space import CategoricalChoice
 from sweeper.storage import optuna_rows
-from sweeper.storage.studies import lock_study
+from sweeper.storage.studies import changes_of, lock_study
+from sweeper.storage.study_rows import row_of
 from sweeper.storage.tables import Attempt, Trial, UtcAfter, UtcNow
-from sweeper.storage.workers import WorkerIdentity
 
 __all__ = ["Claim", "Lease", "TrialSeed", "Waiting", "claim", "is_open"]
 
@@ -44,6 +45,11 @@ class Claim:
         crashes: How many of them ended with their process's death, lack of memory aside.
         memory_faults: How many because memory ran out.
         errors: How many with an exception of the user's code.
+        identity: The study's, which its checkpoints bear.
+        definition: The fingerprint of the study's definition.
+        former: Fingerprints of definitions that it had before, each change of which was accepted.
+        anew_after: Up to which attempt none is gone on with, because they ran under another
+            definition; 0 where there is none such.
     """
 
     study: str
@@ -57,6 +63,10 @@ class Claim:
     crashes: int = 0
     memory_faults: int = 0
     errors: int = 0
+    identity: str = field(default="", compare=False)
+    definition: str = field(default="", compare=False)
+    former: tuple[str, ...] = field(default=(), compare=False)
+    anew_after: int = 0
 
     def faults(self, fault: Fault) -> int:
         """How many attempts so far ended with such a fault."""
@@ -83,11 +93,13 @@ class Lease:
         worker_key: Of the worker's place in the study's list, if it has joined.
         devices: That the trial will see; None where nobody chose.
         seconds: For which the claim holds unless it is renewed.
+        fingerprint: Of the definition that the worker has; None where it is the study's own.
     """
 
     worker_key: str | None = None
     devices: str | None = None
     seconds: float = 60.0
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +112,7 @@ class _Trial:
     crashes: int = 0
     memory_faults: int = 0
     errors: int = 0
+    anew_after: int = 0
 
 
 def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repository's own
@@ -128,8 +141,15 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
     Raises:
         UnknownStudyError: There is no such study.
         StorageError: Another tool added trials to Optuna's half of the study, or deleted it.
+        DefinitionChangedError: The study's definition is not the worker's any more.
     """
     study = lock_study(connection, name)
+    if lease is not None and lease.fingerprint not in (None, study.fingerprint):
+        msg = (
+            f"the definition of study {name!r} was changed by another run, which accepted that, "
+            "so this one begins no trial under the old one; start it again to go on"
+        )
+        raise DefinitionChangedError(msg)
     made = connection.execute(
         sa.select(Attempt.id, Attempt.trial_id, Attempt.outcome).where(Attempt.claim_key == key)
     ).first()
@@ -163,7 +183,7 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
         if begun >= study.target:
             return None
         trial = _begin(connection, study, last, trial_seed)
-    token = _attempt(connection, trial, worker, key, lease or Lease())
+    token = _attempt(connection, study, trial, worker, key, lease or Lease())
     return _claim(connection, study, trial, token)
 
 
@@ -237,8 +257,13 @@ def _begin(
     return _Trial(_key(inserted), number, optuna_id, value, attempts=0)
 
 
-def _attempt(
-    connection: Connection, trial: _Trial, worker: WorkerIdentity, key: str, lease: Lease
+def _attempt(  # noqa: PLR0917 - the columns of the row, in their order
+    connection: Connection,
+    study: Row[Any],
+    trial: _Trial,
+    worker: WorkerIdentity,
+    key: str,
+    lease: Lease,
 ) -> int:
     return _key(
         connection.execute(
@@ -254,6 +279,7 @@ def _attempt(
                 devices=lease.devices,
                 lease_until=UtcAfter(lease.seconds),
                 started_at=UtcNow(),
+                definition=study.fingerprint,
             )
         ).inserted_primary_key
     )
@@ -269,6 +295,7 @@ def _known(row: Row[Any], attempts: int) -> _Trial:
         row.crashes,
         row.memory_faults,
         row.errors,
+        row.anew_after,
     )
 
 
@@ -282,7 +309,10 @@ def _key(inserted: Any) -> int:
 def _claim(connection: Connection, study: Row[Any], trial: _Trial, token: int) -> Claim:
     """The claim's record; ``trial.attempts`` is how many there were before this one."""
     stored = {}
+    former: tuple[str, ...] = ()
     if trial.attempts:
+        changes = changes_of(connection, study.id)
+        former = tuple(c.replaced for c in changes if c.replaced is not None)
         stored = optuna_rows.parameters(connection, (trial.optuna_trial_id,))
     return Claim(
         study=study.name,
@@ -296,4 +326,8 @@ def _claim(connection: Connection, study: Row[Any], trial: _Trial, token: int) -
         crashes=trial.crashes,
         memory_faults=trial.memory_faults,
         errors=trial.errors,
+        identity=study.identity,
+        definition=study.fingerprint or row_of(study).fingerprint,
+        former=former,
+        anew_after=trial.anew_after,
     )

@@ -19,12 +19,14 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import StatementError
 
 from sweeper.errors import StorageError
+from sweeper.processes import ProcessIdentity as WorkerIdentity
+from sweeper.processes import is_gone
+from sweeper.shown import shown_url
 from sweeper.storage import optuna_rows
 from sweeper.storage.database import Database
 from sweeper.storage.leases import lease_has_ended
 from sweeper.storage.schema import unhurried
 from sweeper.storage.tables import Attempt, Base, Study, Trial
-from sweeper.storage.workers import WorkerIdentity, worker_is_gone
 
 __all__ = ["CopiedTable", "copied_tables", "copy_database"]
 
@@ -90,12 +92,12 @@ def _copy(
     if wrong:
         msg = (
             f"the copy of {', '.join(t.name for t in wrong)} is not what was sent, so nothing was "
-            f"copied into {target_database.url.render_as_string()}"
+            f"copied into {shown_url(target_database.url)}"
         )
         raise StorageError(msg)
     if list(source_database.read(_read)) != sent:
         msg = (
-            f"{source_database.url.render_as_string()} changed while it was copied, so nothing was "
+            f"{shown_url(source_database.url)} changed while it was copied, so nothing was "
             "copied; stop its workers (sweeper stop STUDY), then copy again"
         )
         raise StorageError(msg)
@@ -157,7 +159,7 @@ def _check_empty(connection: Connection, database: Database) -> None:
     names = names or tuple(connection.scalars(sa.select(Study.name)))
     if names:
         msg = (
-            f"{database.url.render_as_string()} holds studies already ({', '.join(names[:5])}"
+            f"{shown_url(database.url)} holds studies already ({', '.join(names[:5])}"
             f"{' and more' * (len(names) > 5)}); copy into an empty database"
         )
         raise StorageError(msg)
@@ -176,12 +178,12 @@ def _check_at_rest(connection: Connection, database: Database) -> None:
     running = []
     for row in open_ones:
         worker = WorkerIdentity(row.host, row.boot_id, row.worker_pid, row.worker_started)
-        gone = worker_is_gone(worker)
+        gone = is_gone(worker)
         if not (row.ended if gone is None else gone):
             running.append(f"trial {row.trial} of {row.name!r} on {row.host}")
     if running:
         msg = (
-            f"{database.url.render_as_string()} cannot be copied while trials are running "
+            f"{shown_url(database.url)} cannot be copied while trials are running "
             f"({'; '.join(running[:5])}{' and more' * (len(running) > 5)}); "
             "stop them first: sweeper stop STUDY"
         )

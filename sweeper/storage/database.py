@@ -5,7 +5,8 @@ write says so from its first statement (BEGIN IMMEDIATE): one that reads first a
 find that another has written in between, and SQLite then fails it at once, without waiting. On
 PostgreSQL the first statement of a writing transaction locks a row instead, and reading ones see
 one snapshot (REPEATABLE READ). Writers of one process queue at a lock of their own, because
-SQLite's waiting is sleeping and trying again.
+SQLite's waiting is sleeping and trying again; nobody waits for longer than their own patience, and
+who waits for another process lets go of that lock now and then.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
+import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -26,8 +28,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sweeper.errors import DatabaseUnavailableError
+from sweeper.installation import install_command
+from sweeper.shown import shown_url
 from sweeper.storage import schema
 from sweeper.storage.faults import is_passing, is_unavailable, parse_url, unavailable
+from sweeper.storage.open_file import OpenFile
+from sweeper.storage.read_only import read_only_uri
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -37,6 +43,10 @@ __all__ = ["Database"]
 T = TypeVar("T")
 
 _BUSY_SECONDS = 30
+_LONGEST_TRY = 2.0
+"""Seconds that one try waits for another process's writing, in SQLite itself, before the next
+writer of this process has its turn."""
+
 _KEPT_CONNECTIONS = 2
 _MOST_CONNECTIONS = 8
 """Of one process to a server, which has some hundreds for all: transactions take milliseconds."""
@@ -70,20 +80,21 @@ class Database:
     def __init__(self, url: URL, patience: float) -> None:
         self.url = url
         self._patience = patience
-        engine = _engine(url)
+        self._file: OpenFile | None = None
+        engine = _engine(url, patience)
         self._engine = engine
         self._reading: Engine
         self._writing: Engine
         if engine.dialect.name == "sqlite":
             self._reading = engine
             self._writing = engine.execution_options(sweeper_writes=True)
-            self._turn: contextlib.AbstractContextManager[object] = threading.Lock()
+            self._turn: threading.Lock | None = threading.Lock()
         else:
             self._reading = engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
             self._writing = engine
-            self._turn = contextlib.nullcontext()
+            self._turn = None
 
     @classmethod
     def open(cls, url: str, *, create: bool, patience: float = 60.0) -> Self:
@@ -105,6 +116,7 @@ class Database:
         try:
             with _as_unavailable(parsed):
                 schema.ensure(database._engine, database._writing, parsed, create=create)
+            database._file = OpenFile.of(parsed)
         except BaseException:
             database.close()
             raise
@@ -149,7 +161,7 @@ class Database:
         return url.render_as_string(hide_password=False)
 
     def __repr__(self) -> str:
-        return f"Database({self.url.render_as_string()!r})"
+        return f"Database({shown_url(self.url)!r})"
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` in one transaction that sees one moment and writes nothing.
@@ -169,8 +181,7 @@ class Database:
         Raises:
             DatabaseUnavailableError: Passing faults went on for longer than the patience.
         """
-        with self._turn:
-            return self._transact(self._writing, work)
+        return self._transact(self._writing, work)
 
     def with_patience(self, seconds: float) -> Self:
         """The same database over the same connections, for a caller that waits so long at most."""
@@ -193,11 +204,18 @@ class Database:
         self.close()
 
     def _transact(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        if self._file is not None:
+            self._file.check(self.url)
+        turn = self._turn if engine is self._writing else None
         deadline = time.monotonic() + self._patience
         pause = _FIRST_PAUSE
         while True:
             try:
-                with engine.begin() as connection:
+                with (
+                    self._has(turn, deadline),
+                    engine.connect() as connection,
+                    _waiting(connection, deadline).begin(),
+                ):
                     return work(connection)
             except DBAPIError as error:
                 if not is_unavailable(error):
@@ -209,6 +227,25 @@ class Database:
                     raise unavailable(self.url, error) from error
             time.sleep(pause * _JITTER.uniform(0.5, 1.5))
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    @contextlib.contextmanager
+    def _has(self, turn: threading.Lock | None, deadline: float) -> Iterator[None]:
+        if turn is None:
+            yield
+            return
+        if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            msg = f"another writer of this process has kept it for {self._patience:g} s"
+            raise PoolTimeoutError(msg)
+        try:
+            yield
+        finally:
+            turn.release()
+
+
+def _waiting(connection: Connection, deadline: float) -> Connection:
+    """Have SQLite wait in this transaction for other processes, until ``deadline`` at most."""
+    seconds = min(_LONGEST_TRY, max(0.0, deadline - time.monotonic()))
+    return connection.execution_options(sweeper_busy_ms=int(1000 * seconds))
 
 
 class _as_unavailable:  # noqa: N801 - reads as a statement
@@ -225,9 +262,20 @@ class _as_unavailable:  # noqa: N801 - reads as a statement
             raise unavailable(self._url, error, "be opened") from error
 
 
-def _engine(url: URL) -> Engine:
+def _engine(url: URL, patience: float) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = sa.create_engine(url, max_overflow=-1, connect_args={"timeout": _BUSY_SECONDS})
+        busy = min(patience, _BUSY_SECONDS)
+        how = read_only_uri(Path(str(url.database)))
+        if how is None:
+            engine = sa.create_engine(url, max_overflow=-1, connect_args={"timeout": busy})
+        else:
+            engine = sa.create_engine(
+                url,
+                max_overflow=-1,
+                creator=lambda: sqlite3.connect(
+                    how, uri=True, timeout=busy, check_same_thread=False
+                ),
+            )
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -241,8 +289,8 @@ def _engine(url: URL) -> Engine:
         )
     except ModuleNotFoundError as error:
         msg = (
-            f"{url.render_as_string()} needs the module {error.name!r}; "
-            "install it with: pip install 'sweeper[postgresql]'"
+            f"{shown_url(url)} needs the module {error.name!r}; "
+            f"install it with: {install_command('postgresql')}"
         )
         raise DatabaseUnavailableError(msg) from error
     event.listen(engine, "connect", _configure_postgresql)
@@ -263,7 +311,13 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get("sweeper_writes", False)
+    options = connection.get_execution_options()
+    writes = options.get("sweeper_writes", False)
+    if "sweeper_busy_ms" in options:
+        busy = options["sweeper_busy_ms"]
+        if connection.info.get("sweeper_busy_ms") != busy:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={busy}")
+            connection.info["sweeper_busy_ms"] = busy
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
@@ -273,7 +327,7 @@ def _prepare_directory(url: URL, *, create: bool) -> None:
         return
     path = Path(str(url.database))
     if path.is_dir():
-        msg = f"{url.render_as_string()} is a directory; expected a file's path (--storage)"
+        msg = f"{shown_url(url)} is a directory; expected a file's path (--storage)"
         raise DatabaseUnavailableError(msg)
     if create:
         try:
@@ -282,7 +336,7 @@ def _prepare_directory(url: URL, *, create: bool) -> None:
             raise unavailable(url, error, "be created") from error
     elif not path.exists():
         msg = (
-            f"there is no database at {url.render_as_string()}; run a study first "
+            f"there is no database at {shown_url(url)}; run a study first "
             "(sweeper run FILE), or name its database (--storage, SWEEPER_STORAGE)"
         )
         raise DatabaseUnavailableError(msg)

@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, Operational
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sweeper.errors import DatabaseUnavailableError
+from sweeper.shown import shown_url, without_secrets
 
 __all__ = ["is_missing_table", "is_passing", "is_unavailable", "parse_url", "unavailable"]
 
@@ -60,21 +61,23 @@ def parse_url(text: str) -> URL:
     """
     try:
         url = make_url(text)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
+        # SQLAlchemy takes what stands behind a host's colon for a number, and its error quotes it.
+        port = " (its port is no number)" if isinstance(error, ValueError) else ""
         msg = (
-            f"{text!r} is no database URL; expected sqlite:///PATH or "
-            "postgresql://USER@HOST/DATABASE (--storage, SWEEPER_STORAGE)"
+            f"{shown_url(text)!r} is no database URL{port}; expected sqlite:///PATH or "
+            "postgresql://USER@HOST:PORT/DATABASE (--storage, SWEEPER_STORAGE)"
         )
-        raise DatabaseUnavailableError(msg) from error
+        raise DatabaseUnavailableError(msg) from None
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         msg = (
-            f"{url.render_as_string()} is a {url.get_backend_name()} database; "
+            f"{shown_url(url)} is a {url.get_backend_name()} database; "
             "sweeper keeps studies in sqlite:/// or postgresql://"
         )
         raise DatabaseUnavailableError(msg)
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         msg = (
-            f"{url.render_as_string()} names no file, and a database in memory is lost with its "
+            f"{shown_url(url)} names no file, and a database in memory is lost with its "
             "process; use sqlite:///PATH"
         )
         raise DatabaseUnavailableError(msg)
@@ -115,12 +118,10 @@ def is_missing_table(error: DatabaseError) -> bool:
 def unavailable(url: URL, error: BaseException, doing: str = "be used") -> DatabaseUnavailableError:
     """Return the error to raise: one sentence that names the URL without its password."""
     original = error.orig if isinstance(error, DBAPIError) else error
-    password = url.password
-    reason = " ".join(str(original).split()) or type(original).__name__
-    if password:
-        reason = reason.replace(str(password), "***")
+    said = " ".join(str(original).split()) or type(original).__name__
+    reason = without_secrets(said, url.render_as_string(hide_password=False))
     told = DatabaseUnavailableError(
-        f"the database {url.render_as_string()} cannot {doing}: {reason}; "
+        f"the database {shown_url(url)} cannot {doing}: {reason}; "
         "check --storage (SWEEPER_STORAGE), the file's permissions or the server"
     )
     told.passing = isinstance(error, PoolTimeoutError) or (

@@ -17,10 +17,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from sweeper.processes import ProcessIdentity as WorkerIdentity
+from sweeper.processes import is_gone
 from sweeper.results import WorkerRecord
 from sweeper.storage.studies import find_study
 from sweeper.storage.tables import Attempt, Checkpoint, Trial, UtcAfter, UtcNow, Worker
-from sweeper.storage.workers import WorkerIdentity, worker_is_gone
 
 __all__ = [
     "LostAttempt",
@@ -32,6 +33,7 @@ __all__ = [
     "renew",
     "renew_worker",
     "suspects",
+    "was_there",
 ]
 
 _GAP = 0.5
@@ -196,11 +198,11 @@ def suspects(
     ).all()
     if not candidates:
         return ()
-    judges = observer is None or _was_there(connection, observer, seconds)
+    judges = observer is None or was_there(connection, observer, seconds)
     found = []
     for row in candidates:
         worker = WorkerIdentity(row.host, row.boot_id, row.worker_pid, row.worker_started)
-        gone = worker_is_gone(worker) is True
+        gone = is_gone(worker) is True
         if gone or (row.ended and judges):
             found.append(Suspect(row.id, LostAttempt(row.trial, row.number), gone))
     return tuple(found)
@@ -224,7 +226,7 @@ def close_lost(connection: Connection, found: Collection[Suspect]) -> tuple[Lost
     return tuple(lost)
 
 
-def _was_there(connection: Connection, key: str, seconds: float) -> bool:
+def was_there(connection: Connection, key: str, seconds: float) -> bool:
     """Whether the worker has been in unbroken contact for the length of a lease."""
     return bool(
         connection.scalar(
@@ -250,7 +252,7 @@ def _newest_checkpoint() -> sa.ScalarSelect[int | None]:
 
 def _worker(row: Row[*tuple[Any, ...]]) -> WorkerRecord:
     identity = WorkerIdentity(row.host, row.boot_id, row.pid, row.started)
-    gone = worker_is_gone(identity)
+    gone = is_gone(identity)
     return WorkerRecord(
         key=row.key,
         host=row.host,

@@ -34,12 +34,14 @@ def match_checkpoints(
 ) -> int:
     """Replace what is stored of a trial's checkpoints by ``found``; return how many rows changed.
 
+    Of attempts before the trial began anew none is stored, because none is gone on with.
+
     Raises:
         UnknownStudyError: There is no such study.
         StorageError: The trial is running: its attempt alone writes about its checkpoints.
     """
     trial = connection.execute(
-        sa.select(Trial.id, is_open().label("running")).where(
+        sa.select(Trial.id, Trial.anew_after, is_open().label("running")).where(
             Trial.study_id == find_study(connection, study).id, Trial.number == number
         )
     ).one()
@@ -53,7 +55,7 @@ def match_checkpoints(
         row.path: row
         for row in connection.execute(sa.select(Checkpoint).where(Checkpoint.trial_id == trial.id))
     }
-    wanted = {checkpoint.record.path: checkpoint for checkpoint in found}
+    wanted = {c.record.path: c for c in found if c.attempt > trial.anew_after}
     gone = [path for path in stored if path not in wanted]
     new = [checkpoint for path, checkpoint in wanted.items() if path not in stored]
     if gone:

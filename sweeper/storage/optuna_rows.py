@@ -9,7 +9,7 @@ Optuna is pinned to one major version, and a test reads everything back through
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,11 +31,14 @@ __all__ = [
     "all_values",
     "create_study",
     "create_trial",
+    "delete_study",
     "finish_trial",
     "first_with",
+    "forget_trial",
     "intermediate_values",
     "lock_study",
     "parameters",
+    "rename_study",
     "reopen_trial",
     "set_intermediate_values",
     "set_parameter",
@@ -61,6 +64,29 @@ _STATES = {
     "pruned": TrialState.PRUNED,
     "failed": TrialState.FAIL,
 }
+
+
+_PARAMETERS = sa.select(
+    _Params.c.trial_id,
+    _Params.c.param_name,
+    _Params.c.param_value,
+    _Params.c.distribution_json,
+)
+_PARAMETER = _PARAMETERS.where(
+    _Params.c.trial_id == sa.bindparam("trial_id"), _Params.c.param_name == sa.bindparam("name")
+)
+_FIRST_WITH = (
+    sa.select(_Trials.c.number, _Params.c.distribution_json)
+    .join(_Trials, _Trials.c.trial_id == _Params.c.trial_id)
+    .where(
+        _Trials.c.study_id == sa.bindparam("study_id"),
+        _Params.c.param_name == sa.bindparam("name"),
+    )
+    .order_by(_Params.c.param_id)
+    .limit(1)
+)
+_NEW_PARAMETER = sa.insert(_Params)
+"""Made once: a trial may have ten thousand parameters, each stored by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +166,9 @@ def set_parameter(
         ParameterError: It is stored with another distribution.
     """
     distribution = drawn.distribution
-    stored = parameters(connection, (trial_id,)).get(trial_id, {}).get(name)
-    if stored is not None:
+    found = connection.execute(_PARAMETER, {"trial_id": trial_id, "name": name}).all()
+    if found:
+        stored = _read_parameters(found)[trial_id][name]
         if to_text(stored.distribution) != to_text(distribution):
             msg = (
                 f"parameter {name!r} is stored as {stored.distribution}, and the resumed trial "
@@ -154,12 +181,13 @@ def set_parameter(
         raise ParameterError(msg)
     check()
     connection.execute(
-        sa.insert(_Params).values(
-            trial_id=trial_id,
-            param_name=name,
-            param_value=to_internal(name, distribution, drawn.value),
-            distribution_json=to_text(distribution),
-        )
+        _NEW_PARAMETER,
+        {
+            "trial_id": trial_id,
+            "param_name": name,
+            "param_value": to_internal(name, distribution, drawn.value),
+            "distribution_json": to_text(distribution),
+        },
     )
     return drawn.value
 
@@ -169,13 +197,7 @@ def first_with(connection: Connection, study_id: int, name: str) -> tuple[int, s
 
     This looks at every trial of the study.
     """
-    found = connection.execute(
-        sa.select(_Trials.c.number, _Params.c.distribution_json)
-        .join(_Trials, _Trials.c.trial_id == _Params.c.trial_id)
-        .where(_Trials.c.study_id == study_id, _Params.c.param_name == name)
-        .order_by(_Params.c.param_id)
-        .limit(1)
-    ).first()
+    found = connection.execute(_FIRST_WITH, {"study_id": study_id, "name": name}).first()
     return None if found is None else (found.number, found.distribution_json)
 
 
@@ -187,16 +209,14 @@ def parameters(
     Raises:
         StorageError: A value is none of its distribution's choices.
     """
-    rows = connection.execute(
-        sa.select(
-            _Params.c.trial_id,
-            _Params.c.param_name,
-            _Params.c.param_value,
-            _Params.c.distribution_json,
+    return _read_parameters(
+        connection.execute(
+            _PARAMETERS.where(_Params.c.trial_id.in_(trial_ids)).order_by(_Params.c.param_id)
         )
-        .where(_Params.c.trial_id.in_(trial_ids))
-        .order_by(_Params.c.param_id)
     )
+
+
+def _read_parameters(rows: Iterable[Any]) -> dict[int, dict[str, Parameter]]:
     texts: dict[str, Distribution] = {}
     found: dict[int, dict[str, Parameter]] = {}
     for trial_id, name, internal, text in rows:
@@ -298,6 +318,30 @@ def reopen_trial(connection: Connection, trial_id: int) -> None:
         .where(_Trials.c.trial_id == trial_id)
         .values(state=TrialState.RUNNING, datetime_complete=None)
     )
+
+
+def forget_trial(connection: Connection, trial_id: int) -> None:
+    """Delete a trial's parameters and intermediate values: it begins anew."""
+    for table in (_Params, _Intermediate):
+        connection.execute(sa.delete(table).where(table.c.trial_id == trial_id))
+
+
+def rename_study(connection: Connection, study_id: int, name: str) -> None:
+    """Give a study another name."""
+    connection.execute(
+        sa.update(_Studies).where(_Studies.c.study_id == study_id).values(study_name=name)
+    )
+
+
+def delete_study(connection: Connection, study_id: int) -> None:
+    """Delete a study with all that refers to it, whichever of Optuna's tables that is in."""
+    trials = sa.select(_Trials.c.trial_id).where(_Trials.c.study_id == study_id)
+    for table in reversed(models.BaseModel.metadata.sorted_tables):
+        if "trial_id" in table.c and table is not _Trials:
+            connection.execute(sa.delete(table).where(table.c.trial_id.in_(trials)))
+    for table in reversed(models.BaseModel.metadata.sorted_tables):
+        if "study_id" in table.c:
+            connection.execute(sa.delete(table).where(table.c.study_id == study_id))
 
 
 def values(connection: Connection, trial_ids: Sequence[int] | sa.Select[int]) -> dict[int, float]:

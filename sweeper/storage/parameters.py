@@ -19,6 +19,17 @@ from sweeper.storage.tables import Parameter
 __all__ = ["check_alike"]
 
 
+_KNOWN = sa.select(Parameter.number, Parameter.distribution).where(
+    Parameter.study_id == sa.bindparam("study_id"), Parameter.name == sa.bindparam("name")
+)
+
+
+_INSERTS = {
+    "postgresql": postgresql.insert(Parameter).on_conflict_do_nothing(),
+    "sqlite": sqlite.insert(Parameter).on_conflict_do_nothing(),
+}
+
+
 def check_alike(
     connection: Connection,
     name: str,
@@ -33,16 +44,14 @@ def check_alike(
     Raises:
         ParameterError: There it is of another kind, or has other choices.
     """
-    known = sa.select(Parameter.number, Parameter.distribution).where(
-        Parameter.study_id == study_id, Parameter.name == name
-    )
-    first = connection.execute(known).first()
+    asked = {"study_id": study_id, "name": name}
+    first = connection.execute(_KNOWN, asked).first()
     if first is None:
         # A study from before there were such rows has the parameter in Optuna's tables alone.
         found = optuna_rows.first_with(connection, optuna_study_id, name)
         _insert(connection, study_id, name, found or (number, to_text(distribution)))
         # Another trial may have been quicker; its row is the one that counts.
-        first = connection.execute(known).one()
+        first = connection.execute(_KNOWN, asked).one()
     other = from_text(first.distribution)
     if alike(other, distribution):
         return
@@ -55,9 +64,7 @@ def check_alike(
 
 def _insert(connection: Connection, study_id: int, name: str, found: tuple[int, str]) -> None:
     """Insert the row unless there is one by now."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     connection.execute(
-        insert(Parameter)
-        .values(study_id=study_id, name=name, number=found[0], distribution=found[1])
-        .on_conflict_do_nothing()
+        _INSERTS[connection.dialect.name],
+        {"study_id": study_id, "name": name, "number": found[0], "distribution": found[1]},
     )

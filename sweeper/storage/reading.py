@@ -9,6 +9,7 @@ is gone.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -17,9 +18,13 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from sweeper.code import CodeGroup
 from sweeper.errors import UnknownStudyError
+from sweeper.processes import ProcessIdentity as WorkerIdentity
+from sweeper.processes import is_gone
 from sweeper.results import (
     AttemptRecord,
+    BestTrial,
     CheckpointRecord,
     EpochRecord,
     Outcome,
@@ -30,18 +35,32 @@ from sweeper.results import (
 from sweeper.search.spaces import Observation
 from sweeper.searching import Objective
 from sweeper.storage import optuna_rows
+from sweeper.storage.audit_reading import audits_of_trials, read_exactness
+from sweeper.storage.grouping import code_groups, codes_of_trials, is_mixed
 from sweeper.storage.leading import best_trial, objectives_of, pareto_front
 from sweeper.storage.leases import lease_has_ended
 from sweeper.storage.studies import find_study, study_names
 from sweeper.storage.tables import Attempt, Checkpoint, Epoch, Trial
 from sweeper.storage.verdicts import latest_verdicts
-from sweeper.storage.workers import WorkerIdentity, worker_is_gone
 
-__all__ = ["finished_before", "read_status", "read_statuses", "read_trial", "read_trials"]
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
+"""What differs in the same error of two trials."""
+
+__all__ = [
+    "failing_alike",
+    "finished_before",
+    "read_status",
+    "read_statuses",
+    "read_trial",
+    "read_trials",
+]
 
 
-def read_status(connection: Connection, name: str) -> StudyStatus:
+def read_status(connection: Connection, name: str, *, all_code: bool = False) -> StudyStatus:
     """Count the study's trials by state, and find its best one.
+
+    Where trials ran under several definitions, it is the best of those under the present one,
+    unless ``all_code``.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -63,6 +82,17 @@ def read_status(connection: Connection, name: str) -> StudyStatus:
     }
     objectives = objectives_of(study)
     several = len(objectives) > 1
+    codes: tuple[CodeGroup, ...] = ()
+    ranked = trials
+    if is_mixed(connection, study):
+
+        def best_of(group: Sequence[Row[*tuple[Any, ...]]]) -> BestTrial | None:
+            return None if several else best_trial(connection, study, group)
+
+        codes = code_groups(connection, study, trials, best_of)
+        if not all_code:
+            current = {number for group in codes if group.current for number in group.trials}
+            ranked = [trial for trial in trials if trial.number in current]
     counts = Counter(_state(trial.result, running=trial.id in live) for trial in trials)
     return StudyStatus(
         study=study.name,
@@ -73,9 +103,11 @@ def read_status(connection: Connection, name: str) -> StudyStatus:
         pruned=counts["pruned"],
         failed=counts["failed"],
         waiting=max(study.target - len(trials), 0),
-        best=None if several else best_trial(connection, study, trials),
+        best=None if several else best_trial(connection, study, ranked),
         objectives=objectives if several else (),
-        pareto=pareto_front(connection, study, trials, objectives) if several else (),
+        pareto=pareto_front(connection, study, ranked, objectives) if several else (),
+        exactness=read_exactness(connection, study),
+        codes=codes,
     )
 
 
@@ -109,6 +141,15 @@ def read_trials(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
         UnknownStudyError: There is no such study.
     """
     return _records(connection, find_study(connection, name), sa.true())
+
+
+def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
+    """Return the trials that have begun and have no result, whole, in the order of their numbers.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    return _records(connection, find_study(connection, name), Trial.result.is_(None))
 
 
 def finished_before(connection: Connection, name: str, number: int) -> tuple[Observation, ...]:
@@ -145,6 +186,36 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
     )
 
 
+def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
+    """Whether all trials that have ended, ``least`` or more, failed with the same error.
+
+    Numbers in it may differ. A study whose last trial has ended is no longer asked.
+
+    Returns:
+        How many, and the last line of the newest one's error; None where it is not so.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    study = find_study(connection, name)
+    of_study = Trial.study_id == study.id
+    ended = sa.select(sa.func.count()).where(of_study, Trial.result.is_not(None))
+    good = sa.select(sa.func.count()).where(of_study, Trial.result != "failed")
+    count = int(connection.scalar(ended) or 0)
+    if count < least or count >= study.target or connection.scalar(good):
+        return None
+    errors = connection.scalars(
+        sa.select(Attempt.error)
+        .join(Trial, sa.and_(Trial.id == Attempt.trial_id, Trial.current_attempt == Attempt.number))
+        .where(of_study, Trial.result == "failed")
+        .order_by(Attempt.id)
+    )
+    lines = [(error or "").strip().rpartition("\n")[2] for error in errors]
+    if not lines[-1] or len({_NUMBER.sub("#", line) for line in lines}) > 1:
+        return None
+    return count, lines[-1]
+
+
 def _records(
     connection: Connection, study: Row[Any], condition: sa.ColumnElement[bool]
 ) -> tuple[TrialRecord, ...]:
@@ -154,12 +225,15 @@ def _records(
     optuna_ids = sa.select(Trial.optuna_trial_id).where(chosen)
 
     attempts: defaultdict[int, list[AttemptRecord]] = defaultdict(list)
+    exempted: dict[int, tuple[str, ...]] = {}
     for row in connection.execute(
         sa.select(Attempt, lease_has_ended().label("lease_ended"))
         .where(Attempt.trial_id.in_(ids))
         .order_by(Attempt.id)
     ):
         attempts[row.trial_id].append(_attempt(row))
+        if row.fingerprint is not None:
+            exempted[row.trial_id] = tuple(json.loads(row.fingerprint).get("output_only", ()))
     epochs: defaultdict[int, list[EpochRecord]] = defaultdict(list)
     for epoch in connection.execute(
         sa.select(Epoch).where(Epoch.trial_id.in_(ids)).order_by(Epoch.epoch)
@@ -176,6 +250,8 @@ def _records(
     values = optuna_rows.all_values(connection, optuna_ids)
     objectives = objectives_of(study)
     verified = latest_verdicts(connection, ids)
+    audits = audits_of_trials(connection, ids)
+    codes = codes_of_trials(connection, ids)
     return tuple(
         TrialRecord(
             study=study.name,
@@ -190,6 +266,10 @@ def _records(
             attempts=tuple(attempts[trial.id]),
             checkpoints=tuple(checkpoints[trial.id]),
             verification=verified.get(trial.id),
+            audits=tuple(audits.get(trial.id, ())),
+            code=codes.get(trial.id),
+            anew_after=trial.anew_after,
+            output_only=exempted.get(trial.id, ()),
         )
         for trial in trials
     )
@@ -222,7 +302,7 @@ def _is_gone(attempt: Row[*tuple[Any, ...]]) -> bool:
     worker = WorkerIdentity(
         attempt.host, attempt.boot_id, attempt.worker_pid, attempt.worker_started
     )
-    gone = worker_is_gone(worker)
+    gone = is_gone(worker)
     return bool(attempt.lease_ended) if gone is None else gone
 
 

@@ -6,13 +6,14 @@ Used by workers and by readers, never by a trial's process. Threads may share a 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from sweeper.policy import Fault
+from sweeper.processes import ProcessIdentity as WorkerIdentity
 from sweeper.results import (
     CheckpointRecord,
     EpochRecord,
@@ -36,9 +37,10 @@ from sweeper.storage.claims import Claim, Lease, TrialSeed, Waiting
 from sweeper.storage.database import Database
 from sweeper.storage.leases import LostAttempt
 from sweeper.storage.matching import FoundCheckpoint
+from sweeper.storage.repeating import answered_late
 from sweeper.storage.requests import StopRequest
-from sweeper.storage.studies import AcceptedChange, StudyRow
-from sweeper.storage.workers import WorkerIdentity
+from sweeper.storage.studies import AcceptedChange
+from sweeper.storage.study_rows import StudyRow, row_of
 
 __all__ = [
     "AcceptedChange",
@@ -113,7 +115,13 @@ class Repository:
         Raises:
             UnknownStudyError: There is none; near names, or those that exist, are listed.
         """
-        return self.database.read(lambda c: studies.row_of(studies.find_study(c, name)))
+        return self.database.read(lambda c: row_of(studies.find_study(c, name)))
+
+    def has_begun(self, study: str) -> bool:
+        """Whether any trial of the study has begun."""
+        return self.database.read(
+            lambda c: studies.begun_trials(c, studies.find_study(c, study).id) > 0
+        )
 
     def study_names(self) -> tuple[str, ...]:
         """Return the names of all studies, the oldest first."""
@@ -129,6 +137,7 @@ class Repository:
         devices: str | None = None,
         lease_seconds: float = 60.0,
         key: str | None = None,
+        fingerprint: str | None = None,
     ) -> Claim | Waiting | None:
         """Claim a trial: the lowest interrupted one first, else a new one.
 
@@ -141,6 +150,7 @@ class Repository:
             lease_seconds: For which it is this worker's unless it is renewed; 60 by default.
             key: 32 characters, the same for every call that asks for this claim again because an
                 answer was lost; None for a claim that is asked for once.
+            fingerprint: Of the definition that the worker has; None to take the study's own.
 
         Returns:
             The claim; `Waiting` while running trials hold everything up, or the study is asked to
@@ -149,9 +159,10 @@ class Repository:
         Raises:
             UnknownStudyError: There is no such study.
             StorageError: Another tool changed Optuna's half of the study.
+            DefinitionChangedError: The study has another definition by now than the worker.
         """
         asked = key or uuid.uuid4().hex
-        lease = Lease(worker_key, devices, lease_seconds)
+        lease = Lease(worker_key, devices, lease_seconds, fingerprint)
         return self.database.write(
             lambda c: claims.claim(c, study, worker, trial_seed, asked, lease)
         )
@@ -242,7 +253,13 @@ class Repository:
             UnknownStudyError: There is no such study, or no such trial has begun in it.
             UsageError: The trial has not failed.
         """
-        self.database.write(_again(lambda c, again: requests.retry(c, study, number, again=again)))
+        self.database.write(
+            answered_late(lambda c, again: requests.retry(c, study, number, again=again))
+        )
+
+    def retry_failed(self, study: str) -> tuple[int, ...]:
+        """Give every failed trial of a study another attempt, as `retry`; return their numbers."""
+        return self.database.write(lambda c: requests.retry_failed(c, study))
 
     def record_process(self, token: int, pid: int, isolation: str, start_step: int | None) -> None:
         """Store the trial's process, how it is isolated, and the step from which it goes on."""
@@ -283,6 +300,12 @@ class Repository:
     def forget_checkpoint(self, token: int, path: str) -> None:
         """Delete the record of a checkpoint of this trial, of whichever attempt."""
         self.database.write(lambda c: attempts.forget_checkpoint(c, token, path))
+
+    def move_checkpoints(
+        self, token: int, moved: Mapping[str, str], gone: Collection[str] = ()
+    ) -> None:
+        """List checkpoints of this trial where they were ``moved`` to, and those ``gone`` no more."""
+        self.database.write(lambda c: attempts.move_checkpoints(c, token, moved, gone))
 
     def match_checkpoints(self, study: str, number: int, found: Sequence[FoundCheckpoint]) -> int:
         """Make the list of a trial's checkpoints what is on disk; return how many rows changed.
@@ -330,12 +353,15 @@ class Repository:
             outcome, end_step, value, digest, error, final, further_values, fault, goes_on
         )
         self.database.write(
-            _again(lambda c, rerun: attempts.finish(c, token, ending, again=again or rerun))
+            answered_late(lambda c, rerun: attempts.finish(c, token, ending, again=again or rerun))
         )
 
-    def status(self, study: str) -> StudyStatus:
-        """Count the study's trials by state, and find its best one."""
-        return self.database.read(lambda c: reading.read_status(c, study))
+    def status(self, study: str, *, all_code: bool = False) -> StudyStatus:
+        """Count the study's trials by state, and find its best one.
+
+        That is the best of those that ran under the present definition and code, or of all.
+        """
+        return self.database.read(lambda c: reading.read_status(c, study, all_code=all_code))
 
     def statuses(self) -> tuple[StudyStatus, ...]:
         """Return the status of every study, the oldest first."""
@@ -353,18 +379,18 @@ class Repository:
         """Return every trial that has begun, whole, in the order of their numbers."""
         return self.database.read(lambda c: reading.read_trials(c, study))
 
+    def unfinished(self, study: str) -> tuple[TrialRecord, ...]:
+        """Return every trial that has begun and has no result yet, whole."""
+        return self.database.read(lambda c: reading.read_unfinished(c, study))
+
+    def failing_alike(self, study: str, least: int) -> tuple[int, str] | None:
+        """Whether the trials that have ended, ``least`` or more, all failed with one error.
+
+        Returns:
+            How many, and the error's last line; None where it is not so, or all trials have ended.
+        """
+        return self.database.read(lambda c: reading.failing_alike(c, study, least))
+
     def finished_before(self, study: str, number: int) -> tuple[Observation, ...]:
         """Return the finished trials numbered below ``number``, as a sampler sees them."""
         return self.database.read(lambda c: reading.finished_before(c, study, number))
-
-
-def _again(work: Callable[[Connection, bool], None]) -> Callable[[Connection], None]:
-    """``work``, told whether it has run before: its commit may have been made, but not answered."""
-    runs = 0
-
-    def run(connection: Connection) -> None:
-        nonlocal runs
-        runs += 1
-        work(connection, runs > 1)
-
-    return run

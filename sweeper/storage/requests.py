@@ -6,18 +6,19 @@ starts the study again.
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.storage import optuna_rows
 from sweeper.storage.claims import is_open
+from sweeper.storage.restarts import begin_anew, ran_under_another_definition
 from sweeper.storage.studies import begun_trials, lock_study
 from sweeper.storage.tables import Study, Trial
 
-__all__ = ["StopRequest", "clear_stop", "request_stop", "retry", "stop_requested"]
+__all__ = ["StopRequest", "clear_stop", "request_stop", "retry", "retry_failed", "stop_requested"]
 
 StopRequest = Literal["drain", "kill"]
 """``"drain"``: finish the step, checkpoint, stop. ``"kill"``: end the trials' processes at once."""
@@ -53,6 +54,8 @@ def clear_stop(connection: Connection, name: str) -> None:
 def retry(connection: Connection, name: str, number: int, *, again: bool = False) -> None:
     """Give a failed trial another attempt: it is unfinished again, and none of its faults count.
 
+    It goes on from its newest checkpoint, or from nothing where the definition is another one now.
+
     Trials that were begun meanwhile and had this one in their window saw it failed, and stay.
 
     Args:
@@ -87,6 +90,32 @@ def retry(connection: Connection, name: str, number: int, *, again: bool = False
             f"attempt, so {hint}"
         )
         raise UsageError(msg)
+    _give_another_attempt(connection, study, trial)
+
+
+def retry_failed(connection: Connection, name: str) -> tuple[int, ...]:
+    """Do as `retry` does for every failed trial of the study; return their numbers.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    study = lock_study(connection, name)
+    failed = connection.execute(
+        sa.select(Trial)
+        .where(Trial.study_id == study.id, Trial.result == "failed")
+        .order_by(Trial.number)
+    ).all()
+    for trial in failed:
+        _give_another_attempt(connection, study, trial)
+    return tuple(trial.number for trial in failed)
+
+
+def _give_another_attempt(
+    connection: Connection, study: Row[Any], trial: Row[*tuple[Any, ...]]
+) -> None:
+    if ran_under_another_definition(connection, study, trial):
+        begin_anew(connection, trial)
+        return
     connection.execute(
         sa.update(Trial)
         .where(Trial.id == trial.id)

@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DatabaseError
 
 from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
+from sweeper.shown import shown_url
 from sweeper.storage.faults import is_missing_table
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["REVISIONS", "VERSION_TABLE", "ensure", "optuna_storage", "unhurried", "upgrade"]
 
 VERSION_TABLE = "sweeper_alembic_version"
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Every revision of our tables, oldest first; the last is this version's."""
 
 _OPTUNA_REVISION = "v3.2.0.a"
@@ -56,7 +57,7 @@ def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
         found = _versions(engine)
     if found is None:
         msg = (
-            f"{url.render_as_string()} holds no studies of sweeper's; run a study first "
+            f"{shown_url(url)} holds no studies of sweeper's; run a study first "
             "(sweeper run FILE), or name another database (--storage, SWEEPER_STORAGE)"
         )
         raise DatabaseUnavailableError(msg)
@@ -64,7 +65,7 @@ def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
     _check_revision(ours, url)
     if ours != REVISIONS[-1]:
         msg = (
-            f"{url.render_as_string()} has tables of revision {ours}, and this version of "
+            f"{shown_url(url)} has tables of revision {ours}, and this version of "
             f"sweeper needs {REVISIONS[-1]}; stop the workers, then run: sweeper db upgrade"
         )
         raise DatabaseVersionError(msg)
@@ -81,7 +82,7 @@ def upgrade(writing: Engine, url: URL) -> tuple[str, str]:
     """
     found = _versions(writing)
     if found is None:
-        msg = f"{url.render_as_string()} holds no studies of sweeper's; there is nothing to upgrade"
+        msg = f"{shown_url(url)} holds no studies of sweeper's; there is nothing to upgrade"
         raise DatabaseUnavailableError(msg)
     before = found[0]
     _check_revision(before, url)
@@ -108,7 +109,7 @@ def optuna_storage(url: URL, *, create: bool) -> RDBStorage:
         )
     except RuntimeError as error:
         msg = (
-            f"{url.render_as_string()} was written by another version of Optuna than the "
+            f"{shown_url(url)} was written by another version of Optuna than the "
             f"{optuna.__version__} installed here: {error}"
         )
         raise DatabaseVersionError(msg) from error
@@ -134,7 +135,7 @@ def _versions(engine: Engine) -> tuple[str, str | None] | None:
 def _check_revision(revision: str, url: URL) -> None:
     if revision not in REVISIONS:
         msg = (
-            f"{url.render_as_string()} has tables of revision {revision}, which this version of "
+            f"{shown_url(url)} has tables of revision {revision}, which this version of "
             f"sweeper does not know (its newest is {REVISIONS[-1]}); "
             "install the newer sweeper that wrote it, or use another database"
         )

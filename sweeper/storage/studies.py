@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from importlib import metadata
+import uuid
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,60 +21,25 @@ from sweeper.errors import (
     StorageError,
     UnknownStudyError,
 )
-from sweeper.searching import Direction
+from sweeper.installation import VERSION
 from sweeper.storage import optuna_rows
-from sweeper.storage.tables import DefinitionChange, Study, Trial, UtcNow
+from sweeper.storage.study_rows import StudyRow, changes_between, json_text, plain_json, row_of
+from sweeper.storage.tables import Audit, DefinitionChange, Study, Trial, UtcNow
 
 __all__ = [
     "AcceptedChange",
-    "StudyRow",
     "accept_definition",
     "begun_trials",
+    "changes_of",
     "create_or_open",
     "definition_changes",
     "find_study",
     "lock_study",
-    "row_of",
     "set_target",
     "study_names",
 ]
 
 _LARGEST_SEED = 2**63 - 1
-_MAY_DIFFER = ("target", "trials", "time_limit", "study_time_limit", "retries")
-_COMPARED_FIELDS = ("objective", "direction", "window", "seed")
-
-
-@dataclass(frozen=True, slots=True)
-class StudyRow:
-    """What the database keeps of a study's definition.
-
-    Attributes:
-        name: Unique in the database.
-        definition: Plain JSON, compared key by key when the study is opened again; but for the
-            objectives in it, opaque here.
-        objective: The metric that Optuna's values are.
-        target: The exact total of trials.
-        window: How far trials look back: trial n starts only when all trials up to n - window are
-            finished, and as long as fewer run than the definition's ``concurrency``. None where the sampler looks at no results.
-        seed: The study's, from 0 to 2**63 - 1.
-        source: Where the definition came from, as plain JSON, so that a study can be resumed by
-            its name. Not compared; the latest one given is kept.
-    """
-
-    name: str
-    definition: Mapping[str, Any]
-    objective: str
-    direction: Direction
-    target: int
-    window: int | None
-    seed: int
-    source: Mapping[str, Any] | None = None
-
-    @property
-    def directions(self) -> tuple[Direction, ...]:
-        """Of every objective, in order; those after the first stand in the definition alone."""
-        further = self.definition.get("further_objectives", ())
-        return (self.direction, *(direction for _name, direction in further))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +49,13 @@ class AcceptedChange:
     Attributes:
         begun: How many trials had begun under the definition before.
         changes: What changed, a phrase each.
+        replaced: The fingerprint of the definition before; None where an older version accepted
+            the change.
     """
 
     begun: int
     changes: tuple[str, ...]
+    replaced: str | None = field(default=None, compare=False)
 
 
 def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
@@ -106,10 +73,16 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
     if found is not None:
         stored = row_of(found)
         _check_unchanged(stored, row)
-        if row.source is not None and _plain(row.source) != stored.source:
-            connection.execute(
-                sa.update(Study).where(Study.id == found.id).values(source=_text(row.source))
-            )
+        news: dict[str, Any] = {}
+        if row.source is not None and plain_json(row.source) != stored.source:
+            news["source"] = json_text(row.source)
+        if row.code is not None and (row.source is not None or stored.code is None):
+            # The same code, where it now stands; or the first that is known of an older study's.
+            text = row.code.to_text()
+            if text != found.code or found.fingerprint is None:
+                news |= {"code": text, "fingerprint": row.fingerprint}
+        if news:
+            connection.execute(sa.update(Study).where(Study.id == found.id).values(**news))
             found = connection.execute(sa.select(Study).where(Study.id == found.id)).one()
         return row_of(found)
     _check_numbers(row)
@@ -124,15 +97,18 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
         sa.insert(Study).values(
             name=row.name,
             optuna_study_id=optuna_study_id,
-            definition=_text(row.definition),
+            definition=json_text(row.definition),
             objective=row.objective,
             direction=row.direction,
             target=row.target,
             window=row.window,
             seed=row.seed,
-            source=None if row.source is None else _text(row.source),
+            source=None if row.source is None else json_text(row.source),
+            code=None if row.code is None else row.code.to_text(),
+            fingerprint=row.fingerprint,
             created_at=UtcNow(),
-            sweeper_version=_version(),
+            sweeper_version=VERSION,
+            identity=uuid.uuid4().hex,
         )
     )
     return row_of(find_study(connection, row.name))
@@ -202,7 +178,7 @@ def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     """
     study = lock_study(connection, row.name)
     stored = row_of(study)
-    changes = tuple(_changes(stored, row))
+    changes = tuple(changes_between(stored, row))
     if not changes:
         return ()
     if stored.directions != row.directions:
@@ -216,10 +192,24 @@ def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
         sa.update(Study)
         .where(Study.id == study.id)
         .values(
-            definition=_text(row.definition),
+            definition=json_text(row.definition),
             objective=row.objective,
             window=row.window,
             seed=row.seed,
+            code=study.code if row.code is None else row.code.to_text(),
+            fingerprint=row.fingerprint,
+        )
+    )
+    connection.execute(
+        sa.update(Audit)
+        .where(
+            Audit.trial_id.in_(sa.select(Trial.id).where(Trial.study_id == study.id)),
+            Audit.outcome.is_(None),
+        )
+        .values(
+            outcome="dropped",
+            decided_at=UtcNow(),
+            report=json.dumps({"message": "the study's definition was changed meanwhile"}),
         )
     )
     connection.execute(
@@ -228,6 +218,7 @@ def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
             changed_at=UtcNow(),
             begun=begun_trials(connection, study.id),
             changes=json.dumps(changes),
+            replaced=stored.fingerprint,
         )
     )
     return changes
@@ -239,33 +230,25 @@ def definition_changes(connection: Connection, name: str) -> tuple[AcceptedChang
     Raises:
         UnknownStudyError: There is no such study.
     """
-    study = find_study(connection, name)
+    return changes_of(connection, find_study(connection, name).id)
+
+
+def changes_of(connection: Connection, study_id: int) -> tuple[AcceptedChange, ...]:
+    """As `definition_changes`, by the study's key."""
     rows = connection.execute(
         sa.select(DefinitionChange)
-        .where(DefinitionChange.study_id == study.id)
+        .where(DefinitionChange.study_id == study_id)
         .order_by(DefinitionChange.id)
     )
-    return tuple(AcceptedChange(row.begun, tuple(json.loads(row.changes))) for row in rows)
+    return tuple(
+        AcceptedChange(row.begun, tuple(json.loads(row.changes)), row.replaced) for row in rows
+    )
 
 
 def begun_trials(connection: Connection, study_id: int) -> int:
     """Return how many trials of the study have begun; the next one has this number."""
     last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study_id))
     return 0 if last is None else int(last) + 1
-
-
-def row_of(study: Row[Any]) -> StudyRow:
-    """Return the record of a study's columns."""
-    return StudyRow(
-        name=study.name,
-        definition=json.loads(study.definition),
-        objective=study.objective,
-        direction=study.direction,
-        target=study.target,
-        window=study.window,
-        seed=study.seed,
-        source=None if study.source is None else json.loads(study.source),
-    )
 
 
 def _require(connection: Connection, name: str, query: sa.Select[Any]) -> Row[Any]:
@@ -297,67 +280,12 @@ def _check_numbers(row: StudyRow) -> None:
 
 
 def _check_unchanged(stored: StudyRow, given: StudyRow) -> None:
-    changes = _changes(stored, given)
+    changes = changes_between(stored, given)
     if changes:
         msg = (
             f"study {given.name!r} was defined otherwise when it was created: "
             f"{'; '.join(changes)}. Its finished trials belong to the old definition: restore it, "
-            "give the new one another name, or accept the mixture with --accept-changes"
+            "begin anew under the same name with `sweeper run FILE --fresh`, which keeps them as "
+            f"{given.name}~1, or accept the mixture with --accept-changes, which ranks them apart"
         )
         raise DefinitionChangedError(msg)
-
-
-def _changes(stored: StudyRow, given: StudyRow) -> list[str]:
-    """What differs, a phrase each; ``window`` and the like only where the definition does not."""
-    changes = list(_differences("", stored.definition, _plain(given.definition)))
-    if changes:
-        return changes
-    return [
-        _change(field, getattr(stored, field), getattr(given, field))
-        for field in _COMPARED_FIELDS
-        if getattr(stored, field) != getattr(given, field)
-    ]
-
-
-_MISSING = object()
-
-
-def _differences(prefix: str, stored: Any, given: Any) -> Iterator[str]:
-    """Yield one sentence for each key whose values differ, totals and policy excepted."""
-    for key in [*stored, *(key for key in given if key not in stored)]:
-        if not prefix and key in _MAY_DIFFER:
-            continue
-        before, after = stored.get(key, _MISSING), given.get(key, _MISSING)
-        if isinstance(before, dict) and isinstance(after, dict):
-            yield from _differences(f"{prefix}{key}.", before, after)
-        elif _text(before) != _text(after):
-            yield _change(f"{prefix}{key}", before, after)
-
-
-def _change(key: str, before: object, after: object) -> str:
-    was = "absent" if before is _MISSING else repr(before)
-    now = "absent" if after is _MISSING else repr(after)
-    return f"{key} was {was} and is now {now}"
-
-
-def _text(value: object) -> str:
-    """Return JSON that tells 1 from True and 1.0; an absent value is no JSON at all."""
-    if value is _MISSING:
-        return ""
-    try:
-        return json.dumps(value)
-    except TypeError as error:
-        msg = f"a study's definition must be plain JSON: {error}"
-        raise DefinitionError(msg) from error
-
-
-def _plain(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    plain: Mapping[str, Any] = json.loads(_text(dict(value)))
-    return plain
-
-
-def _version() -> str:
-    try:
-        return metadata.version("sweeper")
-    except metadata.PackageNotFoundError:
-        return "not installed"

@@ -30,6 +30,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 __all__ = [
     "Attempt",
+    "Audit",
     "Base",
     "Checkpoint",
     "DefinitionChange",
@@ -105,10 +106,16 @@ class Study(Base):
     created_at: Mapped[datetime] = mapped_column(DateTime)
     sweeper_version: Mapped[str] = mapped_column(String(64))
     stop_requested: Mapped[str | None] = mapped_column(String(8))
+    inexact_accepted_at: Mapped[datetime | None] = mapped_column(DateTime)
+    identity: Mapped[str] = mapped_column(String(32), server_default="")
+    code: Mapped[str | None] = mapped_column(Text, comment="JSON: what the factories reach")
+    fingerprint: Mapped[str | None] = mapped_column(String(32), comment="of definition and code")
 
 
 class Trial(Base):
     """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end.
+
+    Of the attempts up to ``anew_after`` nothing is gone on with: they ran under another definition.
 
     The partial index is what keeps a claim's cost from growing with the trials that are finished.
     """
@@ -137,6 +144,8 @@ class Trial(Base):
     memory_faults: Mapped[int] = mapped_column(server_default="0")
     errors: Mapped[int] = mapped_column(server_default="0")
     result: Mapped[str | None] = mapped_column(String(16))
+    audited: Mapped[str | None] = mapped_column(String(8))
+    anew_after: Mapped[int] = mapped_column(server_default="0")
 
 
 class Attempt(Base):
@@ -179,6 +188,7 @@ class Attempt(Base):
     fingerprint: Mapped[str | None] = mapped_column(Text, comment="JSON")
     worker_key: Mapped[str | None] = mapped_column(String(32))
     devices: Mapped[str | None] = mapped_column(Text)
+    definition: Mapped[str | None] = mapped_column(String(32), comment="the study's fingerprint")
 
 
 class Parameter(Base):
@@ -231,6 +241,7 @@ class DefinitionChange(Base):
     changed_at: Mapped[datetime]
     begun: Mapped[int]
     changes: Mapped[str] = mapped_column(Text, comment="JSON: a sentence each")
+    replaced: Mapped[str | None] = mapped_column(String(32))
 
 
 class Worker(Base):
@@ -273,3 +284,41 @@ class Verdict(Base):
     step: Mapped[int | None] = mapped_column(BigInteger)
     variable: Mapped[str | None] = mapped_column(Text)
     report: Mapped[str] = mapped_column(Text, comment="JSON")
+
+
+class Audit(Base):
+    """One interval between two checkpoints of a trial, to be replayed and compared, or compared.
+
+    ``claim_key`` fences: a verdict is written under the claim that the row has, and once only.
+    ``worker_key`` says who holds it; a worker that has left, or is gone, holds nothing.
+    """
+
+    __tablename__ = "sweeper_audits"
+    __table_args__ = (
+        UniqueConstraint("trial_id", "from_step", "to_step", name="sweeper_audits_interval"),
+        Index(
+            "sweeper_audits_undecided",
+            "trial_id",
+            sqlite_where=text("outcome IS NULL"),
+            postgresql_where=text("outcome IS NULL"),
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    attempt: Mapped[int]
+    from_step: Mapped[int] = mapped_column(BigInteger)
+    to_step: Mapped[int] = mapped_column(BigInteger)
+    to_epoch: Mapped[int]
+    host: Mapped[str] = mapped_column(String(255))
+    directory: Mapped[str] = mapped_column(Text)
+    from_path: Mapped[str | None] = mapped_column(Text)
+    to_path: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(DateTime)
+    worker_key: Mapped[str | None] = mapped_column(String(32))
+    claim_key: Mapped[str | None] = mapped_column(String(32))
+    tries: Mapped[int] = mapped_column(server_default="0")
+    outcome: Mapped[str | None] = mapped_column(String(8))
+    seconds: Mapped[float | None] = mapped_column(Float(53))
+    decided_at: Mapped[datetime | None] = mapped_column(DateTime)
+    report: Mapped[str | None] = mapped_column(Text, comment="JSON")

@@ -18,6 +18,7 @@ from sweeper.errors import UnknownStudyError
 from sweeper.results import VerificationMode, VerificationRecord, VerificationVerdict
 from sweeper.storage import studies
 from sweeper.storage.database import Database
+from sweeper.storage.study_rows import StudyRow, changes_between, row_of
 from sweeper.storage.tables import Attempt, Trial, UtcNow, Verdict
 
 __all__ = ["Verdicts", "latest_verdicts"]
@@ -75,7 +76,7 @@ class Verdicts:
         """
         return self._database.read(lambda c: _fingerprints(c, study))
 
-    def definition_differences(self, row: studies.StudyRow) -> tuple[str, ...]:
+    def definition_differences(self, row: StudyRow) -> tuple[str, ...]:
         """What ``row``'s definition says otherwise than the stored one, a phrase each.
 
         Raises:
@@ -126,9 +127,9 @@ def _fingerprints(
     return {trial: tuple(attempts) for trial, attempts in found.items()}
 
 
-def _definition_differences(connection: Connection, row: studies.StudyRow) -> tuple[str, ...]:
-    stored = studies.row_of(studies.find_study(connection, row.name))
-    return tuple(studies._changes(stored, row))
+def _definition_differences(connection: Connection, row: StudyRow) -> tuple[str, ...]:
+    stored = row_of(studies.find_study(connection, row.name))
+    return tuple(changes_between(stored, row))
 
 
 def _trial_id(connection: Connection, study: str, number: int) -> int:

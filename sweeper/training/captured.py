@@ -14,7 +14,7 @@ from sweeper.training.built_ins import BUILT_INS, REFUSED
 
 __all__ = ["COMPONENTS", "REFUSED_VALUES", "SOURCES", "VALUES", "page"]
 
-COMPONENTS: Mapping[str, tuple[str, str]] = {
+_DESCRIBED: Mapping[str, tuple[str, str]] = {
     "model": (
         (
             "every variable of `model.variables`, in order: weights, moving statistics, the states of "
@@ -45,15 +45,32 @@ COMPONENTS: Mapping[str, tuple[str, str]] = {
         ),
         "lookup tables and queues have no variables and are not found",
     ),
-    "attributes": (
+    "user_state": (
         (
-            "plain attributes of the user's own models, layers, optimizers and metrics that have changed "
-            "since training began, as in a `train_step` that runs eagerly"
+            "everything else that the user's code reaches and training has changed: attributes, "
+            "containers, closures, default arguments, class attributes, module variables, environment "
+            "variables, generators, arrays, variables, iterators of containers, positions in files that "
+            "are read, wherever they are kept; objects keep who they are, sets their order"
         ),
         (
-            "refused: one that changed to what has no plain form. An object of a library that changes "
-            "inside without its attribute changing is not noticed"
+            "refused, at the first checkpoint after the change: what changed to something with no plain "
+            "form, and a traced function with a Python value in it that has changed. What has not "
+            "changed is never refused. `Trial.output_only(…)` exempts what only writes"
         ),
+    ),
+    "parts": (
+        "the classes of the optimizer and of what the model was compiled with",
+        (
+            "refused: an optimizer, rate, metric or Keras variable that is exchanged or gained during "
+            "training"
+        ),
+    ),
+    "reopening": (
+        (
+            "for data that are read again after a resume: what their functions reach, and the process's "
+            "generators, as they were when the pass was opened"
+        ),
+        "",
     ),
     "tracked": (
         (
@@ -62,7 +79,17 @@ COMPONENTS: Mapping[str, tuple[str, str]] = {
         ),
         "refused, by name: everything else",
     ),
-    "global_seed_generator": ("Keras's global seed generator, where it is used", ""),
+    "global_seed_generator": (
+        (
+            "Keras's global seed generator, where it is used; after a `clear_session()` or "
+            "`set_random_seed()` in a callback, the one that the step was traced with and the new one"
+        ),
+        "",
+    ),
+    "keras_settings": (
+        "Keras's number format, epsilon, image layout, dtype policy, and the seed last set",
+        "",
+    ),
     "python_random": ("the state of `random`", ""),
     "numpy_random": ("the state of `numpy.random`'s global generator", ""),
     "tensorflow_random": (
@@ -70,13 +97,39 @@ COMPONENTS: Mapping[str, tuple[str, str]] = {
             "TensorFlow's global seed, what gives eager random operations their seeds, and the global "
             "`tf.random.Generator`"
         ),
-        "refused: a stateful random operation inside the step, whose state no interface reads",
+        (
+            "refused: a stateful random operation inside the step, or inside any function of "
+            "TensorFlow's that runs during the training, whose state no interface reads"
+        ),
     ),
     "history": ("`model.history`, and each epoch's logs as they were reported", ""),
     "callbacks": ("each callback's state: see below", "refused: see below"),
     "data": ("where the sources of data stand, beyond epoch and step", ""),
+    "fresh_entropy": (
+        (
+            "how much entropy generators without a seed were given: `np.random.default_rng()`, "
+            "`SeedSequence()`, `RandomState()` and `random.Random()` begin from the trial's seed"
+        ),
+        (
+            "refused: one made in another thread. `os.urandom`, `uuid.uuid4` and `secrets` stay the "
+            "system's, which is said before training"
+        ),
+    ),
+    "eager_operations": (
+        (
+            "how often each eager random operation with a seed of its own was called: call number k "
+            "gets seeds that are derived from its own and k"
+        ),
+        "",
+    ),
 }
-"""What each component captures, and what it refuses or leaves out."""
+
+_FIRST = ("parts", "data", "reopening")
+COMPONENTS: Mapping[str, tuple[str, str]] = {
+    **{name: _DESCRIBED[name] for name in _FIRST},
+    **{name: told for name, told in _DESCRIBED.items() if name not in _FIRST},
+}
+"""What each component captures, and what it refuses or leaves out, in the order of a restore."""
 
 SOURCES: Mapping[str, tuple[str, str, str]] = {
     "ArraySource": (
@@ -99,11 +152,14 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
         "`tf.data.Dataset`",
         (
             "the iterator, where TensorFlow can serialize it; else the batches before are read "
-            "again, which is said"
+            "again, which is said; the number of processors, where an `interleave` without "
+            "`cycle_length` is ordered by it"
         ),
         (
             "stateful random ops and variables written in `map`; a shuffle without any seed; "
-            "training and validation taken from one reshuffling dataset"
+            "training and validation taken from one reshuffling dataset; a reshuffling dataset "
+            "that a function of another one reads from outside; `validation_steps` of an endless "
+            "dataset with a shuffle before a `cache`"
         ),
     ),
     "EpochFunctionSource": (
@@ -123,7 +179,7 @@ VALUES: tuple[tuple[str, str], ...] = (
     ("None, bool, int, float, complex, str, bytes, range, slice", "by value"),
     (
         "list, tuple, named tuple, set, dict, OrderedDict, defaultdict, Counter, deque",
-        "with everything in them; one that two callbacks share is shared again",
+        "with everything in them; one that two objects share is shared again, sets keep their order",
     ),
     (
         "NumPy arrays and numbers, TensorFlow tensors",
@@ -137,7 +193,16 @@ VALUES: tuple[tuple[str, str], ...] = (
         ),
         "their variables, unless they are the trained model's own",
     ),
-    ("`numpy.random.Generator`, `RandomState`, `random.Random`", "their states"),
+    (
+        "`numpy.random.Generator`, `RandomState`, `SeedSequence`, `random.Random`",
+        "their states, and how many children they have spawned",
+    ),
+    ("frames and series of pandas, with columns of numbers, times or text", "in place"),
+    ("`bytearray`, `array.array`, ctypes: memory that can be written to", "in place"),
+    (
+        "iterators of containers and of `itertools`, streams in memory, files being read",
+        "where they stand",
+    ),
     ("Path, datetime, date, time, timedelta, compiled patterns, enumeration members", "by value"),
     (
         "objects of Python classes, dataclasses included, whose attributes are all plain",
@@ -151,26 +216,23 @@ VALUES: tuple[tuple[str, str], ...] = (
     (
         (
             "classes, modules, loggers, dtypes, Keras losses, initializers, regularizers and schedules, "
-            "summary writers"
+            "progress bars, summary writers"
         ),
-        "constants: the study's code makes them again",
+        "the study's code makes them again; what a class, loss or schedule carries is captured",
     ),
 )
-"""The kinds of values that a callback or a model may carry, and how each comes back."""
+"""The kinds of values that the user's objects may carry, and how each comes back."""
 
 REFUSED_VALUES: tuple[str, ...] = (
-    "locks, files, sockets, threads, processes",
-    "iterators and generators",
-    "datasets, lookup tables",
-    "arrays of Python objects or of text, and two arrays that share memory",
-    "containers that contain themselves",
-    "objects of libraries, and objects of local classes that were made during training",
-    (
-        "functions that were set during training, that change a global variable, that have a list, dict "
-        "or set as a default argument, or that are methods of a list, dict or set"
-    ),
+    "locks, sockets, threads, processes, and files that are written to",
+    "objects of libraries that are written in C and have changed, seen by their pickles",
+    "Python generators that have gone on",
+    "datasets, queues of TensorFlow's, layers and optimizers that are made during training",
+    "objects of classes, and functions, that were made during training and that no name leads to",
+    "caches of `functools` whose function reads what training has changed",
+    "a set whose order of iteration no other set can be given",
 )
-"""What is refused before training, by callback and attribute; two methods cure it."""
+"""What is refused at the first checkpoint after it changed; `get_state` and `set_state` cure it."""
 
 
 def page() -> str:
@@ -217,25 +279,29 @@ def page() -> str:
         lines.append(f"| `{refused.__name__}` | refused | {reason} |")
     lines += [
         "",
-        "## Callbacks of your own",
+        "## What your own code keeps",
         "",
         (
-            "A callback with `get_state()` and `set_state(state)` is asked for its state, after "
-            "`on_train_begin`. Of any other, every attribute is captured, and what its methods keep in "
-            "their closures; it is refused where an attribute has none of these forms:"
+            "Everything that the study's code leads to is looked at: callbacks, the model and its layers, "
+            "losses, metrics, schedules, data and their functions, with their attributes, containers, "
+            "closures, default arguments, classes, and the variables of your modules that they use, and "
+            "the environment. What it is as training begins is remembered. What has changed at a "
+            "checkpoint is captured, where it has one of these forms; what has not changed is never "
+            "refused. A callback or dataset with `get_state()` and `set_state(state)` is asked instead."
         ),
         "",
         "| Value | How it comes back |",
         "|---|---|",
         *(f"| {kind} | {how} |" for kind, how in VALUES),
         "",
-        "Refused, with the callback and the attribute named:",
+        "Refused by name, at the first checkpoint after it has changed:",
         "",
         *(f"- {kind}" for kind in REFUSED_VALUES),
         "",
         (
-            "Not seen: lists and dicts of a module that a callback changes without holding them. Track "
-            "such an object with `Trial.track`, or keep it in the callback."
+            "Not seen: what is kept in the modules of installed libraries, in files, in other processes, "
+            "and inside objects written in C that cannot be pickled. Audits, and `sweeper check`, find "
+            "it by its effect. What only writes is exempted with `Trial.output_only`."
         ),
         "",
     ]

@@ -50,7 +50,8 @@ class Data:
         steps_per_epoch: Batches in an epoch; None for one pass over the data. A pass that ends
             inside an epoch is followed by the next one, and one that an epoch does not finish goes
             on in the next epoch; a function of epochs is called anew for each.
-        validation_steps: Batches in a validation at most; every validation begins at the beginning.
+        validation_steps: Batches in a validation at most; every validation begins at the beginning,
+            in an order of its own where a ``tf.data.Dataset`` is shuffled anew each time.
         validation_split: The last part of the arrays, from 0 to 1, to validate on instead of
             training on it; taken before any shuffling.
 

@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +19,9 @@ from typing import Any
 __all__ = ["Fingerprint", "differences", "take_fingerprint"]
 
 _LIBRARIES = ("tensorflow", "keras", "numpy")
+
+_WORDS = {"string_hash": "hash() of strings gives other numbers (PYTHONHASHSEED)"}
+"""A difference in these words, where the values tell a person nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,9 @@ class Fingerprint:
         onednn: Whether oneDNN kernels are used: ``"1"``, ``"0"``, or ``"default"``.
         deterministic: Whether kernels had to be deterministic.
         jit_compile: Whether the step was compiled by XLA; what ``"auto"`` came to.
-        sources: SHA-256 of each file that the study's factories are written in, by file name.
+        string_hash: ``hash()`` of one and the same string, by which Python's hash seed shows.
+        sources: SHA-256 of each file that the study's factories are written in, by file name;
+            where two files have one name, with as many of their directories as tell them apart.
     """
 
     versions: Mapping[str, str]
@@ -43,6 +48,7 @@ class Fingerprint:
     onednn: str
     deterministic: bool
     jit_compile: bool
+    string_hash: int
     sources: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +70,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
             keys = sorted(key for key in {*now, *was} if now.get(key) != was.get(key))
             found += [_difference(name, key, was.get(key), now.get(key)) for key in keys]
         else:
-            found.append(f"{name} was {was} and is {now}")
+            found.append(_WORDS.get(name) or f"{name} was {was} and is {now}")
     return found
 
 
@@ -92,6 +98,7 @@ def take_fingerprint(factories: Iterable[object], *, jit_compile: bool) -> Finge
         onednn=os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
         deterministic=_is_deterministic(),
         jit_compile=jit_compile,
+        string_hash=hash("sweeper"),
         sources=_sources(factories),
     )
 
@@ -127,13 +134,24 @@ def _processor() -> str:
 
 
 def _sources(factories: Iterable[object]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    files: list[Path] = []
     for factory in factories:
         try:
             file = inspect.getsourcefile(inspect.unwrap(factory))  # type: ignore[arg-type]
         except TypeError:
             continue
         if file is not None and Path(file).is_file():
-            path = Path(file)
-            found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+            files.append(Path(file).resolve())
+    return {
+        _shortest_name(path, files): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in dict.fromkeys(files)
+    }
+
+
+def _shortest_name(path: Path, files: Sequence[Path]) -> str:
+    """As much of the end of ``path`` as no other of ``files`` ends with."""
+    for length in range(1, len(path.parts)):
+        end = path.parts[-length:]
+        if not any(other != path and other.parts[-length:] == end for other in files):
+            return "/".join(end)
+    return path.as_posix()

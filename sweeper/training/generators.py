@@ -6,13 +6,16 @@ Each is read without being asked for a number, and without being created: a capt
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
+from sweeper.errors import UncapturableError
 from sweeper.training.encoding import Json, Tensors, hold
+from sweeper.training.tracing import Trace, TracedFunctions
 
 __all__ = ["GlobalSeedGenerator", "NumpyRandom", "PythonRandom", "TensorFlowRandom"]
 
@@ -24,36 +27,87 @@ class GlobalSeedGenerator:
     """Keras's global seed generator, used by ``keras.random`` calls without a seed.
 
     It is looked up, not asked for: asking would create it, from Python's generator.
+
+    There may be two. After ``clear_session()`` or ``set_random_seed()`` in a callback, the next call
+    makes a new one, while the graph of the training step goes on with the variable that it was
+    traced with. So the one that is there when the component is made, which is when the step has
+    just been traced, is kept beside the one of the moment. Another function that was traced later,
+    such as ``predict``'s, would take in the new one when a resumed training traces it again; that
+    is refused.
+
+    Args:
+        functions: What TensorFlow traces from here on; None where nobody watches.
     """
 
     name = "global_seed_generator"
 
+    def __init__(self, functions: TracedFunctions | None = None) -> None:
+        self._traced = _global_seed_generator()
+        self._later: list[tuple[weakref.ref[Any], str, Any]] = []
+        """Graphs that took in a global generator later, their functions' names, and which it was."""
+        if functions is not None:
+            functions.on_trace(self._note)
+
+    def _note(self, trace: Trace) -> None:
+        generator = _global_seed_generator()
+        if generator is not None and any(v is generator.state.value for v in trace.variables):
+            name = getattr(trace.function, "__qualname__", trace.graph.name)
+            self._later.append((weakref.ref(trace.graph), name, generator))
+
+    def _refuse_functions_of_another(self, generator: Any) -> None:
+        self._later = [each for each in self._later if each[0]() is not None]
+        for _, name, took_in in self._later:
+            if took_in is not generator:
+                msg = (
+                    f"the function {name} was traced with Keras's global seed generator, and "
+                    "clear_session() or set_random_seed() has made that another one since; a "
+                    "resumed trial would trace it with the new one. Give the keras.random call in "
+                    "it a keras.random.SeedGenerator of your own"
+                )
+                raise UncapturableError(msg)
+
     def capture(self, tensors: Tensors) -> Json:
         generator = _global_seed_generator()
-        if generator is None:
-            return None
-        tensors[f"{self.name}/state"] = hold(generator.state)
-        return {"present": True}
+        self._refuse_functions_of_another(generator)
+        if self._traced is not None:
+            tensors[f"{self.name}/traced"] = hold(self._traced.state)
+        if generator is not None and generator is not self._traced:
+            tensors[f"{self.name}/state"] = hold(generator.state)
+        return {
+            "present": generator is not None,
+            "traced": self._traced is not None,
+            "same": generator is self._traced,
+        }
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         from keras.src.backend import random_seed_dtype
 
-        if saved is None:
-            return []
-        return _misfit(f"{self.name}/state", tensors, random_seed_dtype(), (2,))
+        found = []
+        if saved["traced"] != (self._traced is not None):
+            now, was = ("does not use", "did") if saved["traced"] else ("uses", "did not")
+            found.append(
+                f"the training step {now} Keras's global seed generator, and {was} when it was "
+                "written"
+            )
+        for key in ("traced", "state"):
+            if saved["traced"] if key == "traced" else saved["present"] and not saved["same"]:
+                found += _misfit(f"{self.name}/{key}", tensors, random_seed_dtype(), (2,))
+        return found
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         from keras.src.backend.common import global_state
         from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
-        if saved is None:
-            global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
-            return
+        if self._traced is not None:
+            self._traced.state.assign(tensors[f"{self.name}/traced"])
         generator = _global_seed_generator()
-        if generator is None:
-            generator = keras.random.SeedGenerator(0)
-            global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
-        generator.state.assign(tensors[f"{self.name}/state"])
+        if saved["same"] or not saved["present"]:
+            generator = self._traced if saved["same"] else None
+        else:
+            if generator is None or generator is self._traced:
+                generator = keras.random.SeedGenerator(0)
+            generator.state.assign(tensors[f"{self.name}/state"])
+        global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
 
     def describe(self) -> str:
         return "present" if _global_seed_generator() else "not used yet"

@@ -13,9 +13,8 @@ any `Position` that a checkpoint holds. Two things in it look odd and are needed
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,16 +22,25 @@ import keras
 import numpy as np
 
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
-from sweeper.errors import FactoryError, NonFiniteError, ObjectiveError
+from sweeper.errors import FactoryError
 from sweeper.results import EpochRecord
 from sweeper.training.building import build_before_tracing
-from sweeper.training.callbacks import listens_to_batches
+from sweeper.training.callbacks import listens_to_batches, tells_its_state
+from sweeper.training.data import DataSource
 from sweeper.training.eager import take_one_step
+from sweeper.training.hidden_state import HiddenState
+from sweeper.training.logs import (
+    metrics_or_logs,
+    to_python,
+)
 from sweeper.training.plan import Observer, Stopped, TrainingPlan
+from sweeper.training.reported import Reported
 from sweeper.training.runners import make_runner
+from sweeper.training.sources.arrays import is_arrays
 from sweeper.training.sources.opening import open_sources
 from sweeper.training.state import HistoryRecord, Position, TrainingState, default_components
 from sweeper.training.steps import Runner
+from sweeper.training.userstate import Roots
 
 __all__ = ["Observer", "Stopped", "TrainingLoop", "TrainingPlan"]
 
@@ -41,6 +49,8 @@ _LOG = logging.getLogger(__name__)
 _BLOCK_SECONDS = 0.2
 """How long a block of steps should take: the time a request to stop may have to wait."""
 
+
+_OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer, keras.metrics.Metric)
 
 _NO_END = 1 << 40
 """More steps than any epoch has."""
@@ -67,7 +77,13 @@ class TrainingLoop:
         notice: Callable[[str], None] = _LOG.warning,
     ) -> None:
         self._plan = plan
+        self._notice = notice
         self._observer = observer
+        self._hidden = HiddenState(plan.order_seed)
+        with self._hidden:
+            self._prepare(plan, notice)
+
+    def _prepare(self, plan: TrainingPlan, notice: Callable[[str], None]) -> None:
         model = plan.model
         if not model.compiled:
             msg = (
@@ -78,7 +94,11 @@ class TrainingLoop:
         data = plan.data
         source, validation = open_sources(data, plan.order_seed, notice)
         self._train = make_runner(
-            model, source, model.train_step, steps_per_epoch=data.steps_per_epoch
+            model,
+            source,
+            model.train_step,
+            steps_per_epoch=data.steps_per_epoch,
+            notice=notice,
         )
         self._steps = self._train.steps
         example = self._train.example()
@@ -94,6 +114,7 @@ class TrainingLoop:
                 steps_per_epoch=data.validation_steps,
                 goes_on=False,
                 name="validation",
+                notice=notice,
             )
             self._test.trace()
         self._callbacks = keras.callbacks.CallbackList(
@@ -118,13 +139,28 @@ class TrainingLoop:
                 self._train,
                 self._test,
                 tracked=plan.tracked,
-            )
+                roots=_roots(plan, {"train": source, "validation": validation}),
+                notice=notice,
+                hidden=self._hidden,
+            ),
+            eager=bool(model.run_eagerly),
         )
+        self._reported = Reported(plan.objectives, plan.epochs, notice)
+        self._trained = list(model.trainable_weights)
         self._block_steps = 1
         self._position = Position()
         self._held: Snapshot | None = None
         self.pruned = False
-        self._check_objectives()
+        self._reported.check_before(
+            self._train.log_shapes,
+            None if self._test is None else self._test.log_shapes,
+            validates=self._test is not None,
+        )
+
+    @property
+    def epochs(self) -> Sequence[EpochRecord]:
+        """The epochs that are over, with every number that they reported."""
+        return tuple(self._record.epochs)
 
     def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
         """Train to the end and return where that is; ``pruned`` says whether the judge ended it.
@@ -138,13 +174,19 @@ class TrainingLoop:
             UncapturableError: A callback holds what no checkpoint can; no step has run.
             NonFiniteError: The loss or the objective became NaN or infinite.
         """
+        with self._hidden:
+            return self._run(loaded)
+
+    def _run(self, loaded: LoadedCheckpoint | None) -> Position:
         model = self._plan.model
         model.stop_training = False
         if loaded is not None and model.run_eagerly:
-            take_one_step(model, self._train.example(), self._plan.data.batch_size)
+            example, size = self._train.example(), self._plan.data.batch_size
+            self._state.prepared(lambda: take_one_step(model, example, size))
         self._state.before_train_begin(loaded)
         self._callbacks.on_train_begin()
         if loaded is None:
+            self._state.begin()
             self._snapshot()
         else:
             self._position = self._state.restore(loaded)
@@ -169,20 +211,21 @@ class TrainingLoop:
             self._train.begin_epoch(epoch)
         logs = self._train_steps(epoch)
         self._train.end_epoch(epoch)
-        epoch_logs = dict(_metrics_or_logs(model, logs))
+        epoch_logs = dict(metrics_or_logs(model, logs))
         if self._test is not None and self._plan.data.validates_after(epoch):
-            self._position = replace(self._position, logs=_to_python(logs))
+            self._position = replace(self._position, logs=to_python(logs))
             self._held = self._snapshot()
             validation = self._validate(self._test, epoch)
             self._held = None
             epoch_logs.update({f"val_{name}": value for name, value in validation.items()})
-        epoch_logs = _to_python(epoch_logs)
+        epoch_logs = to_python(epoch_logs)
         recorded = {name: len(values) for name, values in self.history.history.items()}
         self._callbacks.on_epoch_end(epoch, epoch_logs)
         logged = {
-            name: float(values[-1])
-            for name, values in self.history.history.items()
-            if len(values) > recorded.get(name, 0) and isinstance(values[-1], int | float)
+            name: number
+            for metric, values in self.history.history.items()
+            if len(values) > recorded.get(metric, 0)
+            for name, number in self._reported.numbers(metric, values[-1])
         }
         self._record.epochs.append(EpochRecord(epoch, logged))
         self._position = replace(
@@ -193,8 +236,9 @@ class TrainingLoop:
             logs=epoch_logs,
         )
         seconds = time.monotonic() - started
+        self._reported.check_vectors(epoch_logs)
         self._observer.epoch_ended(epoch, self._position.step, logged, seconds)
-        self._check_finite(epoch, logged)
+        self._reported.check_finite(epoch, logged)
         self.pruned = self._is_to_end()
         last = self.pruned or self._is_last()
         stopping = self._observer.stop_requested() and not last
@@ -245,22 +289,23 @@ class TrainingLoop:
 
     def _more_steps(self) -> bool:
         """Whether the epoch may have a step left; only its end tells where it has no length."""
-        return self._steps is None or self._position.step_in_epoch < self._steps
+        return self._position.step_in_epoch < (self._train.limit or _NO_END)
 
     def _after_block(self, logs: Mapping[str, Any]) -> None:
+        self._state.first_step_done()
         self._observer.steps_done(self._position)
         stopping = self._observer.stop_requested()
         due = self._more_steps() and self._observer.is_due(self._position)
         if stopping or due:
-            self._position = replace(self._position, logs=_to_python(logs))
+            self._position = replace(self._position, logs=to_python(logs))
             self._observer.keep(self._snapshot())
         if stopping:
             raise Stopped
 
     def _block_size(self) -> int:
         """Steps for the next graph call: to the epoch's end, the next snapshot or 0.2 s away."""
-        left = (self._steps or _NO_END) - self._position.step_in_epoch
-        if self._listening:
+        left = (self._train.limit or _NO_END) - self._position.step_in_epoch
+        if self._listening or self._train.one_by_one:
             return int(min(self._plan.model.steps_per_execution, left))
         return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
 
@@ -279,11 +324,12 @@ class TrainingLoop:
         model.reset_metrics()
         model.stop_evaluating = False
         test.begin_epoch(epoch)
-        steps = test.steps or _NO_END
+        steps = test.limit or _NO_END
         begin, block = 0, 1
         while begin < steps and not model.stop_evaluating:
-            if self._listening_to_tests:
+            if self._listening_to_tests or test.one_by_one:
                 block = model.steps_per_execution
+            if self._listening_to_tests:
                 self._callbacks.on_test_batch_begin(self._told_step(begin))
             end = min(begin + block, steps)
             started = time.monotonic()
@@ -300,7 +346,7 @@ class TrainingLoop:
             if begin < steps and self._observer.stop_requested():
                 self._stop_inside_validation()
         test.end_epoch(epoch)
-        logs = _to_python(_metrics_or_logs(model, logs))
+        logs = to_python(metrics_or_logs(model, logs))
         self._callbacks.on_test_end(logs)
         return logs
 
@@ -312,7 +358,8 @@ class TrainingLoop:
     def _finish(self) -> None:
         model = self._plan.model
         if isinstance(model.optimizer, keras.optimizers.Optimizer):
-            model.optimizer.finalize_variable_values(model.trainable_weights)
+            # Those that the step was made for: a callback may have frozen or unfrozen others since.
+            model.optimizer.finalize_variable_values(self._trained)
         self._callbacks.on_train_end(self._position.logs)
         self._state.after_train_end()
 
@@ -321,45 +368,23 @@ class TrainingLoop:
         between = self._position.step_in_epoch == 0 and epochs
         return self._state.capture(self._position, epochs[-1].metrics if between else {})
 
-    def _check_objectives(self) -> None:
-        """Refuse an objective that no epoch will report, before any step runs."""
-        train, test = self._train.log_names, self._test
-        if train is None or (test is not None and test.log_names is None):
-            return
-        names = list(train)
-        if test is not None:
-            names += [f"val_{name}" for name in test.log_names or ()]
-        for objective in self._plan.objectives:
-            if objective in names or objective.removeprefix("val_") == "learning_rate":
-                continue
-            hint = ""
-            if objective.startswith("val_") and test is None:
-                hint = ", and Data(validation=…) is not given"
-            msg = (
-                f"the objective is {objective!r}, and the model reports no such metric{hint}; it "
-                f"reports {', '.join(map(repr, sorted(names)))}"
-            )
-            raise ObjectiveError(msg)
 
-    def _check_finite(self, epoch: int, logs: Mapping[str, float]) -> None:
-        for name in ("loss", *self._plan.objectives):
-            value = logs.get(name)
-            if isinstance(value, float) and not math.isfinite(value):
-                msg = (
-                    f"{name} is {value} at the end of epoch {epoch + 1} of {self._plan.epochs}; "
-                    "training cannot recover from that: lower the learning rate, clip the "
-                    "gradients, or look for invalid samples"
-                )
-                raise NonFiniteError(msg)
-
-
-def _metrics_or_logs(model: keras.Model, logs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The model's metrics, unless a custom step reports others; as ``fit`` decides it."""
-    metrics: Mapping[str, Any] = model.get_metrics_result()
-    return metrics if set(metrics) == set(logs) else logs
-
-
-def _to_python(logs: Mapping[str, Any]) -> dict[str, Any]:
-    from keras.src.utils.python_utils import pythonify_logs
-
-    return dict(pythonify_logs(logs))
+def _roots(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Roots:
+    """Where the walk over the user's objects begins."""
+    data = plan.data
+    given = {"train": data.train, "validation": data.validation}
+    read = {use: thing for use, thing in given.items() if not is_arrays(thing)}
+    callbacks = [c for c in plan.callbacks if tells_its_state(c)]
+    return Roots(
+        model=plan.model,
+        callbacks=plan.callbacks,
+        data=read,
+        read_ahead=frozenset(u for u in read if getattr(sources[u], "reads_ahead", False)),
+        # What is tracked by name is captured by name; layers and the like have attributes as well.
+        exempt=(
+            *callbacks,
+            *(thing for thing in read.values() if tells_its_state(thing)),
+            *(thing for thing in plan.tracked.values() if not isinstance(thing, _OF_KERAS)),
+        ),
+        output=plan.output_only,
+    )

@@ -65,6 +65,7 @@ class TrainingPlan:
         order_seed: For the order of training data.
         tracked: Objects to capture beside the model, by name.
         further_objectives: Other metrics that the logs must have.
+        output_only: Objects that only write; it may grow while training makes more.
         judge: Asked between two epochs, with all that are over, whether training is to end there.
     """
 
@@ -77,6 +78,7 @@ class TrainingPlan:
     tracked: Mapping[str, Any] = field(default_factory=dict)
     further_objectives: tuple[str, ...] = ()
     judge: Callable[[Sequence[EpochRecord]], bool] | None = None
+    output_only: Sequence[Any] = ()
 
     @property
     def objectives(self) -> tuple[str, ...]:

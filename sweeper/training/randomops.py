@@ -6,8 +6,13 @@ __all__ = ["STATEFUL_RANDOM"]
 
 STATEFUL_RANDOM = frozenset(
     {
+        "AllCandidateSampler",
+        "FixedUnigramCandidateSampler",
+        "LearnedUnigramCandidateSampler",
+        "LogUniformCandidateSampler",
         "Multinomial",
         "ParameterizedTruncatedNormal",
+        "RandomCrop",
         "RandomGamma",
         "RandomPoisson",
         "RandomPoissonV2",
@@ -17,7 +22,9 @@ STATEFUL_RANDOM = frozenset(
         "RandomUniformInt",
         "SampleDistortedBoundingBox",
         "SampleDistortedBoundingBoxV2",
+        "ThreadUnsafeUnigramCandidateSampler",
         "TruncatedNormal",
+        "UniformCandidateSampler",
     }
 )
 """Names of ops, in the step of a training or in the functions of a dataset."""

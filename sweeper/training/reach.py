@@ -68,6 +68,7 @@ class _Map:
     """What one walk found, and what tells that it is out of date."""
 
     own_optimizer: list[Any]
+    optimizers: list[tuple[str, Any]]
     other_optimizers: list[Found]
     loose: list[Found]
     covered: frozenset[int]
@@ -88,8 +89,23 @@ class Reach:
     def __init__(self, model: keras.Model) -> None:
         self._model = model
         self._map: _Map | None = None
+        self._settled = False
+        self._began: frozenset[int] | None = None
+
+    def begin(self) -> None:
+        """What comes anew from here on is the user's own state, unless Keras has it in its lists."""
+        if self._began is None:
+            self._began = frozenset(id(found.value) for found in self._current().loose)
+
+    def settle(self) -> None:
+        """Keras's lists are complete."""
+        self._settled = False
+        self._current()
+        self._settled = True
 
     def _current(self) -> _Map:
+        if self._map is not None and self._settled:
+            return self._map
         if self._map is None or _sizes(self._model, self._map.watched) != self._map.sizes:
             self._map = self._draw()
         return self._map
@@ -105,9 +121,13 @@ class Reach:
             if isinstance(each.value, keras.optimizers.Optimizer):
                 others += _new(each, known)
         loose: list[Found] = []
+        listed = set(known)
         for each in found:
             if each.value is not model:
                 loose += _new(each, known)
+        if self._began is not None:
+            loose = [each for each in loose if id(each.value) in self._began]
+            known = listed | {id(each.value) for each in loose}
         custom = [
             each
             for each in found
@@ -116,7 +136,21 @@ class Reach:
         layers = keras.layers.Layer
         watched = [each.value for each in found if not isinstance(each.value, layers)]
         watched += [each.value for each in custom]
-        return _Map(own, others, loose, frozenset(known), custom, watched, _sizes(model, watched))
+        optimizers = [
+            (each.path, each.value)
+            for each in found
+            if isinstance(each.value, keras.optimizers.Optimizer)
+        ]
+        return _Map(
+            own,
+            optimizers,
+            others,
+            loose,
+            frozenset(known),
+            custom,
+            watched,
+            _sizes(model, watched),
+        )
 
     def own_optimizer(self) -> list[Any]:
         """The variables of the model's own optimizer; of `LossScaleOptimizer`, both."""
@@ -125,6 +159,10 @@ class Reach:
     def other_optimizers(self) -> list[Found]:
         """The variables of every other optimizer, in order."""
         return self._current().other_optimizers
+
+    def optimizers(self) -> list[tuple[str, Any]]:
+        """Every optimizer that the model leads to, with its path; the model's own first."""
+        return self._current().optimizers
 
     def loose(self) -> list[Found]:
         """Every other variable: generators' states, metrics', and those of untracked parts."""

@@ -7,7 +7,7 @@ pass and the batches drawn from it are state, captured with whatever state the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,16 +50,46 @@ class Reader:
         self._name = name
         self._place = _Place()
         self._iterator: Iterator[Batch] | None = None
+        self._opened: Callable[[], None] = lambda: None
+        self._first = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a pass has begun and is not over."""
+        return self._iterator is not None
+
+    @property
+    def is_read_again(self) -> bool:
+        """Whether a resume reads the batches before it again, by calling Python code."""
+        return bool(getattr(self.source, "is_read_again", False))
+
+    def watch_openings(self, opened: Callable[[], None]) -> None:
+        """Have ``opened`` called just before a pass is opened that a resume would read again."""
+        self._opened = opened
+
+    def reopen(self) -> None:
+        """Open the pass where the training stands, now."""
+        self._iterator = self.source.open(self._place.pass_, self._place.drawn)
+        self._first = False
 
     @property
     def steps(self) -> int | None:
         """Batches in an epoch; None where only its end tells."""
         steps = self.source.steps
-        if self._goes_on:
+        if self._goes_on or self.source.endless:
             return self._limit
         if self._limit is None or steps is None:
             return steps
         return min(self._limit, steps)
+
+    @property
+    def limit(self) -> int | None:
+        """Batches in an epoch at most, however long the source is; None where only its end tells."""
+        return self._limit if self.steps is None else self.steps
+
+    def within(self, step: int) -> int:
+        """``step``, or the epoch's limit where that comes first: nobody reads past it."""
+        return step if self.limit is None else min(step, self.limit)
 
     def begin_epoch(self, epoch: int) -> None:
         """Tell the source that ``epoch`` begins; once, whatever is resumed."""
@@ -89,6 +119,9 @@ class Reader:
                 place.pass_, place.drawn = epoch, step
             place.epoch, place.step = epoch, step
         if self._iterator is None:
+            if self._first or not getattr(self.source, "reads_all_again", False):
+                self._opened()
+            self._first = False
             self._iterator = self.source.open(place.pass_, place.drawn)
         return self._iterator
 

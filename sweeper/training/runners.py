@@ -11,7 +11,7 @@ result; only who is called in between differs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,6 +21,8 @@ import tensorflow as tf
 
 from sweeper.training.data import DataSource
 from sweeper.training.encoding import Json, Tensors
+from sweeper.training.logs import Shapes
+from sweeper.training.placement import ArrayPlace, place_arrays
 from sweeper.training.reading import Reader
 from sweeper.training.sources.arrays import ArraySource
 from sweeper.training.sources.batches import BatchSpec
@@ -38,6 +40,7 @@ def make_runner(
     steps_per_epoch: int | None = None,
     goes_on: bool = True,
     name: str = "train",
+    notice: Callable[[str], None] = lambda _message: None,
 ) -> Runner:
     """The runner for ``source``.
 
@@ -48,9 +51,13 @@ def make_runner(
         steps_per_epoch: Steps in an epoch at most; None for one pass.
         goes_on: See `Reader`.
         name: What the user calls the data, for errors.
+        notice: Told what the user should know of where the data are kept.
     """
     if isinstance(source, ArraySource):
-        return IndexRunner(model, source, step, steps_per_epoch=steps_per_epoch, goes_on=goes_on)
+        place = place_arrays(source.arrays, name, notice)
+        return IndexRunner(
+            model, source, step, place, steps_per_epoch=steps_per_epoch, goes_on=goes_on
+        )
     if not isinstance(source, _Specified):
         msg = f"{type(source).__name__} tells no form of its batches; give it a method spec()"
         raise TypeError(msg)
@@ -67,6 +74,7 @@ class IndexRunner:
         model: A compiled model.
         source: Where the batches come from.
         step: ``model.train_step`` or ``model.test_step``.
+        place: Where the source's arrays are kept.
         steps_per_epoch: Steps in an epoch; None for one pass.
         goes_on: Whether a pass goes on from epoch to epoch, with ``steps_per_epoch``.
     """
@@ -76,6 +84,7 @@ class IndexRunner:
         model: keras.Model,
         source: ArraySource,
         step: StepFunction,
+        place: ArrayPlace,
         *,
         steps_per_epoch: int | None = None,
         goes_on: bool = True,
@@ -84,10 +93,7 @@ class IndexRunner:
         self._limit = steps_per_epoch
         self._goes_on = goes_on and steps_per_epoch is not None
         self._order: tuple[int, Any] | None = None
-        self._arrays = tf.nest.map_structure(
-            lambda array: None if array is None else tf.constant(array), source.arrays
-        )
-        self._one = GraphStep(model, step, self._gather)
+        self._one = GraphStep(model, step, place.gather)
         self._block: Any = None
 
     @property
@@ -97,8 +103,20 @@ class IndexRunner:
         return min(self._limit, self.source.steps)
 
     @property
-    def log_names(self) -> tuple[str, ...] | None:
-        return self._one.log_names
+    def limit(self) -> int | None:
+        return self.steps
+
+    @property
+    def one_by_one(self) -> bool:
+        return self._one.calls_python
+
+    @property
+    def log_shapes(self) -> Shapes | None:
+        return self._one.log_shapes
+
+    @property
+    def reader(self) -> Reader | None:
+        return None
 
     @property
     def kind(self) -> str:
@@ -125,6 +143,7 @@ class IndexRunner:
                 lambda step, _: step < end,
                 body,
                 (begin, self._one.zeros),
+                shape_invariants=(tf.TensorShape([]), self._one.invariants),
                 parallel_iterations=1,
             )[1]
 
@@ -135,8 +154,8 @@ class IndexRunner:
         """Arrays are told nothing."""
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
+        end = min(end, self.steps or end)
         if not self._goes_on:
-            end = min(end, self.steps or end)
             return max(0, end - begin), self._run_in_pass(epoch, begin, end)
         logs: Logs = {}
         at, last = epoch * (self._limit or 0) + begin, epoch * (self._limit or 0) + end
@@ -145,7 +164,7 @@ class IndexRunner:
             stop = min(self.source.steps, step + last - at)
             logs = self._run_in_pass(pass_, step, stop)
             at += stop - step
-        return end - begin, logs
+        return max(0, end - begin), logs
 
     def end_epoch(self, epoch: int) -> None:
         """Arrays are told nothing."""
@@ -175,11 +194,6 @@ class IndexRunner:
             logs = self._one(order[step * size : (step + 1) * size])
         return logs
 
-    def _gather(self, indices: Any) -> Any:
-        return tf.nest.map_structure(
-            lambda array: None if array is None else tf.gather(array, indices), self._arrays
-        )
-
     def _order_of(self, pass_: int) -> Any:
         if self._order is None or self._order[0] != pass_:
             indices: npt.NDArray[Any] = self.source.order(pass_)
@@ -203,6 +217,11 @@ class _ReadingRunner:
         self._one = GraphStep(model, step, self._spec.pack)
 
     @property
+    def reader(self) -> Reader:
+        """Follows the source."""
+        return self._reader
+
+    @property
     def kind(self) -> str:
         return type(self._reader.source).__name__
 
@@ -214,8 +233,16 @@ class _ReadingRunner:
         return self._reader.steps
 
     @property
-    def log_names(self) -> tuple[str, ...] | None:
-        return self._one.log_names
+    def limit(self) -> int | None:
+        return self._reader.limit
+
+    @property
+    def one_by_one(self) -> bool:
+        return self._one.calls_python
+
+    @property
+    def log_shapes(self) -> Shapes | None:
+        return self._one.log_shapes
 
     def begin_epoch(self, epoch: int) -> None:
         self._reader.begin_epoch(epoch)
@@ -277,6 +304,7 @@ class DatasetRunner(_ReadingRunner):
                 lambda done, more, _: tf.logical_and(more, done < wanted),
                 body,
                 (tf.constant(0, tf.int64), tf.constant(True), self._one.zeros),
+                shape_invariants=(tf.TensorShape([]), tf.TensorShape([]), self._one.invariants),
                 parallel_iterations=1,
             )
             return done, logs
@@ -289,7 +317,7 @@ class DatasetRunner(_ReadingRunner):
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         logs: Logs = {}
-        at = begin
+        at, end = begin, self._reader.within(end)
         while at < end:
             opened = self._reader.at(epoch, at)
             if opened is None:

@@ -12,23 +12,28 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import keras
-import numpy as np
 
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
 from sweeper.errors import RestoreError
 from sweeper.results import EpochRecord
-from sweeper.training.attributes import ModelAttributes, Tracked
 from sweeper.training.callbacks import CallbackStates
 from sweeper.training.data_position import DataPosition
-from sweeper.training.encoding import Json, Tensors, UnplaceableError, decode, encode, hold
+from sweeper.training.encoding import Json, Tensors, UnplaceableError, decode, encode
+from sweeper.training.fixed_parts import FixedParts
 from sweeper.training.generators import (
     GlobalSeedGenerator,
     NumpyRandom,
     PythonRandom,
     TensorFlowRandom,
 )
-from sweeper.training.reach import Found, Reach
+from sweeper.training.hidden_state import HiddenState
+from sweeper.training.keras_settings import KerasSettings
+from sweeper.training.reach import Reach
+from sweeper.training.reopening import Reopening
 from sweeper.training.steps import Runner
+from sweeper.training.tracked import Tracked
+from sweeper.training.userstate import Roots, UserState
+from sweeper.training.variables import Variables
 
 __all__ = [
     "Component",
@@ -54,14 +59,32 @@ class Position:
         step_in_epoch: Steps finished of the epoch that has begun; 0 between epochs.
         stopped: Whether a callback has set ``model.stop_training``.
         logs: What the last step reported in the epoch that has begun; between epochs, what the last
-            epoch did.
+            epoch did. Floats, and arrays where a metric is a vector.
     """
 
     step: int = 0
     epoch: int = 0
     step_in_epoch: int = 0
     stopped: bool = False
-    logs: Mapping[str, float] | None = None
+    logs: Mapping[str, Any] | None = None
+
+    def capture(self, tensors: Tensors) -> Json:
+        """As JSON; arrays go into ``tensors``."""
+        logs = None
+        if self.logs is not None:
+            logs = {
+                name: encode(value, f"position/logs/{name}", tensors)
+                for name, value in self.logs.items()
+            }
+        return asdict(replace(self, logs=logs))
+
+    @classmethod
+    def restored(cls, saved: Json, tensors: Mapping[str, Any]) -> Position:
+        """The position that was captured."""
+        logs = saved["logs"]
+        if logs is not None:
+            logs = {name: decode(value, tensors) for name, value in logs.items()}
+        return cls(**{**saved, "logs": logs})
 
     def after(self, steps: int) -> Position:
         return replace(self, step=self.step + steps, step_in_epoch=self.step_in_epoch + steps)
@@ -88,65 +111,6 @@ class Component(Protocol):
     def describe(self) -> str:
         """What is captured, for a person."""
         ...
-
-
-class Variables:
-    """A list of variables by position: names that Keras makes up differ from process to process.
-
-    Args:
-        name: ``model``, ``optimizer`` or ``metrics``.
-        variables: Gives the list; called at each capture, since a model can still grow. With a
-            `Found`, its path is told in errors.
-    """
-
-    def __init__(self, name: str, variables: Callable[[], Sequence[Any]]) -> None:
-        self.name = name
-        self._variables = variables
-
-    def _labelled(self) -> list[Found]:
-        return [
-            each if isinstance(each, Found) else Found(_path(each), each)
-            for each in self._variables()
-        ]
-
-    def capture(self, tensors: Tensors) -> Json:
-        paths = []
-        for index, each in enumerate(self._labelled()):
-            tensors[self._key(index)] = hold(each.value)
-            paths.append(each.path)
-        return paths
-
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        variables = self._labelled()
-        found = []
-        for index, path in enumerate(saved[len(variables) :], start=len(variables)):
-            found.append(f"{self.name} variable {index} ({path}) is in the checkpoint only")
-        for index, each in enumerate(variables):
-            told = f"{self.name} variable {index} ({each.path})"
-            if index >= len(saved):
-                found.append(f"{told} is not in it")
-                continue
-            array = tensors.get(self._key(index))
-            if array is None:
-                found.append(f"{told}: its tensor {self._key(index)!r} is missing")
-                continue
-            was = f"{np.dtype(array.dtype).name}{list(array.shape)}"
-            dtype = keras.backend.standardize_dtype(each.value.dtype)
-            now = f"{dtype}{list(each.value.shape)}"
-            if was != now:
-                found.append(f"{told} is {now}, and {was} in it")
-        return found
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        del saved
-        for index, each in enumerate(self._labelled()):
-            each.value.assign(tensors[self._key(index)])
-
-    def describe(self) -> str:
-        return f"{len(self._variables())} variables"
-
-    def _key(self, index: int) -> str:
-        return f"{self.name}/{index:05d}"
 
 
 class HistoryRecord:
@@ -199,8 +163,14 @@ def default_components(
     validation: Runner | None = None,
     *,
     tracked: Mapping[str, Any] | None = None,
+    roots: Roots | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    hidden: HiddenState | None = None,
 ) -> list[Component]:
-    """Every component of a training; the digest is of the first three.
+    """Every component of a training, in the order in which they are restored.
+
+    Data come first: what is read again on the way runs the user's code, and everything that this
+    changes is then put back. The libraries' own counts come last, after all code of the user's.
 
     Args:
         model: A compiled model whose variables exist.
@@ -209,31 +179,65 @@ def default_components(
         train: Runs the steps of training, and knows where its data stand; None without data.
         validation: The same for validation, or None.
         tracked: What the user registered by name.
+        roots: Where the walk over the user's objects begins; at model and callbacks by default.
+        notice: Told what that walk leaves out.
+        hidden: State of the libraries themselves; None where nothing watches it.
     """
+    given = Roots(model, callbacks) if roots is None else roots
     reach = Reach(model)
+    user_state = UserState(given, reach.covered, notice)
+    generators: list[Any] = [
+        GlobalSeedGenerator(None if hidden is None else hidden.traced_functions),
+        KerasSettings(),
+        PythonRandom(),
+        NumpyRandom(),
+        TensorFlowRandom(),
+    ]
+    libraries = () if hidden is None else hidden.components
+    if hidden is not None:
+        hidden.traced_functions.on_trace(lambda trace: user_state.traced(trace.function))
+    data: list[Any] = []
+    if train is not None:
+        reopening = Reopening(
+            {
+                use: runner.reader
+                for use, runner in (("train", train), ("validation", validation))
+                if runner is not None and runner.reader is not None
+                if runner.reader.is_read_again
+            },
+            user_state,
+            (*generators, *libraries),
+        )
+        user_state.in_flight = reopening.in_flight
+        data = [DataPosition(train, validation), reopening]
     return [
+        FixedParts(model, reach),
+        *data,
         Variables("model", lambda: model.variables),
         Variables("optimizer", reach.own_optimizer),
         Variables("optimizers", reach.other_optimizers),
         Variables("metrics", lambda: model.metrics_variables),
         Variables("reachable", reach.loose),
-        ModelAttributes(reach),
+        user_state,
         Tracked(tracked or {}, reach),
-        GlobalSeedGenerator(),
-        PythonRandom(),
-        NumpyRandom(),
-        TensorFlowRandom(),
+        *generators,
         history,
-        CallbackStates(callbacks, reach.covered),
-        *([] if train is None else [DataPosition(train, validation)]),
+        CallbackStates(callbacks),
+        *libraries,
     ]
 
 
 class TrainingState:
-    """The components of one training, captured and restored together."""
+    """The components of one training, captured and restored together.
 
-    def __init__(self, components: Sequence[Component]) -> None:
+    Args:
+        components: In the order in which they are restored.
+        eager: Whether the step makes variables when it first runs, instead of when it is traced.
+    """
+
+    def __init__(self, components: Sequence[Component], *, eager: bool = False) -> None:
         self.components = tuple(components)
+        self._makes_variables_late = eager
 
     def capture(self, position: Position, metrics: Mapping[str, float]) -> Snapshot:
         """Everything as it is now. The variables' values are held, not copied.
@@ -246,7 +250,7 @@ class TrainingState:
             UncapturableError: A callback has come to hold what no checkpoint can.
         """
         tensors: Tensors = {}
-        state: dict[str, Json] = {"position": asdict(position)}
+        state: dict[str, Json] = {"position": position.capture(tensors)}
         for component in self.components:
             state[component.name] = component.capture(tensors)
         digested = tuple(n for n in tensors if n.startswith(_DIGESTED))
@@ -269,6 +273,9 @@ class TrainingState:
             RestoreError: The checkpoint does not fit; every mismatch is named.
         """
         if loaded is not None:
+            for component in self.components:
+                if isinstance(component, FixedParts) and component.name in loaded.state:
+                    component.build(loaded.state[component.name])
             self._check(loaded)
         for component in self.components:
             if isinstance(component, CallbackStates):
@@ -281,19 +288,44 @@ class TrainingState:
             if isinstance(component, CallbackStates):
                 component.after_train_end()
 
+    def begin(self) -> None:
+        """Remember what there is: the callbacks have had their ``on_train_begin``."""
+        for component in self.components:
+            if isinstance(component, UserState):
+                component.begin()
+            elif isinstance(component, FixedParts):
+                component.begin()
+                if not self._makes_variables_late:
+                    component.settle()
+
+    def first_step_done(self) -> None:
+        """Every variable that training makes is there, for a step that runs eagerly as well."""
+        if self._makes_variables_late:
+            self._makes_variables_late = False
+            for component in self.components:
+                if isinstance(component, FixedParts):
+                    component.settle()
+
+    def prepared(self, prepare: Callable[[], None]) -> None:
+        """Run ``prepare``, a step that is there for the variables it makes, and undo the rest."""
+        self.begin()
+        prepare()
+        for component in self.components:
+            if isinstance(component, UserState):
+                component.undo()
+        self.first_step_done()
+
     def restore(self, loaded: LoadedCheckpoint) -> Position:
         """Bring everything back, and return where training stood.
 
         Raises:
             RestoreError: The checkpoint does not fit; every mismatch is named.
         """
-        for component in self.components:
-            if isinstance(component, CallbackStates):
-                component.after_train_begin()
+        self.begin()
         self._check(loaded)
         for component in self.components:
             component.restore(loaded.state[component.name], loaded.tensors)
-        return Position(**loaded.state["position"])
+        return Position.restored(loaded.state["position"], loaded.tensors)
 
     def _check(self, loaded: LoadedCheckpoint) -> None:
         found = []
@@ -317,12 +349,3 @@ class TrainingState:
                 "the change, or give the changed study another name"
             )
             raise RestoreError(msg)
-
-
-def _optimizer_variables(model: keras.Model) -> Sequence[Any]:
-    optimizer = model.optimizer
-    return [] if optimizer is None else optimizer.variables
-
-
-def _path(variable: Any) -> str:
-    return str(getattr(variable, "path", None) or variable.name)

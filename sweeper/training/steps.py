@@ -12,13 +12,17 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
-from sweeper.errors import FactoryError, UncapturableError
+from sweeper.errors import FactoryError
 from sweeper.training.encoding import Json, Tensors
-from sweeper.training.randomops import STATEFUL_RANDOM
+from sweeper.training.logs import Shapes, log_shapes
+from sweeper.training.reading import Reader
+from sweeper.training.sources.tfnodes import ops
+from sweeper.training.tracing import refuse_hidden_randomness
 
-__all__ = ["GraphStep", "Logs", "Runner", "StepFunction", "refuse_hidden_randomness"]
+__all__ = ["GraphStep", "Logs", "Runner", "StepFunction"]
 
 Logs = Mapping[str, Any]
+_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 StepFunction = Callable[[Any], Logs]
 
 
@@ -31,13 +35,28 @@ class Runner(Protocol):
         ...
 
     @property
-    def log_names(self) -> tuple[str, ...] | None:
+    def limit(self) -> int | None:
+        """Steps in an epoch at most, where data of unknown length may have fewer; None for no limit."""
+        ...
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether a step calls Python, which may ask for an end after any step; after `trace`."""
+        ...
+
+    @property
+    def log_shapes(self) -> Shapes | None:
         """What the step reports, known after `trace`; None for a model that runs eagerly."""
         ...
 
     @property
     def kind(self) -> str:
         """The kind of source, which a resumed training must have again."""
+        ...
+
+    @property
+    def reader(self) -> Reader | None:
+        """Follows the source; None where an order of indices tells all."""
         ...
 
     def example(self) -> Any:
@@ -60,6 +79,9 @@ class Runner(Protocol):
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         """Run steps ``begin`` to ``end`` (excluded) of ``epoch``.
+
+        Never runs past the epoch's limit, whatever ``end`` is: callers ask for as much as fits
+        into a span of time, so results would depend on the clock.
 
         Returns:
             The steps that were run, fewer than asked for where the epoch ended, and what the last
@@ -91,14 +113,21 @@ class GraphStep:
         model: A compiled model.
         step: ``model.train_step`` or ``model.test_step``.
         batch_of: Makes the batch of the function's arguments.
+
+    Attributes:
+        log_shapes: What the step reports; see `Runner.log_shapes`.
+        zeros: In the form of what it reports, to begin a loop of steps with.
+        invariants: The shapes that stay the same from step to step, None where a size varies.
     """
 
     def __init__(
         self, model: keras.Model, step: StepFunction, batch_of: Callable[..., Any]
     ) -> None:
         self.eager = bool(model.run_eagerly)
-        self.log_names: tuple[str, ...] | None = None
+        self.calls_python = self.eager
+        self.log_shapes: Shapes | None = None
         self.zeros: Any = None
+        self.invariants: Any = None
         self._model = model
         self._step = step
         self._batch_of = batch_of
@@ -118,7 +147,10 @@ class GraphStep:
             jit_compile=self._model.jit_compile or None,
         )
         traced = self._call.get_concrete_function()
-        refuse_hidden_randomness(traced.graph.as_graph_def())
+        kind = "validation" if self._step.__name__ == "test_step" else "training"
+        refuse_hidden_randomness(traced.graph, f"the {kind} step")
+        graph = traced.graph.as_graph_def()
+        self.calls_python = any(node.op in _PYTHON for node in ops(graph))
         outputs = traced.structured_outputs
         if not isinstance(outputs, dict):
             msg = (
@@ -126,8 +158,9 @@ class GraphStep:
                 f"{type(outputs).__name__}; expected a dict of metric names to values"
             )
             raise FactoryError(msg)
-        self.log_names = tuple(outputs)
-        self.zeros = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), outputs)
+        self.log_shapes = log_shapes(outputs)
+        self.invariants = tf.nest.map_structure(lambda spec: spec.shape, outputs)
+        self.zeros = tf.nest.map_structure(_zeros, outputs)
 
     def specialized(self) -> Callable[..., Any]:
         """The same, without looking the traced function up at every call; after `trace`."""
@@ -138,24 +171,6 @@ class GraphStep:
         return self._model.distribute_strategy.run(self._step, args=(batch,))
 
 
-def refuse_hidden_randomness(graph: Any) -> None:
-    """Refuse a graph with random ops whose state lives in their kernels.
-
-    Args:
-        graph: A ``GraphDef``, with its library of functions.
-
-    Raises:
-        UncapturableError: It has one; its op and name are told.
-    """
-    nodes = list(graph.node)
-    for function in graph.library.function:
-        nodes += function.node_def
-    for node in nodes:
-        if node.op in STATEFUL_RANDOM:
-            msg = (
-                f"the training step holds the random op {node.op} ({node.name}), whose state lives "
-                "in TensorFlow's kernel where no checkpoint can reach it, so a resumed trial would "
-                "draw other numbers; use keras.random with a keras.random.SeedGenerator, "
-                "tf.random.stateless_* or a tf.random.Generator"
-            )
-            raise UncapturableError(msg)
+def _zeros(spec: Any) -> Any:
+    """What a loop in the graph begins with; nothing, along what only the step's results tell."""
+    return tf.zeros([size or 0 for size in spec.shape.as_list()], spec.dtype)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from sweeper.code import short_code
 from sweeper.definition import StudySettings
-from sweeper.errors import DefinitionChangedError, SweeperError
+from sweeper.errors import DefinitionChangedError, MixedStudyError, SweeperError
 from sweeper.execution.isolation import Loaded
 from sweeper.results import TrialRecord
 from sweeper.storage.repository import Repository, StudyRow
@@ -27,8 +28,11 @@ def choose(
     Raises:
         UnknownStudyError: There is no such study, or no such trial in it.
         SweeperError: There is no trial to verify, or the one asked for cannot be.
+        MixedStudyError: It cannot be because it ran under another definition than the study's.
     """
     before = _begun_before_a_change(repository, study)
+    status = repository.status(study)
+    mixed = f"; {len(status.codes)} codes are mixed in this study" if status.codes else ""
     if which == "all":
         chosen: list[TrialRecord] = []
         passed_over = []
@@ -38,7 +42,7 @@ def choose(
                 chosen.append(trial)
             else:
                 passed_over.append(Unverified(trial.number, reason))
-        if not chosen:
+        if not chosen and not mixed:
             reasons = "; ".join(f"trial {t.number} {t.reason}" for t in passed_over)
             msg = (
                 f"study {study!r} has no trial to verify"
@@ -48,7 +52,13 @@ def choose(
         return chosen, tuple(passed_over)
     number = which
     if number == "best":
-        best = repository.status(study).best
+        best = status.best
+        if best is None and mixed:
+            msg = (
+                f"study {study!r} has no complete trial under its present code{mixed}, and none "
+                "under an earlier one can be verified, because that is not kept"
+            )
+            raise MixedStudyError(msg)
         if best is None:
             msg = (
                 f"study {study!r} has no best trial; name one with --trial N, or verify "
@@ -60,6 +70,8 @@ def choose(
     reason = _why_not(trial, before)
     if reason is not None:
         msg = f"trial {number} of study {study!r} {reason}"
+        if mixed and trial.number in before:
+            raise MixedStudyError(msg + mixed)
         raise SweeperError(msg)
     return [trial], ()
 
@@ -79,11 +91,20 @@ def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
 
 
 def _begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
-    """The accepted changes of the definition that each trial began before, by its number."""
+    """The accepted changes of the definition that each trial began before, by its number.
+
+    A trial that began anew under the present definition began after them.
+    """
     found: dict[int, list[str]] = {}
-    for change in repository.definition_changes(study):
+    changes = repository.definition_changes(study)
+    if not changes:
+        return {}
+    present = short_code(repository.study(study).fingerprint)
+    anew = {trial.number for trial in repository.trials(study) if trial.code == present}
+    for change in changes:
         for number in range(change.begun):
-            found.setdefault(number, []).extend(change.changes)
+            if number not in anew:
+                found.setdefault(number, []).extend(change.changes)
     return {number: "; ".join(changes) for number, changes in found.items()}
 
 
@@ -97,7 +118,7 @@ def unchanged_settings(repository: Repository, row: StudyRow, loaded: Loaded) ->
     if not loaded.threads_given:
         given = replace(given, threads=int(row.definition["threads"]))
     changes = Verdicts(repository.database).definition_differences(
-        replace(row, definition=given.to_json())
+        replace(row, definition=given.to_json(), code=loaded.code)
     )
     if changes:
         msg = (

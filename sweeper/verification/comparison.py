@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sweeper.execution.channel import Failed, Finished, PrunedHere
+from sweeper.execution.running_again import Replayed
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import Observation
 from sweeper.training.randomness import TrialSeeds
 from sweeper.verification.findings import Compared, Finding, Level
 from sweeper.verification.kept import KeptCheckpoint
-from sweeper.verification.replay import Replayed
 from sweeper.verification.tensors import SeenCheckpoint
 
 __all__ = ["StoredTrial", "compare", "compared"]

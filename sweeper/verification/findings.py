@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from sweeper.code import CodeGroup
 from sweeper.results import VerificationMode, VerificationVerdict
 
 __all__ = [
@@ -202,17 +203,20 @@ class StudyVerification:
 
     Attributes:
         surroundings: What the replays ran under.
+        codes: The study's trials by the code that they ran under, where there are several: then the
+            study is mixed, and its trials do not compare.
     """
 
     study: str
     trials: tuple[TrialVerification, ...]
     passed_over: tuple[Unverified, ...] = ()
     surroundings: Mapping[str, Any] = field(default_factory=dict)
+    codes: tuple[CodeGroup, ...] = ()
 
     @property
     def holds(self) -> bool:
-        """Whether no trial differs."""
-        return all(trial.verdict != "differs" for trial in self.trials)
+        """Whether no trial differs, and all ran under one definition and code."""
+        return not self.codes and all(trial.verdict != "differs" for trial in self.trials)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -221,4 +225,5 @@ class StudyVerification:
             "trials": [trial.to_json() for trial in self.trials],
             "passed_over": [asdict(trial) for trial in self.passed_over],
             "surroundings": dict(self.surroundings),
+            **({"codes": [group.to_json() for group in self.codes]} if self.codes else {}),
         }

@@ -23,13 +23,11 @@ from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
 from sweeper.checkpoints.values import decode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.execution.checkpoint_differences import random_states, variable_names
 from sweeper.paths import Place, RemotePath, RunPaths, parse_place
 from sweeper.results import CheckpointRecord, EpochRecord, TrialRecord
 
-__all__ = ["KeptCheckpoint", "random_states", "variable_names", "what_is_kept"]
-
-_LISTED = ("model", "optimizer", "optimizers", "metrics", "reachable")
-"""The components of a checkpoint's state that name their variables, in their order."""
+__all__ = ["KeptCheckpoint", "what_is_kept"]
 
 _TENSOR = re.compile(r"tensor '([^']+)'")
 
@@ -95,15 +93,6 @@ def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, .
     return tuple(sorted([*kept, *strange], key=lambda k: (k.step, k.epoch, str(k.path))))
 
 
-def variable_names(state: Mapping[str, Any]) -> dict[str, str]:
-    """What the user calls the tensors of a checkpoint's ``state``, by their names in its file."""
-    return {
-        f"{component}/{index:05d}": f"{component} variable {index} ({path})"
-        for component in _LISTED
-        for index, path in enumerate(state.get(component) or ())
-    }
-
-
 def _place(path: str) -> tuple[int, str] | None:
     """The attempt and the directory's name that a stored path ends in: a study can be moved."""
     parts = Path(path).parts[-3:]
@@ -143,11 +132,6 @@ def _read(record: CheckpointRecord | None, path: Place | None) -> KeptCheckpoint
         random=random_states(loaded.state),
         between_epochs=loaded.state["position"]["step_in_epoch"] == 0,
     )
-
-
-def random_states(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a checkpoint's state has of random generators beside their tensors, by component."""
-    return {name: value for name, value in state.items() if name.endswith("_random")}
 
 
 def _epochs(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:

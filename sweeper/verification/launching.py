@@ -48,7 +48,7 @@ def open_launcher(
             if isolation != "spawn":
                 notice(f"every replay starts a Python of its own, because {loaded.cannot_fork}")
             server.close()
-            launcher = SpawnLauncher(source)
+            launcher = SpawnLauncher(server.loaded_source)
         else:
             launcher = ForkLauncher(server)
         yield launcher, loaded

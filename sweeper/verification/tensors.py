@@ -9,14 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from sweeper.checkpoints.format import STATE_FILE, Manifest
+from sweeper.checkpoints.format import STATE_FILE
 from sweeper.checkpoints.reading import load_checkpoint, read_manifest
-from sweeper.checkpoints.tensors import TensorEntry
 from sweeper.checkpoints.values import decode_values
 from sweeper.execution.channel import CheckpointCommitted
-from sweeper.verification.kept import KeptCheckpoint, random_states, variable_names
+from sweeper.execution.checkpoint_differences import (
+    how_tensors_differ,
+    random_states,
+    tensor_entries,
+    variable_names,
+)
+from sweeper.verification.kept import KeptCheckpoint
 
 __all__ = ["SeenCheckpoint", "see"]
 
@@ -57,7 +60,7 @@ def see(kept: KeptCheckpoint, committed: CheckpointCommitted) -> SeenCheckpoint:
     path = Path(committed.path)
     state = decode_values((path / STATE_FILE).read_bytes())
     names = variable_names(state)
-    ours, theirs = _entries(kept.manifest), _entries(read_manifest(path))
+    ours, theirs = tensor_entries(kept.manifest), tensor_entries(read_manifest(path))
     order = [*ours, *(name for name in theirs if name not in ours)]
     parted = [name for name in order if ours.get(name) != theirs.get(name)]
     differing = [name for name in parted if not name.startswith(_OWN_STATE)]
@@ -73,26 +76,10 @@ def see(kept: KeptCheckpoint, committed: CheckpointCommitted) -> SeenCheckpoint:
     )
 
 
-def _entries(manifest: Manifest) -> dict[str, TensorEntry]:
-    """By name: those that the digest is of first, in its order."""
-    entries = {entry.name: entry for entry in manifest.tensors}
-    return {name: entries[name] for name in [*manifest.digest_names, *sorted(entries)]}
-
-
 def _how(name: str, kept: KeptCheckpoint, replay: Path) -> str:
     """How the tensor ``name`` of a kept checkpoint differs from the replay's."""
     if kept.damage is not None or kept.path is None:
         return "by its digest; the kept file is damaged"
     ours = load_checkpoint(kept.path).tensors.get(name)
     theirs = load_checkpoint(replay).tensors.get(name)
-    if ours is None or theirs is None:
-        return f"only the {'replay' if ours is None else 'kept checkpoint'} has it"
-    if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
-        return f"{ours.dtype.name}{list(ours.shape)} and {theirs.dtype.name}{list(theirs.shape)}"
-    bits = ours.reshape(-1).view(np.uint8) != theirs.reshape(-1).view(np.uint8)
-    count = int(bits.reshape(ours.size, -1).any(axis=1).sum())
-    told = f"in {count} of {ours.size} values"
-    if ours.dtype.kind not in "fiu":
-        return told
-    apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64)).max()
-    return f"{told}, by at most {apart:.3g}"
+    return how_tensors_differ(ours, theirs, ("kept checkpoint", "replay"))

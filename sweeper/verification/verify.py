@@ -9,7 +9,6 @@ stored ones, and one that is not killed, if the first was.
 from __future__ import annotations
 
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -23,9 +22,11 @@ from sweeper.definition import StudySettings
 from sweeper.errors import Interrupted
 from sweeper.events import Event, Listener, Notice, StudyOpened
 from sweeper.execution.isolation import Launcher
+from sweeper.execution.running_again import Answers, Replayed, ReplayOrder, run_again
 from sweeper.execution.sources import load_source, recall_source
 from sweeper.paths import RunPaths
 from sweeper.results import TrialRecord
+from sweeper.scratch import scratch_directory
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.storage.database import Database
@@ -43,14 +44,7 @@ from sweeper.verification.findings import (
 from sweeper.verification.kept import what_is_kept
 from sweeper.verification.launching import open_launcher
 from sweeper.verification.parameters import Redrawn, redraw, rejudge
-from sweeper.verification.replay import (
-    STOPPED,
-    Answers,
-    Replayed,
-    ReplayOrder,
-    run_again,
-    where_to_kill,
-)
+from sweeper.verification.replay import STOPPED, where_to_kill
 from sweeper.verification.tensors import SeenCheckpoint, see
 
 __all__ = ["VerifyRequest", "verify_study", "verify_with"]
@@ -131,8 +125,9 @@ def verify_with(
 
     verifier = _Verifier(request, repository, settings, search, launcher, tell)
     tell(_opened(request, settings, len(chosen)))
-    trials = verifier.verify(chosen)
-    return StudyVerification(request.study, trials, passed_over, verifier.surroundings)
+    trials = verifier.verify(chosen) if chosen else ()
+    codes = repository.status(request.study).codes
+    return StudyVerification(request.study, trials, passed_over, verifier.surroundings, codes)
 
 
 @contextmanager
@@ -273,8 +268,9 @@ class _Verifier:
             seen=lambda committed: seen.append(
                 see(kept[committed.step, committed.epoch], committed)
             ),
+            when_stopped=STOPPED,
         )
-        with tempfile.TemporaryDirectory(prefix="sweeper-verify-") as directory:
+        with scratch_directory("verify") as directory:
             replayed = run_again(order, self.launcher, Path(directory), self.tell, self.stopping)
         seen = list({(s.kept.step, s.kept.epoch): s for s in seen}.values())
         findings = compare(stored, replayed, seen, promised=self.settings.deterministic)

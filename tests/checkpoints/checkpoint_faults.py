@@ -87,14 +87,14 @@ class CountingOperations(FileOperations):
         super().rename(source, target)
         self.after("rename")
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: Path, parent: int | None = None) -> None:
         self._enter("remove")
-        super().remove(path)
+        super().remove(path, parent)
         self.after("remove")
 
-    def remove_directory(self, path: Path) -> None:
+    def remove_directory(self, path: Path, parent: int | None = None) -> None:
         self._enter("remove_directory")
-        super().remove_directory(path)
+        super().remove_directory(path, parent)
         self.after("remove_directory")
 
     def _enter(self, name: str) -> None:

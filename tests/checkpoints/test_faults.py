@@ -25,11 +25,12 @@ from checkpoint_faults import (
     snapshot,
 )
 
-from sweeper.checkpoints.names import ProcessIdentity, unfinished_name
+from sweeper.checkpoints.names import unfinished_name
 from sweeper.checkpoints.operations import FileOperations
 from sweeper.checkpoints.reading import load_newest, read_kept
 from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
 from sweeper.errors import CheckpointError
+from sweeper.processes import ProcessIdentity
 
 Work = Callable[[CheckpointStore], object]
 
@@ -239,7 +240,7 @@ def test_a_place_below_a_regular_file_is_one_clear_error(tmp_path):
 
 def test_what_cannot_even_be_removed_is_said_with_the_error(store):
     class Stuck(FailingOperations):
-        def remove(self, path: Path) -> None:
+        def remove(self, path: Path, parent: int | None = None) -> None:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     with pytest.raises(CheckpointError) as raised:
@@ -288,15 +289,19 @@ def test_leftovers_of_dead_processes_are_swept_and_those_of_living_ones_are_not(
     store.commit(snapshot(1))
     living = store.directory / unfinished_name("writing", "step-000000002")
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    who = ProcessIdentity.current()
-    mine = f"-p{who.pid}-s{who.started}-"
-    theirs = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
-    stranger = living.with_name(living.name.replace(mine, f"-p{other.pid}-s{theirs}-"))
-    reused = living.with_name(living.name.replace(mine, f"-p{who.pid}-s{who.started - 1}-"))
-    rebooted = living.with_name(living.name.replace(f"-b{who.boot}", "-b00000000"))
+    who = ProcessIdentity.here().abridged()
+    machine, boot, _ = who.boot_id.split("/")
+    mine = f"-p{who.pid}-s{who.started!r}-"
+    ticks = int(Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    theirs = ticks / os.sysconf("SC_CLK_TCK")
+    stranger = living.with_name(living.name.replace(mine, f"-p{other.pid}-s{theirs!r}-"))
+    reused = living.with_name(living.name.replace(mine, f"-p{who.pid}-s{who.started - 1!r}-"))
+    rebooted = living.with_name(living.name.replace(f"-b{boot}", "-b00000000"))
     elsewhere = living.with_name(living.name.replace(f"-h{who.host}", "-h00000000"))
+    namesake = rebooted.with_name(rebooted.name.replace(f"-m{machine}", "-m00000000"))
+    older = store.directory / ".writing-step-000000002-h00000000-b00000000-p1-s1-0"
     user = store.directory / ".writing-my-notes"
-    everything = [living, stranger, reused, rebooted, elsewhere, user]
+    everything = [living, stranger, reused, rebooted, elsewhere, namesake, older, user]
     assert len(set(everything)) == len(everything)
     for path in everything:
         path.mkdir()
@@ -304,8 +309,21 @@ def test_leftovers_of_dead_processes_are_swept_and_those_of_living_ones_are_not(
     assert set(sweep_leftovers(store.directory)) == {reused, rebooted}
     other.communicate()
     assert sweep_leftovers(store.directory) == (stranger,)
-    assert sweep_leftovers(store.directory, abandoned=True) == (elsewhere,)
+    rest = {elsewhere, namesake, older}
+    assert set(sweep_leftovers(store.directory, abandoned=True)) == rest
     assert set(store.directory.iterdir()) == {living, user, *store.list()}
+
+
+def test_a_living_writer_that_the_system_hides_keeps_its_work(store, monkeypatch):
+    """As under hidepid: /proc shows nothing of another user's process, and it exists."""
+    living = store.directory / unfinished_name("writing", "step-000000002")
+    living.mkdir(parents=True)
+    unfinished = living.name.replace(f"-p{os.getpid()}-", "-p4194305-")
+    hidden = living.rename(living.with_name(unfinished))
+    with monkeypatch.context() as hiding:
+        hiding.setattr(os, "kill", lambda *_: None)
+        assert sweep_leftovers(store.directory) == ()
+    assert sweep_leftovers(store.directory) == (hidden,), "control: without one it is swept"
 
 
 def test_sweeping_where_nothing_is_does_nothing(tmp_path):

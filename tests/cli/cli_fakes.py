@@ -64,6 +64,8 @@ class FakeRequest:
     trials_per_gpu: int = 1
     gpu_memory: int | None = None
     checkpoints: Place | None = None
+    accept_inexact: bool = False
+    fresh: bool = False
 
 
 @dataclass

@@ -14,10 +14,11 @@ from sweeper.results import EpochRecord, StudyResults, StudyStatus
 
 STATUS_KEYS = [
     "study", "target", "complete", "running", "interrupted", "pruned", "failed", "waiting", "best",
+    "audited",
 ]  # fmt: skip
 SHOW_KEYS = [
     "study", "number", "state", "params", "value", "seed", "digest", "epochs", "attempts",
-    "checkpoints", "verification",
+    "checkpoints", "verification", "audits", "code", "output_only",
 ]  # fmt: skip
 ATTEMPT_KEYS = [
     "number", "outcome", "start_step", "end_step", "host", "pid", "started_at", "ended_at", "error",

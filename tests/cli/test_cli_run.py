@@ -127,7 +127,8 @@ def test_each_error_ends_in_its_own_exit_code_and_one_message(
     sweep.error = kind("seen this, expected that")
     answer = call("run", "s.py")
     expected = {errors.UsageError: 2, errors.StudyFileError: 2, errors.UnknownStudyError: 2}
-    expected |= {Interrupted: 130, errors.IndependenceError: 4}
+    expected |= {Interrupted: 130, errors.IndependenceError: 4, errors.ExactnessError: 4}
+    expected |= {errors.MixedStudyError: 4}
     assert answer.code == expected.get(kind, 1)
     assert answer.err.count("seen this, expected that") == 1
     assert "Traceback" not in answer.err
@@ -197,3 +198,10 @@ def test_a_changed_definition_is_accepted_only_on_request(call: Call, sweep: Fak
     call("run", "study.py")
     call("run", "study.py", "--accept-changes")
     assert [request.accept_changes for request in sweep.requests] == [False, True]
+
+
+def test_inexactness_is_accepted_only_on_request(call: Call, sweep: FakeSweep) -> None:
+    call("run", "study.py")
+    call("run", "study.py", "--accept-inexact")
+    call("resume", "digits", "--accept-inexact")
+    assert [request.accept_inexact for request in sweep.requests] == [False, True, True]

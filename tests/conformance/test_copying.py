@@ -15,6 +15,7 @@ from sweeper.errors import StorageError
 from sweeper.results import CheckpointRecord, EpochRecord
 from sweeper.space import Categorical, FloatRange
 from sweeper.storage import copying
+from sweeper.storage.audits import Audits, Pinned
 from sweeper.storage.copying import copied_tables, copy_database
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
@@ -40,6 +41,9 @@ def fill(repository: Repository) -> None:
         epochs = [EpochRecord(n, {"loss": float("nan"), "e": 1 / (n + 3)}) for n in range(3)]
         repository.record_epochs(claim.token, epochs, {0: float("nan"), 1: 1e-300})
         repository.record_checkpoint(claim.token, CheckpointRecord(9, 1, "ab", 2**40, "/a/ü"))
+        Audits(repository.database).add(
+            claim.token, Pinned(0, 9, 1, ME.host, "/a", None, "/a/ü", "no room")
+        )
         if value is None:
             repository.finish(claim.token, "failed", error="Traceback\n  'ü'")
         else:

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from sweeper.training.callbacks import tells_its_state
 from sweeper.training.data import DataSource
 from sweeper.training.reading import Reader
 from sweeper.training.sources.arrays import ArraySource
@@ -29,6 +30,7 @@ from sweeper.training.sources.epochs import EpochFunctionSource
 from sweeper.training.sources.graindata import GrainSource
 from sweeper.training.sources.pydataset import PyDatasetSource
 from sweeper.training.sources.tfdata import TfDataSource
+from sweeper.training.userstate import Roots, UserState
 
 EPOCHS = 3
 CHAINS, LEGS = 4, 3
@@ -151,6 +153,14 @@ TF_DATA: dict[str, Callable[[], Any]] = {
     "shuffled twice": lambda: numbers().shuffle(8).batch(3).shuffle(3),
     "cached": lambda: numbers().cache().shuffle(8).batch(6),
     "cached shuffle": lambda: numbers().shuffle(8).cache().batch(6),
+    "cached shuffle, whole batches": lambda: numbers().shuffle(8).cache().batch(5),
+    "files, cached": lambda: (
+        tf.data.Dataset.range(5)
+        .interleave(listed, num_parallel_calls=2)
+        .cache()
+        .shuffle(8)
+        .batch(6)
+    ),
     "shuffled files": lambda: (
         tf.data.Dataset.range(5).shuffle(5).interleave(listed, cycle_length=2).shuffle(3).batch(6)
     ),
@@ -187,6 +197,14 @@ TF_DATA_GOING_ON: dict[str, Callable[[], Any]] = {
         [numbers().repeat(), numbers().shuffle(4).repeat()], [0.5, 0.5]
     ).batch(5),
     "passes": lambda: numbers().shuffle(20).batch(3),
+    "files, cached, endless": lambda: (
+        tf.data.Dataset.range(5)
+        .interleave(listed, cycle_length=2, num_parallel_calls=2)
+        .cache()
+        .shuffle(8)
+        .repeat()
+        .batch(6)
+    ),
     "replayed passes": lambda: numbers().shuffle(20).cache().batch(3),
 }
 
@@ -282,6 +300,29 @@ SOURCES: dict[str, Case] = {
 }
 
 
+class WithItsDataset:
+    """A source and what its dataset keeps, which a training captures for it."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        told = (source._dataset,) if tells_its_state(source._dataset) else ()
+        roots = Roots(keras.Sequential(), (), {"train": source._dataset}, exempt=told)
+        self._kept = UserState(roots, frozenset, silent)
+        self._kept.begin()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def capture(self, name: str, tensors: dict[str, Any]) -> Any:
+        kept = self._kept.capture_data("train", tensors)
+        return {"own": self._source.capture(name, tensors), "kept": kept}
+
+    def restore(self, name: str, saved: Any, tensors: dict[str, Any]) -> None:
+        if not isinstance(self._source, ForgetsItself):
+            self._kept.restore_data("train", saved["kept"], tensors)
+        self._source.restore(name, saved["own"], tensors)
+
+
 @dataclass
 class Run:
     """The batches of a training, its state at every step, and the batches before each state."""
@@ -301,6 +342,8 @@ def read(
     """Read ``epochs`` epochs in a fresh object; from ``state`` on, where given."""
     keras.utils.set_random_seed(11)
     source = case.make()
+    if isinstance(source, PyDatasetSource):
+        source = WithItsDataset(source)
     reader = Reader(source, case.steps_per_epoch, goes_on=True, name="train")
     run = Run()
     note = _note if capturing else _note_nothing
@@ -492,8 +535,7 @@ class TrustsASavedPosition(TfDataSource):
 
 
 class ForgetsItself(PyDatasetSource):
-    def restore(self, name: str, saved: Any, tensors: Any) -> None:
-        """The dataset stays as fresh as it was made."""
+    """What its dataset keeps is captured, and not brought back: see `WithItsDataset`."""
 
 
 class EndsEpochsTwice(PyDatasetSource):

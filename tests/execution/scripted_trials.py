@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,6 +54,10 @@ class ScriptedTrial:
 
     def say(self, message: Message) -> None:
         self._own.send(message)
+
+    def write(self, raw: bytes) -> None:
+        """What the trial's own code might write into the pipe."""
+        os.write(self._own.connection.fileno(), raw)
 
     def wait_for_stop(self) -> None:
         while not self.killed.is_set():

@@ -15,12 +15,16 @@ from sweeper.errors import ExecutionError
 from sweeper.execution import channel as module
 from sweeper.execution.channel import (
     Assignment,
+    AuditOrder,
     Channel,
     CheckpointCommitted,
     CheckpointDeleted,
     EpochsEnded,
     Failed,
     Finished,
+    GoOn,
+    Held,
+    IntervalPinned,
     Judge,
     Judged,
     Message,
@@ -62,6 +66,16 @@ rehearsals = st.builds(
     Rehearsal, st.sampled_from(get_args(Part)), st.none() | counts, st.none() | counts
 )
 
+audits = st.builds(
+    AuditOrder,
+    words,
+    st.sampled_from(["first", "drawn", "all", "none"]),
+    counts,
+    st.booleans(),
+    counts,
+    st.sampled_from(["pinned", "second", "never"]),
+)
+
 MESSAGES = {
     Assignment: st.builds(
         Assignment,
@@ -80,6 +94,7 @@ MESSAGES = {
         devices=st.none() | words,
         source=st.none() | sources,
         rehearsal=st.none() | rehearsals,
+        audit=st.none() | audits,
     ),
     Suggest: st.builds(Suggest, words, float_ranges | int_ranges | categoricals),
     Suggested: st.builds(Suggested, choices, st.none() | words),
@@ -100,6 +115,11 @@ MESSAGES = {
     Rehearsing: st.builds(Rehearsing, words, counts),
     Rehearsed: st.builds(Rehearsed, st.dictionaries(words, words | counts | st.lists(finite))),
     StoppedHere: st.builds(StoppedHere, counts),
+    IntervalPinned: st.builds(
+        IntervalPinned, counts, counts, counts, words, st.none() | words, words, st.none() | words
+    ),
+    Held: st.builds(Held, counts),
+    GoOn: st.just(GoOn()),
     Failed: st.builds(Failed, words, words, st.sampled_from(["trial", "memory", "environment"])),
 }
 

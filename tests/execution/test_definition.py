@@ -39,6 +39,8 @@ def defined(**changes: object) -> StudyDefinition:
         ({"objective": ""}, "objective=''"),
         ({"objective": None}, "objective=None"),
         ({"direction": "max"}, "direction='max'; it is 'minimize' or 'maximize'"),
+        ({"audit": "some"}, "audit='some'; it is one of 'auto', 'all', 'off'"),
+        ({"audit": None}, "audit=None; it is one of"),
         ({"epochs": 0}, "epochs=0; it must be a whole number, at least 1"),
         ({"epochs": 1.5}, "epochs=1.5"),
         ({"epochs": True}, "epochs=True"),
@@ -107,10 +109,13 @@ def test_settings_go_through_json_unchanged() -> None:
         checkpoint_every=Every(steps=7),
         keep=Keep(last=3),
         threads=2,
+        audit="all",
     )
     settings = definition.settings()
+    assert settings.audit == "all"
     again = StudySettings.from_json(json.loads(json.dumps(settings.to_json())))
     assert again.to_json() == settings.to_json()
+    assert again.audit == "all"
 
 
 def test_threads_are_resolved_once_from_the_machine_and_the_concurrency() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 MAKE = """
-import json, os, subprocess, sys
+import ipaddress, json, os, subprocess, sys
+import psutil
 from sweeper.execution.engine_ray import RayCluster
+from sweeper.execution.engines import place
+from ray_task import task
 
 cluster = RayCluster(None, 1)
 import ray
@@ -26,13 +31,37 @@ for mode, token in (("token", os.environ["RAY_AUTH_TOKEN"]), ("token", "0" * 64)
     asked = subprocess.run([sys.executable, "-c", client, address], env={**bare, **keys},
                            capture_output=True, text=True, timeout=60)
     codes.append([asked.returncode, "InvalidAuthToken" in asked.stderr])
-print(json.dumps([cluster.nodes, codes]))
+me = psutil.Process()
+sockets = [c.laddr.ip for p in (me, *me.children(recursive=True))
+           for c in p.net_connections("inet") if c.status == "LISTEN"]
+outside = [s for s in sockets if not ipaddress.ip_address(s.removeprefix("::ffff:")).is_loopback]
+ran = place(cluster, task, ["1"], 1)
+print(json.dumps([cluster.nodes, codes, len(sockets) > 3, outside, ran != [str(os.getpid())]]))
 cluster.close()
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+try:
+    RayCluster("auto", 1)
+except Exception as error:
+    print(type(error).__name__, error)
 """
 
 
-def test_only_who_knows_the_token_of_a_cluster_made_here_may_ask_it_anything() -> None:
-    said = subprocess.run(
-        [sys.executable, "-c", MAKE], capture_output=True, text=True, timeout=120, check=False
+def test_only_who_is_on_this_machine_and_knows_the_token_may_ask_a_cluster_made_here_anything(
+    tmp_path: Path,
+) -> None:
+    """And the one task of a run with ``--workers 1`` runs there, not in the driver."""
+    (tmp_path / "ray_task.py").write_text(
+        "import os\n\n\ndef task(text):\n    return str(os.getpid())\n"
     )
-    assert said.stdout.strip() == "[1, [[0, false], [1, true], [1, true]]]", said.stderr
+    said = subprocess.run(
+        [sys.executable, "-c", MAKE],
+        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}{os.pathsep}{tmp_path}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    told = "[1, [[0, false], [1, true], [1, true]], true, [], true]"
+    first, second = said.stdout.splitlines()
+    assert first == told, said.stderr
+    assert second.startswith("UsageError the Ray cluster at auto has 1 processor, and")

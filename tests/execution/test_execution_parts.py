@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import joblib
 import pytest
@@ -22,7 +24,9 @@ from sweeper.errors import (
     UsageError,
 )
 from sweeper.execution import memory
+from sweeper.execution.channel import StudySource
 from sweeper.execution.devices import show_devices
+from sweeper.execution.driving import _Drive
 from sweeper.execution.engines import LocalEngine, check_engine, place
 from sweeper.execution.process import failure_of
 
@@ -99,9 +103,27 @@ def test_an_engine_that_is_not_there_is_refused_by_name(monkeypatch: pytest.Monk
         check_engine("slurm")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        UsageError, match=r"engine 'ray' needs the package 'ray'.*pip install 'sweeper\[ray\]'"
+        UsageError,
+        match=r"engine 'ray' needs the package 'ray'.*pip install 'sweeper-keras\[ray\]'",
     ):
         check_engine("ray")
+
+
+def test_a_cluster_scaled_to_no_machines_is_refused_by_name() -> None:
+    class Scaled:
+        nodes = 0
+
+        def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
+            raise AssertionError((tasks, slots))
+
+        def close(self) -> None: ...
+
+    prepared: Any = SimpleNamespace(
+        repository=None, settings=SimpleNamespace(name="s"), source=StudySource("target", "s.py")
+    )
+    request: Any = SimpleNamespace(engine="dask")
+    with pytest.raises(UsageError, match="'dask' has no machines now, and 3 workers were to be"):
+        _Drive(prepared, request)._place(Scaled(), 3)
 
 
 def test_a_single_order_is_run_by_the_cluster_too() -> None:
@@ -166,7 +188,9 @@ def test_what_ended_a_trial_is_told_apart(
 ) -> None:
     failed = failure_of(raised(error))
     assert failed.fault == fault
-    assert failed.error == f"{type(error).__name__}: {error}"
+    line = raised.__code__.co_firstlineno + 2
+    place = f" (in raised, {Path(__file__).name}:{line})" if with_traceback else ""
+    assert failed.error == f"{type(error).__name__}: {error}{place}"
     assert bool(failed.traceback) == with_traceback
     if with_traceback:
         assert "in raised" in failed.traceback
@@ -180,6 +204,6 @@ def test_an_import_error_keeps_the_users_traceback() -> None:
 
 def test_what_no_pipe_and_no_database_can_carry_is_told_in_escapes() -> None:
     failed = failure_of(raised(ValueError("name \udce9, nul \0")))
-    assert failed.error == r"ValueError: name \udce9, nul \x00"
+    assert failed.error.startswith(r"ValueError: name \udce9, nul \x00 (in raised, ")
     assert "\0" not in failed.traceback
     failed.traceback.encode()

@@ -25,6 +25,7 @@ from sweeper.execution.channel import (
     Suggest,
     Suggested,
 )
+from sweeper.execution.environment import trial_environment
 from sweeper.execution.isolation import (
     ExitStatus,
     ForkLauncher,
@@ -55,12 +56,24 @@ WATCHED = StudyText(
         ],
         "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "drawn": DRAWN_AT_IMPORT,
+        "environment": [
+            *(f"{name}={value}" for name, value in os.environ.items()),
+            *open("/proc/self/environ").read().split(chr(0)),
+        ],
     }
     (trial.directory / "seen.json").write_text(json.dumps(seen))
     """,
     arguments="""objective="val_loss", epochs=2, trials=2, sampler="random", threads=2,
     checkpoint_every=Every(steps=13)""",
 )
+
+
+CREDENTIALS = {
+    "PGPASSWORD": "SECRET",
+    "PGPASSFILE": "/SECRET",
+    "RAY_AUTH_TOKEN": "SECRET",
+    "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY": "/SECRET",
+}
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,9 @@ def observe(watched: Path) -> Callable[[str], Observed]:
         if isolation not in known:
             runs = watched.parent / isolation
             ended = command(
-                "run", watched, "--isolation", isolation, "--runs-dir", runs, cwd=watched.parent
+                *("run", watched, "--isolation", isolation, "--runs-dir", runs),
+                cwd=watched.parent,
+                env={"SWEEPER_STORAGE": f"sqlite:///{runs / 'sweeper.db'}", **CREDENTIALS},
             )
             assert ended.code == 0, ended.err
             known[isolation] = Observed(results_of(trials_in(runs)), seen_in(runs), ended.err)
@@ -113,6 +128,34 @@ def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op
     assert len({s["pid"] for s in seen}) == len(seen) == 2
     assert all(s["untouched"] for s in seen)
     assert [s["threads"] for s in seen] == [[2, 2], [2, 2]]
+
+
+@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+def test_no_trials_process_has_the_credentials_of_the_database_or_the_cluster(
+    observe: Callable[[str], Observed], isolation: str
+) -> None:
+    """Neither in the environment as Python has it, nor in what the process was started with."""
+
+    def let_in(how: str) -> set[str]:
+        return {
+            variable.partition("=")[0]
+            for seen in observe(how).seen
+            for variable in seen["environment"]
+            if "SECRET" in variable or variable.startswith("SWEEPER_STORAGE")
+        }
+
+    assert let_in(isolation) == set()
+    assert let_in("inline") == {"SWEEPER_STORAGE", *CREDENTIALS}, "they were never there"
+
+
+def test_a_trials_environment_keeps_what_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    opening = ["SWEEPER_STORAGE", "PGHOST", "PGSERVICEFILE", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"]
+    own = ["AWS_SECRET_ACCESS_KEY", "PATH", "PG_MY_OWN", "RAYON_NUM_THREADS", "SWEEPER_DEBUG"]
+    for name in (*opening, *own):
+        monkeypatch.setenv(name, "x")
+    given = trial_environment()
+    assert given.keys().isdisjoint(opening)
+    assert given.keys() >= set(own)
 
 
 def test_inline_trials_share_one_process(observe: Callable[[str], Observed]) -> None:
@@ -272,7 +315,9 @@ def ends(process: TrialProcess) -> bool:
 @pytest.fixture(scope="module", params=["fork", "spawn"])
 def launcher(request: pytest.FixtureRequest, watched: Path) -> Iterator[Launcher]:
     if request.param == "spawn":
-        yield SpawnLauncher(target_source(str(watched)))
+        spawning = SpawnLauncher(target_source(str(watched)))
+        yield spawning
+        spawning.close()
         return
     server = WarmServer(target_source(str(watched)))
     server.loaded()

@@ -194,6 +194,36 @@ def test_fail_fast_leaves_a_fault_alone_that_is_tried_again(tmp_path: Path) -> N
         assert [t.state for t in sweep.trials] == ["complete", "complete"]
 
 
+@pytest.mark.parametrize("script", [raise_error, crash], ids=["raises", "dies"])
+def test_trials_that_all_fail_with_one_error_end_the_run(tmp_path: Path, script: Any) -> None:
+    with scripted_sweep(tmp_path, {None: script}, trials=9, retries={"crash": 0}) as sweep:
+        serve_slot(sweep.context)
+        assert isinstance(sweep.context.error, TrialError)
+        told = str(sweep.context.error)
+        assert "the 3 trials that have ended all failed with the same error" in told
+        assert "sweeper retry scripted --failed" in told
+        assert [t.state for t in sweep.trials] == ["failed"] * 3
+
+
+@pytest.mark.parametrize(
+    ("scripts", "arguments"),
+    [
+        ({None: raise_error}, {"failing_alike": None}),
+        ({None: raise_error}, {"failing_alike": 0}),
+        ({None: raise_error, 1: finish}, {}),
+        ({None: raise_error, 1: crash, 2: run_out_of_memory}, {}),
+    ],
+)
+def test_trials_that_fail_otherwise_or_are_let_fail_end_nothing(
+    tmp_path: Path, scripts: dict[Any, Any], arguments: dict[str, Any]
+) -> None:
+    policy = {"retries": {"crash": 0, "memory": 0}, **arguments}
+    with scripted_sweep(tmp_path, scripts, trials=5, **policy) as sweep:
+        serve_slot(sweep.context)
+        assert sweep.context.error is None
+        assert len(sweep.trials) == 5
+
+
 @pytest.mark.parametrize("limit", [0.5, None])
 def test_the_studys_time_limit_stops_it_as_a_signal_does(
     tmp_path: Path, limit: float | None
@@ -208,6 +238,7 @@ def test_the_studys_time_limit_stops_it_as_a_signal_does(
             search=sweep.context.search,
             runner=sweep.launcher,
             slots=lambda wanted, _tell: wanted,
+            fingerprint=None,
         )
         lending = Lending(slots=1, runs_dir=tmp_path, storage="sqlite:///x")
         if limit is None:
@@ -320,6 +351,41 @@ def test_a_kill_reaches_everything_that_a_trial_started_even_a_daemon(adopts: bo
         for pid in pids.values():
             if psutil.pid_exists(pid) and not adopts:
                 os.kill(pid, 9)
+
+
+def test_what_runs_under_another_user_keeps_nothing_else_alive() -> None:
+    """A program with another user's rights is not ours to stop; the trial around it is."""
+    words = [sys.executable, "-c", FAMILY.format(adopts=True)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        said = process.stdout.readline().split() + process.stdout.readline().split()
+    theirs, ours = int(said[1]), psutil.Process(int(said[3]))
+
+    class Refusing(psutil.Process):
+        """A member of the family as it looks where its user is another one."""
+
+        def suspend(self) -> None:
+            raise psutil.AccessDenied(self.pid)
+
+        kill = suspend
+
+    class Family(psutil.Process):
+        def children(self, recursive: bool = False) -> list[psutil.Process]:
+            found = super().children(recursive=recursive)
+            return [Refusing(c.pid) if c.pid == theirs else c for c in found]
+
+    try:
+        kill_tree(Family(process.pid))
+        assert process.wait(10) == -9
+        time.sleep(0.5)
+        assert not has_ended(psutil.Process(theirs))
+        assert has_ended(ours)
+    finally:
+        os.kill(theirs, 9)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 # A database that goes away between a claim and the trial's start

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from sweeps import python
 
 from sweeper.errors import DefinitionError, StudyFileError, StudyImportError
 from sweeper.execution.channel import StudySource
@@ -86,6 +87,7 @@ def test_a_module_is_remembered_with_the_directory_it_was_found_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("")
     monkeypatch.chdir(tmp_path)
     recalled = recall_source("s", describe_source(target_source("pack")))
     assert (recalled.target, recalled.study, recalled.path) == ("pack", "s", (str(tmp_path),))
@@ -103,3 +105,64 @@ def test_code_that_is_gone_is_said_to_be(described: dict[str, object] | None, to
     with pytest.raises(StudyFileError, match=told) as refusal:
         recall_source("mine", described)
     assert "'mine'" in str(refusal.value)
+
+
+def test_a_database_row_has_no_file_run_that_was_not_run_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that others can write may name any file here; what it holds must be what was run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pack").mkdir()
+    for file in ("study.py", "pack/__init__.py", "pack/deep.py"):
+        (tmp_path / file).write_text("study = None\n")
+    for target in ("study.py:study", "pack", "pack.deep:study"):
+        row = describe_source(target_source(target))
+        assert recall_source("s", row).target.endswith(target), "the control: nothing has changed"
+        for sha in (None, "0" * 64):
+            forged = {**row, "sha256": sha, "meaning": sha}
+            with pytest.raises(StudyFileError, match="is not the file that study 's' is run from"):
+                recall_source("s", forged)
+            with pytest.raises(StudyFileError, match="is not the file that study 's' is run from"):
+                recall_source("s", {name: v for name, v in forged.items() if name != "meaning"})
+    row = describe_source(target_source("study.py"))
+    (tmp_path / "study.py").write_text('"""Mine."""\n\nstudy = (None)  # a remark\n')
+    assert recall_source("s", row), "it says the same"
+    (tmp_path / "study.py").write_text("study = None; import os; os.system('true')\n")
+    with pytest.raises(StudyFileError, match=r"name it: sweeper run .*study\.py"):
+        recall_source("s", row)
+    assert target_source("study.py").target == "study.py", "named by the user, it is run"
+
+
+def test_a_module_that_another_directory_would_put_in_its_place_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, text in (("mine", "study = 1\n"), ("theirs", "raise SystemExit\n")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "only_here.py").write_text(text)
+    monkeypatch.chdir(tmp_path / "mine")
+    row = describe_source(target_source("only_here"))
+    monkeypatch.chdir(tmp_path)
+    assert recall_source("s", row).target == "only_here"
+    with pytest.raises(StudyFileError, match="only_here on this machine is not the file"):
+        recall_source("s", {**row, "directory": str(tmp_path / "theirs")})
+
+
+def test_no_module_of_the_current_directory_takes_a_librarys_place(tmp_path: Path) -> None:
+    """``python -m`` looks there first, and the server, or a trial, would run what lies there."""
+    here, stubs = tmp_path / "here", tmp_path / "stubs"
+    for place in (here, stubs):
+        place.mkdir()
+    for name in ("pydantic", "keras", "psutil"):
+        (here / f"{name}.py").write_text("open('ran', 'w').close()\n")
+    (stubs / "tensorflow.py").write_text("raise ImportError('as far as it has to come')\n")
+    code = (
+        "from sweeper.execution.channel import StudySource\n"
+        "from sweeper.execution.isolation import WarmServer\n"
+        "WarmServer(StudySource('target', 'x.py')).loaded()\n"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(code)
+    root = Path(__file__).parents[2]
+    ended = python(program, cwd=here, env={"PYTHONPATH": f"{root}:{stubs}"})
+    assert "as far as it has to come" in ended.err, ended.err
+    assert not (here / "ran").exists()

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from sweeper.independence import aliases, parts, reachable
 from sweeper.independence.aliases import owned_by, shared
-from sweeper.independence.kinds import Sort
-from sweeper.independence.places import Place
 from sweeper.independence.reachable import walk
+from sweeper.inspection.places import Place
+from sweeper.inspection.sorts import Sort
 
 UNITS = 3
 CHANGING = ("dense", "dropout", "statistics", "nested", "own")

@@ -186,6 +186,9 @@ def only(report: dict[str, Any], level: str = "error") -> Finding:
                     def __init__(self):
                         super().__init__()
                         self.lock = threading.Lock()
+
+                    def on_epoch_begin(self, epoch, logs=None):
+                        self.lock = threading.Lock()
                 """,
                 callbacks="Locked()",
             ),

@@ -25,12 +25,14 @@ CLOCK = StudyText(
 )
 FORGETFUL = StudyText(
     head="""
-    STEPS = [0]
+    import math
+
+    math.steps = [0]
 
     class Drop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            STEPS[0] += 1
-            if STEPS[0] == 36:
+            math.steps[0] += 1
+            if math.steps[0] == 36:
                 self.model.optimizer.learning_rate = 1e-4
     """,
     callbacks="Drop()",
@@ -94,8 +96,8 @@ def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(
     report = checked(file, tmp_path, 4)
     [finding] = report["findings"]
     assert (finding["level"], finding["check"]) == ("error", "resume")
-    assert "the module variable 'STEPS' in Drop.on_train_batch_end" in finding["message"]
-    assert "STEPS[0] += 1" in file.read_text().splitlines()[finding["line"] - 1]
+    assert "the module variable 'math' in Drop.on_train_batch_end" in finding["message"]
+    assert "steps[0] += 1" in file.read_text().splitlines()[finding["line"] - 1]
     assert any("repeat bit for bit" in held for held in report["held"]), "without a kill, it does"
 
 

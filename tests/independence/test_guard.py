@@ -126,7 +126,7 @@ def test_a_birth_line_tells_old_from_new_and_leaves_the_collector_as_it_was(froz
         gc.unfreeze()
 
 
-SECOND_IS_REFUSED = """
+THIRD_IS_REFUSED = """
 import keras
 import numpy as np
 
@@ -136,7 +136,7 @@ trunk = keras.layers.Dense(4, name="trunk")
 
 
 def build_model(trial):
-    first = trunk if trial.number else keras.layers.Dense(4)
+    first = trunk if trial.number == 2 else keras.layers.Dense(4)
     model = keras.Sequential([keras.Input((8,)), first, keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
     return model
@@ -147,22 +147,22 @@ def load_data(trial):
 
 
 study = Study(
-    name="second", model=build_model, data=load_data, objective="loss", epochs=1, trials=2
+    name="third", model=build_model, data=load_data, objective="loss", epochs=1, trials=3
 )
 """
 
 
 def test_a_refused_trial_is_failed_with_the_message_and_no_traceback(tmp_path):
-    file = tmp_path / "second_is_refused.py"
-    file.write_text(SECOND_IS_REFUSED)
-    first, second = sweep(file, tmp_path / "runs", workers=1).trials
-    assert first.state == "complete"
-    assert second.state == "failed"
-    (attempt,) = second.attempts
+    file = tmp_path / "third_is_refused.py"
+    file.write_text(THIRD_IS_REFUSED)
+    first, second, third = sweep(file, tmp_path / "runs", workers=1).trials
+    assert (first.state, second.state) == ("complete", "complete")
+    assert third.state == "failed"
+    (attempt,) = third.attempts
     assert attempt.outcome == "failed"
     assert attempt.error == (
         "IndependenceError: layer 'trunk' is model.layers[0] of this trial and module attribute "
-        "second_is_refused.trunk; build it inside build_model"
+        "third_is_refused.trunk; build it inside build_model"
     )
 
 

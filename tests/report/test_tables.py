@@ -73,6 +73,13 @@ def test_names_are_not_read_as_markup() -> None:
     assert "complete" in text
 
 
+def test_what_only_writes_is_shown_as_not_captured() -> None:
+    record = TrialRecord("digits", 0, "complete", {}, 0.5, 7, None, output_only=("tqdm.std.tqdm",))
+    assert "not captured" in (page := shown(trial_page(record)))
+    assert "tqdm.std.tqdm (output only)" in page
+    assert "not captured" not in shown(trial_page(trial(0, 0.5)))
+
+
 def test_many_epochs_are_cut_and_the_cut_is_said() -> None:
     epochs = tuple(EpochRecord(n, {"loss": float(n)}) for n in range(40))
     record = TrialRecord("digits", 0, "complete", {}, 0.5, 7, None, epochs=epochs)

@@ -23,7 +23,7 @@ Factory = Callable[[int], Any]
 
 
 def needs_torch() -> None:
-    pytest.importorskip("torch", reason="sampler='gp' needs torch: pip install 'sweeper[gp]'")
+    pytest.importorskip("torch", reason="sampler='gp' needs torch: pip install 'sweeper-keras[gp]'")
 
 
 class Remembering(samplers.RandomSampler):

@@ -60,7 +60,8 @@ def test_creating_makes_the_directory_and_a_file_in_wal_mode(path: Path, url: st
     with Database.open(url, create=True) as database:
         assert one(database, "PRAGMA journal_mode") == "wal"
         assert one(database, "PRAGMA synchronous") == 1
-        assert one(database, "PRAGMA busy_timeout") == 30_000
+        # Each try waits so long; how many there are is the patience's matter.
+        assert 1000 < int(str(one(database, "PRAGMA busy_timeout"))) <= 2000
         assert one(database, "PRAGMA foreign_keys") == 1
     assert path.is_file()
     assert {p.name for p in path.parent.iterdir()} <= {

@@ -10,8 +10,7 @@ import pytest
 
 from sweeper.results import CheckpointRecord
 from sweeper.storage.database import Database
-from sweeper.storage.repository import Claim, Repository, StudyRow
-from sweeper.storage.workers import WorkerIdentity
+from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
 
 ME = WorkerIdentity.here()
 GONE = replace(ME, started=0.0)

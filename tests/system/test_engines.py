@@ -160,7 +160,19 @@ LONG = StudyText(
 
 HANGING = StudyText(
     name="hanging",
-    data="import time; (trial.directory / 'here').touch(); time.sleep(600)",
+    head="""
+        import time
+
+        class Hanging(keras.callbacks.Callback):
+            def __init__(self, directory):
+                super().__init__()
+                self.directory = directory
+
+            def on_train_begin(self, logs=None):
+                (self.directory / "here").touch()
+                time.sleep(600)
+        """,
+    callbacks="Hanging(trial.directory)",
     arguments='objective="val_loss", epochs=1, trials=1, sampler="random"',
 )
 
@@ -212,6 +224,19 @@ def test_stop_now_kills_what_cannot_stop(tmp_path: Path) -> None:
     assert not psutil.pid_exists(attempt.pid)
 
 
+@pytest.mark.parametrize("how", [(), ("--now",)], ids=["in order", "now"])
+def test_a_run_that_waits_for_its_first_trials_to_be_built_stops_when_asked(
+    tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    study = StudyText(name="slow", data="import time; time.sleep(600)")
+    file, places = study.write(tmp_path / "slow.py"), ("--runs-dir", tmp_path / "runs")
+    with RunningCommand("run", file, "--workers", 1, *places, cwd=tmp_path) as run:
+        assert run.wait_for("the first trial waits until two trials"), run.err
+        assert command("stop", "slow", *how, *places, cwd=tmp_path).code == 0
+        assert run.end() == 130, run.err
+    assert not any(trial.attempts for trial in trials_in(tmp_path / "runs", "slow"))
+
+
 def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_another(
     tmp_path: Path,
 ) -> None:
@@ -235,7 +260,7 @@ def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_an
     missing = command("worker", "hanging", *places, cwd=tmp_path)
     assert missing.code == 2
     assert "not on this machine" in missing.err
-    moved.write_text(moved.read_text() + "\n# another one\n")
+    moved.write_text(moved.read_text() + "\nanother = 1\n")
     other = command("worker", "hanging", "--source", moved, *places, cwd=tmp_path)
     assert other.code == 2
     assert "is not the file that study 'hanging' is run from" in other.err

@@ -139,10 +139,10 @@ CONTROLS = StudyText(
     from sweeper.training.state import Variables, default_components
 
 
-    class NoCallbacks:
-        """Callback states that remember nothing; what they would refuse is let pass."""
+    class NoUserState:
+        """What the user's objects keep is forgotten; what would be refused is let pass."""
 
-        name = "callbacks"
+        name = "user_state"
 
         def capture(self, tensors):
             return None
@@ -169,8 +169,8 @@ CONTROLS = StudyText(
                 kept["optimizer"] = Variables(
                     "optimizer", lambda: [optimizer.iterations, optimizer._learning_rate]
                 )
-            if what == "callbacks":
-                kept["callbacks"] = NoCallbacks()
+            if what == "user state":
+                kept["user_state"] = NoUserState()
             return list(kept.values())
 
         loop.default_components = fewer
@@ -203,7 +203,7 @@ CONTROLS = StudyText(
     arguments="""objective="val_loss", epochs=12, trials=4, sampler="grid",
     grid={"left_out": GRID}, checkpoint_every=Every(steps=7)""",
 )
-GRID = ["nothing", "seed generators", "optimizer slots", "callbacks"]
+GRID = ["nothing", "seed generators", "optimizer slots", "user state"]
 
 
 @pytest.fixture(scope="module")

@@ -153,27 +153,9 @@ def test_going_on_in_a_function_of_the_epoch_tells_what_it_costs() -> None:
 # PyDatasets
 
 
-class Opaque(Plain):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.connection = object()
-
-
-class OpaqueThatChanges(Opaque):
-    def on_epoch_end(self) -> None:
-        self.connection = object()
-
-
 class Drawing(Plain):
     def __getitem__(self, index: int) -> Any:
         return X[:1] + np.random.rand(), Y[:1]
-
-
-def test_an_attribute_that_no_checkpoint_holds_is_told_and_refused_where_it_may_change() -> None:
-    _, _, notices = opened(Data(train=Opaque()))
-    assert "attribute 'connection' is a builtins.object" in notices[0]
-    with pytest.raises(UncapturableError, match=r"'connection' .*get_state\(self\)"):
-        opened(Data(train=OpaqueThatChanges()))
 
 
 def test_workers_are_refused_where_batches_depend_on_which_comes_first() -> None:
@@ -186,27 +168,6 @@ def test_processes_are_told_to_be_threads() -> None:
     train, _, notices = opened(Data(train=Plain(workers=2, use_multiprocessing=True)))
     assert "read ahead by 2 threads" in notices[0]
     assert "2 threads" in train.describe()
-
-
-def test_only_what_has_changed_of_a_dataset_is_in_a_checkpoint() -> None:
-    class Holding(Plain):
-        def __init__(self) -> None:
-            super().__init__()
-            self.samples = np.zeros((1000, 10))
-            self.ended = 0
-
-        def on_epoch_end(self) -> None:
-            self.ended += 1
-
-    train, _, _ = opened(Data(train=Holding()))
-    tensors: dict[str, Any] = {}
-    assert train.capture("data", tensors) == {"changed": {}, "gone": []}
-    train.end_epoch()
-    assert train.capture("data", tensors)["changed"] == {"ended": {"value": 1}}
-    assert not tensors
-    train._dataset.samples[3, 3] = 1
-    train.capture("data", tensors)
-    assert list(tensors) == ["data/samples"]
 
 
 # tf.data

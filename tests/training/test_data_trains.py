@@ -5,6 +5,7 @@ What each source promises by itself is in ``tests/conformance/test_data_source.p
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import tensorflow as tf
 from trainings import Watcher, digits, equal, plan, train, weights
 
 from sweeper import Data
+from sweeper.checkpoints.format import Snapshot
 from sweeper.checkpoints.reading import load_newest
-from sweeper.errors import DataError, RestoreError
+from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.training import loop as loop_module
 from sweeper.training import state as state_module
 from sweeper.training.loop import TrainingLoop, TrainingPlan
@@ -154,19 +156,67 @@ def test_a_training_on_any_kind_of_data_resumes_exactly(kind: str, tmp_path: Pat
     assert same(resumed(make, tmp_path, [3, 7, 12]), whole)
 
 
-def test_leaving_out_the_data_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: a ``PyDataset`` that changes itself is not brought back."""
-    make = planner(KINDS["PyDataset"])
+@pytest.mark.parametrize(
+    ("kind", "left_out"), [("PyDataset", "user_state"), ("tf.data, going on", "data")]
+)
+def test_leaving_out_the_data_is_noticed(
+    kind: str, left_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: what a dataset keeps, or where it stands, is not brought back."""
+    make = planner(KINDS[kind])
     whole = outcome(quiet(make(), Watcher()))
     original = state_module.default_components
     monkeypatch.setattr(
         loop_module,
         "default_components",
         lambda *arguments, **options: [
-            c for c in original(*arguments, **options) if c.name != "data"
+            c for c in original(*arguments, **options) if c.name != left_out
         ],
     )
     assert not same(resumed(make, tmp_path, [10]), whole)
+
+
+class Holding(Batches):
+    """Holds what no checkpoint could, and a large array; changes what it is told to."""
+
+    changes: str = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection = threading.Lock()
+        self.samples = np.zeros((1000, 10))
+        self.ended = 0
+
+    def on_epoch_end(self) -> None:
+        self.ended += 1
+        if self.changes == "connection":
+            self.connection = threading.Lock()
+        if self.changes == "samples":
+            self.samples[3, 3] += 1
+
+
+def captured(changes: str) -> Snapshot:
+    """The last checkpoint of a training on a dataset that changes so."""
+    holding = Holding()
+    holding.changes = changes
+    watcher = Watcher(snapshot_at=lambda position: position.step_in_epoch == 0)
+    quiet(planner(lambda: Data(train=holding))(), watcher)
+    assert watcher.last is not None
+    return watcher.last
+
+
+def test_only_what_has_changed_of_a_dataset_is_in_a_checkpoint() -> None:
+    plain, written = (captured(changes).tensors for changes in ("", "samples"))
+    (added,) = set(written) - set(plain)
+    assert "samples" in added
+    (changed,) = captured("").state["user_state"]["changed"].values()
+    assert changed["set"] == {"ended": 3}
+
+
+def test_what_no_checkpoint_holds_of_a_dataset_is_refused_where_it_changes() -> None:
+    captured("")
+    with pytest.raises(UncapturableError, match=r"'connection' changed .*lock"):
+        captured("connection")
 
 
 def test_arrays_with_steps_per_epoch_go_on_across_epochs_and_resume_exactly(

@@ -318,9 +318,9 @@ def test_a_training_stopped_at_three_places_ends_as_if_it_never_was(
     [
         ("two-optimizers", "optimizers"),
         ("two-optimizers", "reachable"),
-        ("eager-own-step", "attributes"),
+        ("eager-own-step", "user_state"),
         ("tracked-generator", "tracked"),
-        ("rate-per-batch", "callbacks"),
+        ("rate-per-batch", "user_state"),
     ],
 )
 def test_the_suite_notices_what_is_left_out(

@@ -33,6 +33,7 @@ def test_the_same_process_has_no_differences(here: Fingerprint) -> None:
         ({"onednn": "0"}, "onednn was 0 and is "),
         ({"deterministic": False}, "deterministic was False and is "),
         ({"jit_compile": True}, "jit_compile was True and is False"),
+        ({"string_hash": 1}, "hash() of strings gives other numbers"),
     ],
 )
 def test_each_difference_is_named(here: Fingerprint, change: dict[str, object], told: str) -> None:
@@ -53,6 +54,24 @@ def test_a_changed_study_file_is_named(tmp_path: Path) -> None:
     file.write_text(code + "# another line\n")
     after = take_fingerprint([names["build"]], jit_compile=False)
     assert differences(before.to_json(), after.to_json()) == ["some_study.py has changed"]
+
+
+def test_two_files_of_one_name_are_two(tmp_path: Path) -> None:
+    """The second stood for both: a change of the first was seen by nobody."""
+
+    def build(directory: str, value: int) -> object:
+        file = tmp_path / directory / "model.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"def build(trial):\n    return {value}\n")
+        names: dict[str, object] = {}
+        exec(compile(file.read_text(), str(file), "exec"), names)
+        return names["build"]
+
+    kept = build("b/deep", 1)
+    before = take_fingerprint([build("a/deep", 1), kept], jit_compile=False)
+    after = take_fingerprint([build("a/deep", 2), kept], jit_compile=False)
+    assert differences(before.to_json(), after.to_json()) == ["a/deep/model.py has changed"]
+    assert set(take_fingerprint([kept, kept], jit_compile=False).sources) == {"model.py"}
 
 
 def test_factories_without_a_file_are_passed_over(here: Fingerprint) -> None:

@@ -14,7 +14,8 @@ import pytest
 from trainings import digits, mlp
 
 import sweeper
-from sweeper.errors import FactoryError, RestoreError, UsageError
+from sweeper.checkpoints.marker import Marker, claim_directory
+from sweeper.errors import FactoryError, ForeignCheckpointError, RestoreError, UsageError
 
 SCRIPT = '''
 """A training as a user writes it: the same lines in every process."""
@@ -125,6 +126,34 @@ def test_the_checkpoints_of_another_model_are_refused(tmp_path: Path) -> None:
     other.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     with pytest.raises(RestoreError, match="model variable 0"):
         sweeper.fit(other, (x, y), epochs=1, checkpoints=tmp_path)
+
+
+@pytest.mark.parametrize("what", ["data", "seed", "batch_size"])
+def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(
+    tmp_path: Path, what: str
+) -> None:
+    """The attack: the same directory and model, and one thing that makes it another training."""
+    x, y = digits()
+    sweeper.fit(mlp(), (x, y), epochs=1, checkpoints=tmp_path, seed=1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    other = x.copy()
+    other[-1, -1] += 1
+    data = {
+        "data": sweeper.Data(train=(other, y)),
+        "seed": sweeper.Data(train=(x, y)),
+        "batch_size": sweeper.Data(train=(x, y), batch_size=16),
+    }[what]
+    told = {"data": "other data", "seed": "its seed was 1", "batch_size": "batch_size was 32"}
+    with pytest.raises(ForeignCheckpointError, match=told[what]):
+        sweeper.fit(mlp(), data, epochs=2, checkpoints=tmp_path, seed=2 if what == "seed" else 1)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_the_directory_of_a_study_is_no_place_for_a_training(tmp_path: Path) -> None:
+    claim_directory(tmp_path, Marker("digits", "1" * 32, 0, "f"))
+    with pytest.raises(ForeignCheckpointError, match="belongs to study 'digits'"):
+        sweeper.fit(mlp(), digits(), epochs=1, checkpoints=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["owner.json"]
 
 
 def test_what_is_not_a_compiled_model_is_refused(tmp_path: Path) -> None:

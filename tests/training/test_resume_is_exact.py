@@ -42,16 +42,40 @@ class Jitter(keras.callbacks.Callback):
         self.count = 0
         self.drawn: list[float] = []
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        keras.config.set_epsilon(1e-7)
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.count += 1
         if self.count % 3 == 0:
-            eager = float(tf.random.uniform(()))
+            eager = float(tf.random.uniform(())) + float(tf.random.uniform((), seed=1))
             shared = float(TRACKED["generator"].uniform(()))
-            self.drawn.append(random.random() + float(np.random.rand()) + eager + shared)
+            keras.config.set_epsilon(keras.config.epsilon() * 1.5)
+            unseeded = np.random.default_rng().random() + keras.config.epsilon()
+            self.drawn.append(unseeded + random.random() + float(np.random.rand()) + eager + shared)
             self.model.beta *= 0.9
             kernel = self.model.layers[1].kernel
             change = 0.001 * self.model.beta * self.drawn[-1]
             kernel.assign_add(change * keras.ops.ones_like(kernel))
+
+
+class Tells(keras.callbacks.Callback):
+    """Counts, and tells and takes its count by methods of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = 0
+
+    def get_state(self) -> Any:
+        return self.told
+
+    def set_state(self, state: Any) -> None:
+        self.told = state
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.told += 1
+        bias = self.model.layers[1].bias
+        bias.assign_add(1e-4 * self.told * keras.ops.ones_like(bias))
 
 
 TRACKED: dict[str, Any] = {}
@@ -107,6 +131,7 @@ def watchful() -> list[keras.callbacks.Callback]:
         keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.2, factor=0.5),
         keras.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True),
         Jitter(),
+        Tells(),
     ]
 
 
@@ -132,6 +157,12 @@ class ShufflesItself(keras.utils.PyDataset):
     def on_epoch_end(self) -> None:
         self.order = self.order[::-1].copy()
 
+    def get_state(self) -> Any:
+        return self.order
+
+    def set_state(self, state: Any) -> None:
+        self.order = state
+
 
 def shuffling_itself() -> TrainingPlan:
     return plan(
@@ -141,6 +172,30 @@ def shuffling_itself() -> TrainingPlan:
         epochs=4,
         tracked=tracked,
     )
+
+
+def drawing_anew() -> TrainingPlan:
+    """A function of the epoch that shuffles by a generator which goes on from epoch to epoch."""
+    drawn = np.random.default_rng(8)
+
+    def batches(epoch: int) -> Any:
+        x, y = digits()
+        order = drawn.permutation(100)
+        for begin in range(0, 100, 16):
+            chosen = order[begin : begin + 16]
+            yield x[chosen], y[chosen]
+
+    return plan(
+        model=noisy,
+        data=lambda: Data(train=batches, validation=digits(30)),
+        callbacks=watchful,
+        epochs=4,
+        tracked=tracked,
+    )
+
+
+MAKERS: dict[str, Planner] = {"data": shuffling_itself, "reopening": drawing_anew}
+"""What has a state that arrays have not."""
 
 
 def outcome(loop: TrainingLoop, planned: TrainingPlan) -> tuple[list[Any], dict[str, Any]]:
@@ -199,24 +254,29 @@ def test_a_training_with_other_seeds_differs(whole: tuple[list[Any], dict[str, A
 
 
 COMPONENTS = [
+    "parts",
+    "data",
+    "reopening",
     "model",
     "optimizer",
     "optimizers",
     "metrics",
     "reachable",
-    "attributes",
+    "user_state",
     "tracked",
     "global_seed_generator",
+    "keras_settings",
     "python_random",
     "numpy_random",
     "tensorflow_random",
     "history",
     "callbacks",
-    "data",
+    "fresh_entropy",
+    "eager_operations",
 ]
 
 
-@pytest.mark.parametrize("left_out", COMPONENTS)
+@pytest.mark.parametrize("left_out", COMPONENTS[1:])
 def test_leaving_out_a_component_is_noticed(
     left_out: str,
     whole: tuple[list[Any], dict[str, Any]],
@@ -224,15 +284,37 @@ def test_leaving_out_a_component_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Negative control of each component: without it, the resumed training ends elsewhere."""
-    make = shuffling_itself if left_out == "data" else planner
-    expected = uninterrupted(make) if left_out == "data" else whole
+    make = MAKERS.get(left_out, planner)
+    expected = uninterrupted(make) if left_out in MAKERS else whole
+    assert same(interrupted(tmp_path / "with", [10], make), expected)
     original = state_module.default_components
 
     def without(*arguments: Any, **options: Any) -> list[Any]:
         return [c for c in original(*arguments, **options) if c.name != left_out]
 
     monkeypatch.setattr(loop_module, "default_components", without)
-    assert not same(interrupted(tmp_path, [10], make), expected)
+    assert not same(interrupted(tmp_path / "without", [10], make), expected)
+
+
+def test_an_optimizer_that_is_exchanged_is_refused_by_the_component_of_the_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Exchanges(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.model.optimizer = keras.optimizers.SGD(0.1)
+
+    def make() -> TrainingPlan:
+        return plan(callbacks=lambda: [Exchanges()], epochs=1)
+
+    with pytest.raises(UncapturableError, match=r"model\.optimizer was exchanged during training"):
+        train(make(), Watcher())
+    original = state_module.default_components
+    monkeypatch.setattr(
+        loop_module,
+        "default_components",
+        lambda *given, **options: [c for c in original(*given, **options) if c.name != "parts"],
+    )
+    train(make(), Watcher())
 
 
 def test_every_component_has_its_negative_control() -> None:
@@ -247,11 +329,11 @@ def test_leaving_out_the_layers_seed_generators_is_noticed(
     original = state_module.default_components
 
     def without(model: keras.Model, *rest: Any, **options: Any) -> list[Any]:
-        components = original(model, *rest, **options)
-        components[0] = state_module.Variables(
+        unseeded = state_module.Variables(
             "model", lambda: [v for v in model.variables if "seed" not in v.path]
         )
-        return components
+        components = original(model, *rest, **options)
+        return [unseeded if component.name == "model" else component for component in components]
 
     monkeypatch.setattr(loop_module, "default_components", without)
     assert not same(interrupted(tmp_path, [10]), whole)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +19,10 @@ from trainings import Watcher, plan, small_data, train
 from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.training.attributes import check_trackable
 from sweeper.training.loop import TrainingLoop
 from sweeper.training.reach import Reach
+from sweeper.training.tracked import check_trackable
+from sweeper.training.userstate.values import put_array, take_array
 from sweeper.trial import Trial
 
 
@@ -201,17 +204,45 @@ def remembering(keep: Callable[[], Any]) -> Callable[[], keras.Model]:
 
 
 def test_an_attribute_that_training_changes_to_what_cannot_be_held_is_refused() -> None:
-    with pytest.raises(UncapturableError, match=r"attribute 'kept' of .*Remembers changed during"):
-        snapshot_of(remembering(lambda: iter([])))
+    with pytest.raises(UncapturableError, match=r"model: attribute 'kept' changed during training"):
+        snapshot_of(remembering(threading.Lock))
 
 
 def test_only_attributes_that_changed_are_captured() -> None:
     last = snapshot_of(remembering(lambda: (1, 2)))
-    assert list(last.state["attributes"]) == ["attributes/model/kept"]
+    assert list(last.state["user_state"]["changed"]["model"]["set"]) == ["kept"]
 
 
 def test_a_model_that_draws_no_numbers_has_no_attributes_to_capture() -> None:
     watcher = Watcher(block=1, stop_at=2)
     train(plan(data=small_data), watcher)
     assert watcher.last is not None
-    assert watcher.last.state["attributes"] == {}
+    assert watcher.last.state["user_state"] == {"changed": {}, "new": []}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "U5",
+        "S3",
+        "m8[ms]",
+        np.dtype(
+            [("step", "i4"), ("loss", "f4", (2, 3)), ("in", [("name", "U3"), ("at", "M8[s]")])]
+        ),
+        np.dtype([("small", "u1"), ("large", "f8")], align=True),
+        np.dtype([(("its title", "named"), "i2")]),
+    ],
+    ids=str,
+)
+def test_an_array_of_records_text_or_dates_comes_back_from_json_and_bytes(kind: Any) -> None:
+    array = np.zeros((2, 3), kind)
+    array[0] = np.frombuffer(b"\1" * array.itemsize, array.dtype)[0] if array.dtype.names else 7
+    tensors: dict[str, Any] = {}
+    saved = json.loads(json.dumps(put_array(array, tensors, "key")))
+    back = take_array(saved, tensors)
+    assert back.dtype.descr == array.dtype.descr
+    assert back.shape == array.shape
+    assert repr(back.tolist()) == repr(array.tolist())
+    again: dict[str, Any] = {}
+    put_array(back, again, "key")
+    assert again["key"].tobytes() == tensors["key"].tobytes()

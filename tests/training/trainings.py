@@ -13,6 +13,7 @@ import numpy as np
 from sweeper import Data
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
 from sweeper.checkpoints.store import CheckpointStore
+from sweeper.training.fresh_entropy import FreshEntropy
 from sweeper.training.loop import Stopped, TrainingLoop, TrainingPlan
 from sweeper.training.randomness import TrialSeeds, seed_everything
 from sweeper.training.state import Position
@@ -109,11 +110,14 @@ def plan(
 ) -> TrainingPlan:
     """A plan built as a trial builds it: each factory from its own seed."""
     seed_everything(SEEDS.child("model"))
-    built = model()
+    with FreshEntropy(SEEDS.sequence("model"), "model"):
+        built = model()
     seed_everything(SEEDS.child("data"))
-    given = data()
+    with FreshEntropy(SEEDS.sequence("data"), "data"):
+        given = data()
     seed_everything(SEEDS.child("callbacks"))
-    called = callbacks()
+    with FreshEntropy(SEEDS.sequence("callbacks"), "callbacks"):
+        called = callbacks()
     seed_everything(SEEDS.child("training"))
     order = SEEDS.sequence("order")
     return TrainingPlan(built, given, called, epochs, objective, order, tracked=tracked())

@@ -6,7 +6,7 @@ other bits in a resumed trial than in one that was never interrupted, so it is a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import tensorflow as tf
 from sweeper.errors import DataError
 from sweeper.training.data import Batch
 
-__all__ = ["BatchSpec", "spec_of", "standardize_batch"]
+__all__ = ["BatchSpec", "spec_of", "standardize_batch", "weigh_classes_of"]
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,30 @@ def spec_of(batches: Sequence[Batch], name: str) -> BatchSpec:
         msg = f"Data({name}=…): the first batches have different structures: {error}"
         raise DataError(msg) from None
     return BatchSpec(structure, name)
+
+
+def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[..., Any]:
+    """A map from ``(x, y)`` to ``(x, y, weights)``; a class that is not told weighs 1."""
+    classes = max(class_weight, default=0) + 1
+    table = tf.constant([class_weight.get(c, 1.0) for c in range(classes)] + [1.0])
+
+    def weigh(*batch: Any) -> Any:
+        if len(batch) != 2 or tf.nest.is_nested(batch[1]):
+            msg = (
+                f"Data({name}=…, class_weight=…): class_weight needs batches (x, y) with a single "
+                "array of targets and no sample weights"
+            )
+            raise DataError(msg)
+        x, y = batch
+        if y.shape.rank is not None and y.shape.rank > 1:
+            label = tf.argmax(y, -1) if y.shape[-1] != 1 else tf.squeeze(y, -1)
+        else:
+            label = y
+        label = tf.cast(tf.round(label), tf.int64)
+        told = tf.logical_and(label >= 0, label < classes)
+        return x, y, tf.gather(table, tf.where(told, label, classes))
+
+    return weigh
 
 
 def _spec(leaves: Sequence[Any], name: str) -> Any:

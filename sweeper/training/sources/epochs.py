@@ -37,6 +37,7 @@ class EpochFunctionSource:
     steps = None
     endless = False
     by_epoch = True
+    is_read_again = True
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class EpochFunctionSource:
                 "dropped"
             )
         batches = iter(made)
+        # Drawn now, not with the first batch: the generators stand as they did at the opening.
         dropped = sum(1 for _ in islice(batches, step))
         if dropped < step:
             msg = (
@@ -107,6 +109,9 @@ class EpochFunctionSource:
                 f"least {step:,} before; it must give the same whenever the epoch is the same"
             )
             raise DataError(msg)
+        return self._standardized(batches)
+
+    def _standardized(self, batches: Iterator[Any]) -> Generator[Batch]:
         for batch in batches:
             yield standardize_batch(batch, self._class_weight, self._name)
 

@@ -63,6 +63,7 @@ def open_sources(
         name="validation",
         class_weight=None,
         notice=notice,
+        limit=data.validation_steps,
     )
     if test.endless and data.validation_steps is None:
         msg = f"Data(validation=…): {test.describe()} never ends; give Data(validation_steps=…)"
@@ -79,6 +80,7 @@ def _open(
     name: str,
     class_weight: Mapping[int, float] | None,
     notice: Callable[[str], None],
+    limit: int | None = None,
 ) -> DataSource:
     import keras
     import tensorflow as tf
@@ -92,7 +94,7 @@ def _open(
     if isinstance(given, tf.data.Dataset):
         from sweeper.training.sources.tfdata import TfDataSource
 
-        return TfDataSource(given, name=name, class_weight=class_weight, notice=notice)
+        return TfDataSource(given, name=name, class_weight=class_weight, notice=notice, limit=limit)
     from sweeper.training.sources.graindata import GrainSource, is_grain
 
     if is_grain(given):
@@ -116,10 +118,18 @@ def _open(
 
 
 def _refuse_shared_shuffle(train: DataSource, test: DataSource) -> None:
-    from sweeper.training.sources.tfdata import TfDataSource, refuse_shared_shuffle
+    """Refuse to train and validate on parts of one dataset that is shuffled anew every epoch."""
+    from sweeper.training.sources.tfdata import TfDataSource
 
-    if isinstance(train, TfDataSource) and isinstance(test, TfDataSource):
-        refuse_shared_shuffle(train, test)
+    if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
+        return
+    if set(train.reshuffling) & set(test.reshuffling):
+        msg = (
+            "Data(train=…) and Data(validation=…) are parts of one dataset that is shuffled anew "
+            "for every epoch, so samples move from one part to the other; split it before "
+            "shuffle(…), or give that shuffle reshuffle_each_iteration=False"
+        )
+        raise DataError(msg)
 
 
 def _what(value: object) -> str:

@@ -1,7 +1,7 @@
 """A ``keras.utils.PyDataset``: batches by index, in an order of ours, read ahead by threads.
 
 ``on_epoch_begin`` and ``on_epoch_end`` are called exactly once an epoch, also when the epoch ended
-just before a checkpoint: what they change in the dataset is captured (`OwnState`), never replayed,
+just before a checkpoint: what they change in the dataset is captured (`userstate`), never replayed,
 because most of them draw from generators that other code draws from as well.
 
 With one worker a batch is made when it is needed, so that what ``__getitem__`` draws from NumPy's
@@ -21,16 +21,16 @@ from typing import Any
 import keras
 import numpy as np
 
-from sweeper.errors import UncapturableError
+from sweeper.errors import RestoreError, UncapturableError
+from sweeper.training.callbacks import tells_its_state
 from sweeper.training.data import Batch
-from sweeper.training.encoding import Json, Tensors
+from sweeper.training.encoding import Json, NotPlainError, Tensors, decode, encode
 from sweeper.training.sources.arrays import permutation
-from sweeper.training.sources.attributes import OwnState
 from sweeper.training.sources.batches import BatchSpec, spec_of, standardize_batch
+from sweeper.training.userstate.watching import Watch
 
 __all__ = ["PyDatasetSource"]
 
-_KERAS_OWN = frozenset({"_workers", "_use_multiprocessing", "_max_queue_size"})
 _PEEKED = 2
 """Batches that tell the form of all, as in ``model.fit``."""
 
@@ -53,6 +53,11 @@ class PyDatasetSource:
 
     by_epoch = False
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether threads make batches before the training wants them."""
+        return self._ahead
+
     def __init__(
         self,
         dataset: keras.utils.PyDataset,
@@ -71,21 +76,13 @@ class PyDatasetSource:
         )
         kind = type(dataset)
         told = f"Data({name}=…), the PyDataset {kind.__qualname__}"
-        base = keras.utils.PyDataset
-        changes = (
-            kind.on_epoch_end is not base.on_epoch_end
-            or kind.on_epoch_begin is not base.on_epoch_begin
-        )
-
-        def look(told_to: Callable[[str], None]) -> OwnState:
-            return OwnState(dataset, told=told, ignored=_KERAS_OWN, changes=changes, notice=told_to)
-
-        before = (look(lambda _: None).digests(), _global_random()) if self._ahead else None
+        self._told = told
+        watch = Watch(told, dataset) if self._ahead else None
+        before = _global_random()
         self._spec = spec_of(
             [self._batch(index) for index in islice(self._indices(0), _PEEKED)], name
         )
-        self._state = look(notice)
-        if before is not None and before != (self._state.digests(), _global_random()):
+        if watch is not None and (watch.changed() or before != _global_random()):
             msg = (
                 f"{told}: making a batch changes the dataset or draws from NumPy's or Python's "
                 f"global generator, and with workers={dataset.workers} the batches would depend "
@@ -93,8 +90,7 @@ class PyDatasetSource:
                 "__getitem__, or use workers=1"
             )
             raise UncapturableError(msg)
-        self._told = told
-        self._between = self._state.digests() if self._ahead else {}
+        self._between = watch
         if dataset.use_multiprocessing:
             notice(
                 f"{told}: use_multiprocessing=True is read ahead by {dataset.workers} threads, "
@@ -128,17 +124,30 @@ class PyDatasetSource:
         self._note_changes()
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        if self._ahead and self._between != self._state.digests():
+        if self._between is not None and self._between.changed():
             msg = (
                 f"{self._told}: making batches has changed the dataset, and with "
                 f"workers={self._dataset.workers} it was read ahead of the training; use workers=1"
             )
             raise UncapturableError(msg)
-        return self._state.capture(name, tensors)
+        if not tells_its_state(self._dataset):
+            return None
+        try:
+            return {"state": encode(self._dataset.get_state(), f"{name}/state", tensors)}
+        except NotPlainError as error:
+            msg = (
+                f"{self._told}: get_state() returned something that a checkpoint cannot hold: "
+                f"{error}; return numbers, strings, arrays and containers of these"
+            )
+            raise UncapturableError(msg) from None
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
         del name
-        self._state.restore(saved, tensors)
+        if (saved is not None) is not tells_its_state(self._dataset):
+            msg = f"{self._told} gained or lost get_state and set_state since the checkpoint"
+            raise RestoreError(msg)
+        if saved is not None:
+            self._dataset.set_state(decode(saved["state"], tensors))
         self._note_changes()
 
     def describe(self) -> str:
@@ -148,8 +157,8 @@ class PyDatasetSource:
         return f"PyDataset {type(self._dataset).__qualname__}, {steps}, {order}{ahead}"
 
     def _note_changes(self) -> None:
-        if self._ahead:
-            self._between = self._state.digests()
+        if self._between is not None:
+            self._between = Watch(self._told, self._dataset)
 
     def _indices(self, pass_: int) -> Iterator[int]:
         steps = self.steps

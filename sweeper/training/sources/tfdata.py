@@ -12,7 +12,8 @@ What makes this hard, and was measured with TensorFlow 2.21:
   is kept, and put back before the next one is made.
 - Where iterators are made in the course of a pass (a shuffle before a finite ``repeat``, in a
   ``concatenate``, before a ``cache``), neither helps: all earlier passes are read again, and the
-  user is told.
+  user is told. Each is read to its very end before the next: a cache is kept only then.
+- An ``interleave`` without ``cycle_length`` has an order for each number of processors.
 
 Nothing has a position where an op keeps its state in its kernel: random ops, and ops that write
 variables, are refused by name; Python functions are read again from the beginning of the pass.
@@ -20,27 +21,33 @@ variables, are refused by name; Python functions are read again from the beginni
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
-from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.training.encoding import Json, Tensors
-from sweeper.training.randomops import STATEFUL_RANDOM
-from sweeper.training.sources.batches import BatchSpec
-from sweeper.training.sources.tfnodes import SEEDED, made_when_read, made_within, nodes, ops
+from sweeper.training.sources.batches import BatchSpec, weigh_classes_of
+from sweeper.training.sources.rewinding import deserialize, rewinding_for, serialized
+from sweeper.training.sources.tfdata_refusals import refuse_captured_shuffle, refuse_hidden_state
+from sweeper.training.sources.tfnodes import (
+    SEEDED,
+    made_when_read,
+    made_within,
+    nodes,
+    ops,
+    sized_by_processors,
+)
 
-__all__ = ["TfDataPass", "TfDataSource", "refuse_shared_shuffle"]
+__all__ = ["TfDataPass", "TfDataSource"]
 
-_WRITES = ("Assign", "ScatterAdd", "ScatterUpdate", "RngReadAndSkip", "RngSkip", "TableInsert")
 _HARMLESS = frozenset(
     {"Assert", "If", "LookupTableFind", "LookupTableFindV2", "StatefulPartitionedCall", "While"}
 )
-_EXTERNAL_STATE_FAILS = 2
 _INFINITE = -1
 _LARGE_BYTES = 64 << 20
 
@@ -53,9 +60,12 @@ class TfDataSource:
         name: What the user calls these data, for errors.
         class_weight: Class index to weight; None for none.
         notice: Told when a resume will read data again, and how much.
+        limit: Batches that are read of a pass at most, where each reading begins a new pass; None
+            where passes are read to their end.
 
     Raises:
-        DataError: The elements are no batches.
+        DataError: The elements are no batches, or what a limited pass leaves behind depends on how
+            far TensorFlow has read ahead.
         UncapturableError: An op in it draws or writes state that no checkpoint can reach, or a
             shuffle has no seed at all.
     """
@@ -69,24 +79,32 @@ class TfDataSource:
         name: str,
         class_weight: Mapping[int, float] | None,
         notice: Callable[[str], None],
+        limit: int | None = None,
     ) -> None:
         self._name = name
         self._notice = notice
         self._check_batched(dataset)
         parts = list(nodes(dataset))
         if class_weight is not None:
-            dataset = dataset.map(_weigh_classes(class_weight, name))
+            dataset = dataset.map(weigh_classes_of(class_weight, name))
         self._dataset = dataset
         self._cardinality = int(dataset.cardinality())
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
         """The nodes that draw a new seed for every iterator, by identity."""
-        self._replays = not self.endless and made_within(dataset, set(self.reshuffling))
+        within = made_within(dataset, set(self.reshuffling))
+        in_part = limit is not None and not 0 <= self._cardinality <= limit
+        self._rewinding = (
+            rewinding_for(dataset, self.reshuffling, name) if within and in_part else None
+        )
+        self._replays = within and not self.endless and self._rewinding is None
         stateful = self._stateful_ops(parts)
         # A batch() lets go of the shuffle before it that has run dry, and TensorFlow then saves none
         # of the shuffle's seeds: the pass after is drawn wrong. Which step that is depends on how
         # far tf.data has read ahead. Reading again from the beginning is slow, and exact.
-        goes_on_wrong = self.endless and bool(self.reshuffling)
-        self._captures = not (stateful or self._replays or goes_on_wrong)
+        goes_on_wrong = self.endless and bool(self.reshuffling) and self._rewinding is None
+        self._captures = not (stateful or self._replays or goes_on_wrong or self._rewinding)
+        self._processors = _processors() if any(map(sized_by_processors, parts)) else None
+        self._calls_python = bool(stateful)
         if self._replays:
             notice(
                 f"Data({name}=…): a shuffle stands before a cache(), a finite repeat() or in a "
@@ -106,6 +124,12 @@ class TfDataSource:
                 "Leave out the repeat(), to go on at once: steps_per_epoch goes on from pass to "
                 "pass by itself"
             )
+        if self._processors is not None:
+            notice(
+                f"Data({name}=…): an interleave(…) without cycle_length reads as many inputs at once "
+                f"as there are processors ({self._processors} here), so its order is another one "
+                "elsewhere, and a trial resumes only where there are as many; give cycle_length=…"
+            )
         self._made = 0
         self._made_late = [] if self._replays else list(made_when_read(dataset))
         self._undo: list[tuple[Any, Any]] = []
@@ -115,6 +139,21 @@ class TfDataSource:
     @property
     def steps(self) -> int | None:
         return None if self._cardinality < 0 else self._cardinality
+
+    @property
+    def is_read_again(self) -> bool:
+        """Whether a resume reads the batches before it again, by calling Python functions."""
+        return self._calls_python
+
+    @property
+    def reads_all_again(self) -> bool:
+        """Whether it reads all earlier passes as well."""
+        return self._replays
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether TensorFlow's threads read it, further than the training is."""
+        return self._calls_python
 
     @property
     def endless(self) -> bool:
@@ -130,20 +169,27 @@ class TfDataSource:
         restored, self._restored = self._restored, None
         if step and restored is not None and restored[0] == pass_:
             if self.reshuffling:
-                self._undo = [(self._dataset, _serialized(iterator))]
-                self._undo += [(part, _serialized(iter(part))) for part in self._made_late]
-            _deserialize(iterator, restored[1], self._name)
+                self._undo = [(self._dataset, serialized(iterator))]
+                self._undo += [(part, serialized(iter(part))) for part in self._made_late]
+            deserialize(iterator, restored[1], self._name)
         elif step:
             self._skip(iterator, step)
         self._open = TfDataPass(iterator, pass_)
         return self._open
 
     def capture(self, name: str, tensors: Tensors) -> Json:
+        position = self._position(name, tensors)
+        if self._processors is None:
+            return position
+        return {**(position or {}), "processors": self._processors}
+
+    def _position(self, name: str, tensors: Tensors) -> dict[str, Json] | None:
+        """Where the open iterator stands, if TensorFlow can save that."""
         opened = self._open
         if not self._captures or opened is None or opened.closed:
             return None
         try:
-            state = tf.io.serialize_tensor(_serialized(opened.iterator)).numpy()
+            state = tf.io.serialize_tensor(serialized(opened.iterator)).numpy()
         except tf.errors.FailedPreconditionError as error:
             self._captures = False
             self._notice(
@@ -164,7 +210,17 @@ class TfDataSource:
         del name
         self._open = None
         self._restored = None
-        if saved is not None:
+        saved = {} if saved is None else saved
+        was = saved.get("processors", self._processors)
+        if was != self._processors:
+            msg = (
+                f"Data({self._name}=…): an interleave(…) without cycle_length read {was} inputs at "
+                f"once where the checkpoint was written, one a processor, and would read "
+                f"{self._processors} here, in another order; resume where there are {was} "
+                "processors, or begin a new study with cycle_length=…"
+            )
+            raise RestoreError(msg)
+        if "pass" in saved:
             self._restored = (saved["pass"], np.asarray(tensors[saved["tensor"]]).tobytes())
 
     def describe(self) -> str:
@@ -188,20 +244,38 @@ class TfDataSource:
                 f"pass {self._made - 1}; its seeds are drawn in rising order only"
             )
             raise DataError(msg)
-        for dataset, state in self._undo:
-            _deserialize(iter(dataset), state, self._name)
-        self._undo = []
-        if self._replays and self._made < pass_ and self._open is None:
-            self._notice(f"Data({self._name}=…): reading {pass_} earlier passes again")
+        self._leave_open_pass(pass_)
         while self._made < pass_:
-            iterator = iter(self._dataset)
-            if self._replays:
-                _exhaust(iterator)
-            for part in self._made_late:
-                iter(part)
-            self._made += 1
+            self._pass_over()
         self._made += 1
+        if self._rewinding is not None:
+            self._rewinding.begin_pass()
         return iter(self._dataset)
+
+    def _leave_open_pass(self, pass_: int) -> None:
+        """Have every seed drawn that belongs to the passes before ``pass_``, and no other."""
+        left, self._open = self._open, None
+        if self._replays and left is not None:
+            _exhaust(left.iterator)
+        if self._replays and left is None and self._made < pass_:
+            self._notice(f"Data({self._name}=…): reading {pass_} earlier passes again")
+        # An iterator that still reads ahead would draw seeds meanwhile.
+        del left
+        for dataset, state in self._undo:
+            deserialize(iter(dataset), state, self._name)
+        self._undo = []
+
+    def _pass_over(self) -> None:
+        """Draw a pass's seeds without reading it, where they can be had so."""
+        self._made += 1
+        if self._rewinding is not None:
+            self._rewinding.begin_pass()
+            return
+        iterator = iter(self._dataset)
+        if self._replays:
+            _exhaust(iterator)
+        for part in self._made_late:
+            iter(part)
 
     def _skip(self, iterator: Any, step: int) -> None:
         self._notice(
@@ -243,9 +317,10 @@ class TfDataSource:
         """Ops that keep TensorFlow from saving a position, but give the same when read again."""
         found = set()
         for node in parts:
+            refuse_captured_shuffle(node, self._name)
             for function in node._functions():
                 for op in ops(function.function.graph.as_graph_def()):
-                    self._refuse_hidden_state(op, node)
+                    refuse_hidden_state(op, node, self._name)
                     definition = op_def_registry.get(op.op)
                     if (
                         definition is not None
@@ -255,29 +330,6 @@ class TfDataSource:
                     ):
                         found.add(op.op)
         return found
-
-    def _refuse_hidden_state(self, op: Any, node: Any) -> None:
-        where = f"Data({self._name}=…): the function of {type(node).__name__.strip('_')}"
-        if op.op in STATEFUL_RANDOM:
-            msg = (
-                f"{where} holds the random op {op.op} ({op.name}), whose state lives in "
-                "TensorFlow's kernel where no checkpoint can reach it; use tf.random.stateless_* "
-                "(tf.image.stateless_random_*) with a seed from the element, such as one that "
-                "dataset.enumerate() or a zipped tf.data.Dataset.random(seed=…) gives, or put the "
-                "augmentation into the model"
-            )
-            raise UncapturableError(msg)
-        if (op.op.startswith("Stateful") and "Call" not in op.op) or any(
-            part in op.op for part in _WRITES
-        ):
-            msg = (
-                f"{where} holds the op {op.op} ({op.name}), which writes a variable while the "
-                "dataset reads ahead of the training (a Keras layer or generator with random "
-                "state, say), so its value at a checkpoint belongs to no position; use "
-                "tf.random.stateless_* with a seed from the element, or put the layer into the "
-                "model"
-            )
-            raise UncapturableError(msg)
 
 
 class TfDataPass:
@@ -299,62 +351,9 @@ class TfDataPass:
         self.closed = True
 
 
-def refuse_shared_shuffle(train: TfDataSource, test: TfDataSource) -> None:
-    """Refuse to train and validate on parts of one dataset that is shuffled anew every epoch.
-
-    Raises:
-        DataError: The two share a reshuffling dataset.
-    """
-    if set(train.reshuffling) & set(test.reshuffling):
-        msg = (
-            "Data(train=…) and Data(validation=…) are parts of one dataset that is shuffled anew "
-            "for every epoch, so samples move from one part to the other; split it before "
-            "shuffle(…), or give that shuffle reshuffle_each_iteration=False"
-        )
-        raise DataError(msg)
-
-
-def _weigh_classes(class_weight: Mapping[int, float], name: str) -> Callable[..., Any]:
-    """A map from ``(x, y)`` to ``(x, y, weights)``; a class that is not told weighs 1."""
-    classes = max(class_weight, default=0) + 1
-    table = tf.constant([class_weight.get(c, 1.0) for c in range(classes)] + [1.0])
-
-    def weigh(*batch: Any) -> Any:
-        if len(batch) != 2 or tf.nest.is_nested(batch[1]):
-            msg = (
-                f"Data({name}=…, class_weight=…): class_weight needs batches (x, y) with a single "
-                "array of targets and no sample weights"
-            )
-            raise DataError(msg)
-        x, y = batch
-        if y.shape.rank is not None and y.shape.rank > 1:
-            label = tf.argmax(y, -1) if y.shape[-1] != 1 else tf.squeeze(y, -1)
-        else:
-            label = y
-        label = tf.cast(tf.round(label), tf.int64)
-        told = tf.logical_and(label >= 0, label < classes)
-        return x, y, tf.gather(table, tf.where(told, label, classes))
-
-    return weigh
-
-
-def _serialized(iterator: Any) -> Any:
-    return gen_dataset_ops.serialize_iterator(
-        iterator._iterator_resource, external_state_policy=_EXTERNAL_STATE_FAILS
-    )
-
-
-def _deserialize(iterator: Any, state: Any, name: str) -> None:
-    try:
-        if isinstance(state, bytes):
-            state = tf.io.parse_tensor(state, tf.variant)
-        gen_dataset_ops.deserialize_iterator(iterator._iterator_resource, state)
-    except tf.errors.OpError as error:
-        msg = (
-            f"Data({name}=…): the position in the checkpoint does not fit the dataset: "
-            f"{error.message}; undo the change of the dataset"
-        )
-        raise RestoreError(msg) from None
+def _processors() -> int:
+    """As many as TensorFlow sees: those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _exhaust(iterator: Any) -> None:

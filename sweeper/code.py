@@ -1,0 +1,188 @@
+"""The code that a study was run under, as plain values: by name, where it stands, and its digest.
+
+`sweeper.inspection.fingerprint` reads it from the factories; the database keeps it. What is compared
+is the meaning of the text: comments, docstrings, line numbers and the file's place are no part of
+it. Of values only digests are kept, so that nothing secret gets into the database.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["CodeFingerprint", "CodeGroup", "CodePart", "digest_of", "short_code"]
+
+_SHORT = 8
+_DIGEST = 32
+
+
+def short_code(digest: str) -> str:
+    """The first 8 digits of a fingerprint, for people."""
+    return digest[:_SHORT]
+
+
+def digest_of(*texts: str) -> str:
+    """SHA-256 of ``texts``, 32 hex digits of it."""
+    whole = hashlib.sha256()
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        whole.update(len(data).to_bytes(8, "big") + data)
+    return whole.hexdigest()[:_DIGEST]
+
+
+@dataclass(frozen=True, slots=True)
+class CodePart:
+    """A function, a class, a constant or a module of the user's.
+
+    Attributes:
+        digest: Of its meaning.
+        file: The file's name, or "a notebook's cell"; empty where that is not known.
+        first, last: Its lines, from 1; 0 where they are not known.
+        statements: The line and a digest of each of its statements, in order, by which the lines
+            are named that differ.
+    """
+
+    digest: str
+    file: str = ""
+    first: int = 0
+    last: int = 0
+    statements: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def place(self) -> str:
+        """For a person: the file and its lines."""
+        if not self.first:
+            return self.file
+        return f"{self.file}, {_lines(range(self.first, self.last + 1))}"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFingerprint:
+    """All that a study's factories reach in the user's own files, by name."""
+
+    parts: Mapping[str, CodePart]
+
+    @property
+    def digest(self) -> str:
+        """Of all names and what they mean: 32 hex digits, wherever the code stands."""
+        return digest_of(*(text for n in sorted(self.parts) for text in (n, self.parts[n].digest)))
+
+    @property
+    def short(self) -> str:
+        """The first digits of ``digest``, for people."""
+        return short_code(self.digest)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            name: {
+                "digest": part.digest,
+                "file": part.file,
+                "first": part.first,
+                "last": part.last,
+                "statements": [list(statement) for statement in part.statements],
+            }
+            for name, part in sorted(self.parts.items())
+        }
+
+    def to_text(self) -> str:
+        """As the database keeps it."""
+        return json.dumps(self.to_json(), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> CodeFingerprint:
+        """The inverse of `to_json`."""
+        return cls(
+            {
+                name: CodePart(
+                    part["digest"],
+                    part["file"],
+                    part["first"],
+                    part["last"],
+                    tuple((int(line), str(digest)) for line, digest in part["statements"]),
+                )
+                for name, part in values.items()
+            }
+        )
+
+    def changes_since(self, before: CodeFingerprint) -> tuple[str, ...]:
+        """What is otherwise here than ``before``: a phrase each, with file, name and lines."""
+        found = []
+        for name in sorted({*before.parts, *self.parts}):
+            was, now = before.parts.get(name), self.parts.get(name)
+            if was is None and now is not None:
+                found.append(f"{name} is new{_in(now.place)}")
+            elif was is not None and now is None:
+                found.append(f"{name} is no longer used{_in(was.place, 'it was in ')}")
+            elif was is not None and now is not None and was.digest != now.digest:
+                found.append(f"{name} has changed{_in(_changed_place(was, now))}")
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeGroup:
+    """The trials of a study that ran under the same definition and code.
+
+    Attributes:
+        code: The fingerprint's short form; two with ``+`` between for trials that were begun under
+            one and gone on with under another.
+        current: Whether the study's definition is this one now.
+        trials: Their numbers.
+        best: The leading complete one of them; None where none is, or with several objectives.
+        value: Its objective.
+    """
+
+    code: str
+    current: bool
+    trials: tuple[int, ...]
+    best: int | None = None
+    value: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "current": self.current,
+            "trials": list(self.trials),
+            "best": None if self.best is None else {"number": self.best, "value": self.value},
+        }
+
+
+def _in(place: str, lead: str = "") -> str:
+    return f" ({lead}{place})" if place else ""
+
+
+def _changed_place(was: CodePart, now: CodePart) -> str:
+    lines = _changed_lines(was.statements, now.statements)
+    return f"{now.file}, {_lines(lines)}" if lines and now.file else now.place
+
+
+def _changed_lines(
+    was: Sequence[tuple[int, str]], now: Sequence[tuple[int, str]]
+) -> tuple[int, ...]:
+    """The lines of today's text that are not in the earlier one, or stand where some are missing."""
+    matcher = difflib.SequenceMatcher(
+        None, [digest for _, digest in was], [digest for _, digest in now], autojunk=False
+    )
+    lines: set[int] = set()
+    for kind, _, _, first, last in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        changed = now[first:last] or now[max(0, first - 1) : first + 1]
+        lines.update(line for line, _ in changed)
+    return tuple(sorted(lines))
+
+
+def _lines(numbers: Iterable[int]) -> str:
+    """``line 3``, ``lines 3-5``, ``lines 3, 7``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    told = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    single = len(runs) == 1 and runs[0][0] == runs[0][1]
+    return f"line{'' if single else 's'} {told}"

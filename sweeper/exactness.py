@@ -1,0 +1,162 @@
+"""What audits and verifications say of a study's exactness, as frozen records and in one sentence.
+
+An audit resumes a trial from one checkpoint in a fresh process and compares what it has at the
+next. So a hole that nobody thought of is found on the study that runs, by its effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, cast, get_args
+
+from sweeper.errors import DefinitionError
+
+__all__ = [
+    "AuditOutcome",
+    "AuditPolicy",
+    "AuditRecord",
+    "AuditedDifference",
+    "Exactness",
+    "VerificationMode",
+    "VerificationRecord",
+    "VerificationVerdict",
+    "checked_audit",
+]
+
+AuditPolicy = Literal["auto", "all", "off"]
+"""Which intervals a study audits: the first ones and some more, every one, or none."""
+
+AuditOutcome = Literal["alike", "differs", "dropped"]
+"""What became of an audit. "dropped": without a verdict, such as for want of its checkpoint."""
+
+VerificationMode = Literal["replay", "interrupt"]
+"""How a trial was run again: from nothing in one go, or killed on the way and resumed."""
+
+VerificationVerdict = Literal["holds", "differs", "unpromised"]
+"""What that showed. "unpromised": nothing contradicts itself, and the study has
+``deterministic=False``, so that a replay proves nothing either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One interval of a trial that was pinned to be audited.
+
+    Attributes:
+        from_step: Where it is resumed; 0 where it begins with the trial.
+        outcome: None before there is one.
+        seconds: That the audit took, all tries and replays together; None before.
+        message: What differs, or why it was dropped; None where it is alike.
+    """
+
+    from_step: int
+    to_step: int
+    outcome: AuditOutcome | None = None
+    seconds: float | None = None
+    message: str | None = None
+
+    @property
+    def alike(self) -> bool | None:
+        """Its verdict; None where there is none."""
+        return {"alike": True, "differs": False}.get(self.outcome or "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"from_step": self.from_step, "to_step": self.to_step, "alike": self.alike}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedDifference:
+    """The first interval of a study whose audit found a difference, and what that was.
+
+    Attributes:
+        advice: Who may be why, and what to do; empty where that is not known.
+    """
+
+    trial: int
+    from_step: int
+    to_step: int
+    message: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """What the audits of a study found so far.
+
+    Attributes:
+        intervals: How many have a verdict.
+        alike: How many of them were the same, bit for bit.
+        pending: How many wait for theirs.
+        unaudited: Why nothing is audited; None where something is.
+        difference: The first that was found; None where none was.
+        accepted: Whether somebody has gone on all the same (``--accept-inexact``).
+    """
+
+    intervals: int = 0
+    alike: int = 0
+    pending: int = 0
+    unaudited: str | None = None
+    difference: AuditedDifference | None = None
+    accepted: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {"intervals": self.intervals, "alike": self.alike}
+
+    @property
+    def warning(self) -> str | None:
+        """What every reader of the study's results must know; None where there is nothing."""
+        if self.difference is None:
+            return None
+        return f"exactness is not promised: an audit found that {self.difference.message}"
+
+    @property
+    def line(self) -> str:
+        """One sentence for a reader; a second one where a difference was found."""
+        if self.intervals == 0:
+            return f"exactness: {self.unaudited or 'nothing audited yet'}"
+        counted = f"exactness: {self.alike} of {self.intervals} audited intervals alike"
+        return counted if self.warning is None else f"{counted}; {self.warning}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRecord:
+    """What one `sweeper verify` of a trial found.
+
+    Attributes:
+        epoch: The first epoch that differs, from 0; None where none does.
+        step: Of the first checkpoint that differs, or that is damaged.
+        variable: The first variable that differs in it.
+        report: Everything that was compared and found, as ``sweeper verify --json`` has it.
+    """
+
+    checked_at: datetime
+    mode: VerificationMode
+    verdict: VerificationVerdict
+    epoch: int | None
+    step: int | None
+    variable: str | None
+    report: Mapping[str, Any] = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "checked_at": self.checked_at.isoformat(),
+            "mode": self.mode,
+            "verdict": self.verdict,
+            "epoch": self.epoch,
+            "step": self.step,
+            "variable": self.variable,
+            "message": self.report.get("message"),
+        }
+
+
+def checked_audit(audit: Any) -> AuditPolicy:
+    """Return ``audit`` if it is a policy.
+
+    Raises:
+        DefinitionError: It is none.
+    """
+    if not isinstance(audit, str) or audit not in get_args(AuditPolicy):
+        msg = f"audit={audit!r}; it is one of {', '.join(map(repr, get_args(AuditPolicy)))}"
+        raise DefinitionError(msg)
+    return cast("AuditPolicy", audit)

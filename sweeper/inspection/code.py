@@ -1,0 +1,270 @@
+"""What the user's functions use and change, read from their bytecode without running them.
+
+Whether an object that is reachable from a function is changed by it cannot be known in general.
+These are the ways in which people write it: an attribute of ``self`` that a method assigns, a
+container in one that a method appends to, a variable that is assigned to.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sweeper.inspection.sorts import is_users_class
+
+__all__ = [
+    "Changes",
+    "assigns_variables",
+    "changes_of",
+    "globals_of",
+    "imported_modules",
+    "names_in",
+    "stored_globals",
+]
+
+_ASSIGNING = frozenset(
+    {
+        "add_weight",
+        "apply",
+        "apply_gradients",
+        "assign",
+        "assign_add",
+        "assign_sub",
+        "batch_scatter_update",
+        "fit",
+        "scatter_add",
+        "scatter_update",
+        "set_weights",
+        "train_on_batch",
+        "trainable_variables",
+        "trainable_weights",
+        "update_state",
+    }
+)
+"""Names that code which changes variables calls; reading gradients by them counts."""
+
+_MUTATING = frozenset(
+    {
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "discard",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "popleft",
+        "remove",
+        "reverse",
+        "setdefault",
+        "sort",
+        "update",
+    }
+)
+
+_BEFORE_TRAINING = frozenset(
+    {
+        "__init__",
+        "__init_subclass__",
+        "__new__",
+        "__post_init__",
+        "__setstate__",
+        "adapt",
+        "build",
+        "build_from_config",
+        "compile",
+        "compile_from_config",
+        "finalize_state",
+        "from_config",
+        "get_config",
+        "load_own_variables",
+        "set_model",
+        "set_params",
+        "set_state",
+        "set_vocabulary",
+    }
+)
+"""Methods in which an object becomes what it is; what they set is no state of a training's."""
+
+
+_NO_OPERATION = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL"})
+_LOADS_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_STORES_ITEM = frozenset({"DELETE_SUBSCR", "STORE_SUBSCR"})
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What the methods of a user's class change once the object is made.
+
+    Attributes:
+        assigned: Names of attributes that a method assigns to ``self``.
+        mutated: Names of attributes whose containers a method changes in place.
+        methods: Names of the methods that do either.
+        names: Every name that any method uses, for what it calls on others.
+        variables: Whether a method assigns to variables.
+    """
+
+    assigned: frozenset[str] = frozenset()
+    mutated: frozenset[str] = frozenset()
+    methods: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    variables: bool = False
+
+
+def changes_of(cls: type) -> Changes:
+    """What the user's part of ``cls``, its bases included, changes during a training."""
+    hashable: Any = _ByIdentity(cls)
+    return _changes_of(hashable)
+
+
+class _ByIdentity:
+    """A key that asks no metaclass for a hash."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _ByIdentity and other.value is self.value
+
+
+@functools.cache
+def _changes_of(key: _ByIdentity) -> Changes:
+    assigned: set[str] = set()
+    mutated: set[str] = set()
+    methods: set[str] = set()
+    names: set[str] = set()
+    for name, function in _methods(key.value):
+        if name in _BEFORE_TRAINING:
+            continue
+        for code in _codes(function.__code__):
+            names.update(code.co_names)
+        stores, mutations = _of_first_argument(function.__code__)
+        if stores or mutations:
+            methods.add(name)
+        assigned |= stores
+        mutated |= mutations
+    return Changes(
+        frozenset(assigned),
+        frozenset(mutated),
+        frozenset(methods),
+        frozenset(names),
+        not names.isdisjoint(_ASSIGNING),
+    )
+
+
+def _methods(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
+    for base in type.__dict__["__mro__"].__get__(cls):
+        if not is_users_class(base):
+            continue
+        for name, member in list(type.__dict__["__dict__"].__get__(base).items()):
+            for part in (member, getattr(member, "fget", None), getattr(member, "fset", None)):
+                function = getattr(part, "__func__", part)
+                if type(function) is types.FunctionType:
+                    yield name, function
+
+
+def _of_first_argument(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """Attributes of the first argument that ``code`` assigns, and those it changes in place."""
+    stores: set[str] = set()
+    mutations: set[str] = set()
+    first = code.co_varnames[0] if code.co_argcount else ""
+    recent: deque[dis.Instruction] = deque(maxlen=4)
+    loaded = ""
+    for instruction in dis.get_instructions(code):
+        name, before = instruction.opname, recent[-1] if recent else None
+        if name in _NO_OPERATION or before is None:
+            pass
+        elif name == "STORE_ATTR" and (_loads(before, first) or before.opname == "SWAP"):
+            stores.add(str(instruction.argval))
+        elif name in _LOADS_ATTRIBUTE and (_loads(before, first) or before.opname == "COPY"):
+            loaded = str(instruction.argval)
+        elif (
+            name in _LOADS_ATTRIBUTE and instruction.argval in _MUTATING and before.argval == loaded
+        ) or (name in _STORES_ITEM and any(each.argval == loaded for each in recent)):
+            mutations.add(loaded)
+        if name not in _NO_OPERATION:
+            recent.append(instruction)
+    return stores, mutations - {""}
+
+
+def _loads(instruction: dis.Instruction, variable: str) -> bool:
+    loaded = instruction.argval
+    names = loaded if isinstance(loaded, tuple) else (loaded,)
+    return instruction.opname.startswith("LOAD_FAST") and names[-1:] == (variable,)
+
+
+def assigns_variables(function: types.FunctionType) -> bool:
+    """Whether ``function``, or one inside it, uses a name that changes variables."""
+    return any(not _ASSIGNING.isdisjoint(code.co_names) for code in _codes(function.__code__))
+
+
+def globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """The module variables that ``function`` and those inside it load, by name."""
+    namespace = function.__globals__
+    for code in _codes(function.__code__):
+        candidates = [name for name in code.co_names if name in namespace]
+        if not candidates:
+            continue
+        loaded = _loaded_globals(code)
+        for name in candidates:
+            if name in loaded:
+                yield name, namespace[name]
+
+
+def stored_globals(function: types.FunctionType) -> frozenset[str]:
+    """The module variables that ``function`` and those inside it assign."""
+    return frozenset().union(*map(_stored_globals, _codes(function.__code__)))
+
+
+def imported_modules(function: types.FunctionType) -> frozenset[str]:
+    """The names of the modules that ``function`` and those inside it import when they run."""
+    return frozenset(
+        str(instruction.argval)
+        for code in _codes(function.__code__)
+        for instruction in _imports(code)
+    )
+
+
+def names_in(function: types.FunctionType) -> frozenset[str]:
+    """Every name that ``function`` and those inside it use, of variables and of attributes."""
+    return frozenset(name for code in _codes(function.__code__) for name in code.co_names)
+
+
+@functools.cache
+def _imports(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    return tuple(i for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME")
+
+
+@functools.cache
+def _stored_globals(code: types.CodeType) -> frozenset[str]:
+    return frozenset(
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
+    )
+
+
+@functools.cache
+def _loaded_globals(code: types.CodeType) -> frozenset[str]:
+    return frozenset(
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    )
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    waiting = [code]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        waiting += [part for part in each.co_consts if type(part) is types.CodeType]

@@ -1,0 +1,382 @@
+"""What of the user's code a study's factories reach: each function, class and constant, by name.
+
+From a factory one gets to what its code names: functions and classes in the user's own files, the
+constants that these use, what closures, defaults and partials hold, and the modules that are
+imported when they run, whole. What is installed (libraries, Python's own) is not looked into: its
+versions are known elsewhere. Nothing is run, and no object's own word is asked for.
+
+A part's name is the one it has in its file; parts of the model factory's own file bear it alone,
+others their module's name before it, so that a file can be renamed, and run as a script or from the
+command line, and is the same code.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sweeper.code import CodeFingerprint, CodePart, digest_of
+from sweeper.inspection.callables import (
+    attributes,
+    closure_of,
+    defaults_of,
+    functions_of,
+    held_parts,
+    is_made_of_others,
+    reached_parts,
+)
+from sweeper.inspection.code import globals_of, names_in
+from sweeper.inspection.constants import (
+    are_imports,
+    binding_statements,
+    imported_as,
+    is_written_down,
+    loaded_names,
+    plain_text,
+)
+from sweeper.inspection.imports import file_of_module, imported_in
+from sweeper.inspection.sources import (
+    Source,
+    is_users_source,
+    meaning,
+    meaning_of_code,
+    source_of,
+    statements_of,
+)
+
+__all__ = ["read_code", "texts_of_cells"]
+
+_DEEPEST = 12
+
+
+def read_code(roots: Mapping[str, object]) -> CodeFingerprint:
+    """The fingerprint of all that is reached from ``roots``, the factories by their parameters."""
+    reader = _Reader(_own_file(roots.values()))
+    for name, root in roots.items():
+        reader.reach(root, name)
+    return CodeFingerprint(reader.parts)
+
+
+def texts_of_cells(roots: Mapping[str, object]) -> dict[str, str]:
+    """The texts of the notebook's cells that are reached, by the files that their code names.
+
+    For another process, which has the code by value and no cell to read.
+    """
+    reader = _Reader(_own_file(roots.values()))
+    for name, root in roots.items():
+        reader.reach(root, name)
+    found = {}
+    for file in sorted(reader.files):
+        if not Path(file).is_file():
+            found[file] = "".join(linecache.getlines(file))
+    return found
+
+
+def _own_file(roots: Iterable[object]) -> str:
+    """The file that the first factory is written in."""
+    for root in roots:
+        for function in _functions_at(root):
+            return function.__code__.co_filename
+    return ""
+
+
+def _functions_at(value: object) -> Iterator[types.FunctionType]:
+    for _ in range(_DEEPEST):
+        if isinstance(value, types.FunctionType):
+            yield value
+            return
+        if isinstance(value, functools.partial):
+            value = value.func
+        elif isinstance(value, types.MethodType):
+            value = value.__func__
+        elif "__wrapped__" in attributes(value):
+            value = attributes(value)["__wrapped__"]
+        else:
+            value = inspect.getattr_static(type(value), "__call__", None)
+
+
+class _Names(NamedTuple):
+    """A module's variables, and the file that its code names."""
+
+    variables: Mapping[str, Any]
+    file: str
+
+
+class _Reader:
+    def __init__(self, own_file: str) -> None:
+        self.parts: dict[str, CodePart] = {}
+        self.files: set[str] = set()
+        self._own_file = own_file
+        self._seen: dict[int, object] = {}
+
+    def reach(self, value: object, where: str, depth: int = 0) -> None:
+        """Add what ``value`` is made of; ``where`` says in words what holds it."""
+        if depth > _DEEPEST or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, types.FunctionType):
+            self._function(value, depth)
+        elif isinstance(value, type):
+            self._class(value, depth)
+        elif is_made_of_others(value):
+            for name, part in reached_parts(value, where):
+                self.reach(part, name, depth + 1)
+            for name, part in held_parts(value, where):
+                self._held(part, name, depth)
+        elif self._is_users_class(type(value)):
+            self.reach(type(value), where, depth + 1)
+            for name, item in attributes(value).items():
+                self._held(item, f"{where}.{name}", depth)
+
+    def _held(self, value: object, where: str, depth: int) -> None:
+        """Add a value that an object or a closure holds: what it says, or what it is made of."""
+        text = plain_text(value)
+        if text is not None:
+            self._add(where, CodePart(digest_of(text)))
+        else:
+            self.reach(value, where, depth + 1)
+
+    def _function(self, function: types.FunctionType, depth: int) -> None:
+        name = f"{_label(function, self._own_file)}{function.__code__.co_qualname}"
+        users = self._is_users(function.__code__.co_filename)
+        for variable, held in closure_of(function):
+            # What a library's decorator holds besides is the library's, whose version is known.
+            if users or depth == 0 or _defines_itself(held):
+                self._held(held, f"closure variable {variable!r} of {name}", depth)
+        wrapped = function.__dict__.get("__wrapped__")
+        if wrapped is not None:
+            self.reach(wrapped, name, depth + 1)
+        if users:
+            self._users_function(function, name, depth)
+
+    def _users_function(self, function: types.FunctionType, name: str, depth: int) -> None:
+        source, node = self._text_of(function.__code__)
+        self._add(name, _part(source, node, meaning_of_code(function.__code__)))
+        for key, default in defaults_of(function):
+            if node is None or plain_text(default) is None:
+                self._held(default, f"default {key!r} of {name}", depth)
+        for variable, value in globals_of(function):
+            self._global(variable, value, function, depth)
+        if node is not None:
+            for variable in _names_at_definition(node):
+                if variable in function.__globals__:
+                    self._global(variable, function.__globals__[variable], function, depth)
+            self._imported_inside(node, function.__globals__)
+
+    def _class(self, cls: type, depth: int) -> None:
+        for base in type.__dict__["__mro__"].__get__(cls):
+            if base is not cls and self._is_users_class(base):
+                self.reach(base, base.__qualname__, depth + 1)
+        if not self._is_users_class(cls):
+            return
+        members = dict(type.__dict__["__dict__"].__get__(cls))
+        methods = [f for member in members.values() for f in functions_of(member)]
+        own = [f for f in methods if f.__qualname__.startswith(f"{cls.__qualname__}.")]
+        file = _file_of_class(cls, own)
+        codes = [f.__code__ for f in own if f.__code__.co_filename == file]
+        source = source_of(file)
+        node = None if source is None else source.class_(cls.__qualname__, codes)
+        if node is None:
+            plain = {n: text for n, m in members.items() if (text := plain_text(m)) is not None}
+            for unsaid in ("__doc__", "__module__", "__firstlineno__", "__qualname__"):
+                plain.pop(unsaid, None)
+            instead = f"{sorted(plain.items())}{sorted(meaning_of_code(c) for c in codes)}"
+        else:
+            instead = ""
+        label = _label_of(cls.__module__, file, self._own_file)
+        self._add(f"{label}{cls.__qualname__}", _part(source, node, instead))
+        self.files.add(file)
+        for function in methods:
+            self.reach_below(function, depth)
+        if node is not None:
+            namespace = own[0].__globals__ if own else vars(sys.modules.get(cls.__module__, ast))
+            for variable in loaded_names(node):
+                if variable in namespace:
+                    self._variable(variable, namespace[variable], _Names(namespace, file), depth)
+
+    def reach_below(self, function: types.FunctionType, depth: int) -> None:
+        """Add what a method uses; its own text stands in its class's."""
+        if not self._is_users(function.__code__.co_filename):
+            self.reach(function, function.__qualname__, depth + 1)
+            return
+        for variable, held in closure_of(function):
+            if variable == "__class__":
+                continue
+            self._held(held, f"closure variable {variable!r} of {function.__qualname__}", depth)
+        for variable, value in globals_of(function):
+            self._global(variable, value, function, depth)
+        _, node = self._text_of(function.__code__)
+        if node is not None:
+            self._imported_inside(node, function.__globals__)
+
+    def _global(self, name: str, value: object, function: types.FunctionType, depth: int) -> None:
+        if isinstance(value, types.ModuleType):
+            self._module(value, names_in(function), depth)
+        else:
+            file = function.__code__.co_filename
+            self._variable(name, value, _Names(function.__globals__, file), depth)
+
+    def _variable(self, name: str, value: object, names: _Names, depth: int) -> None:
+        """Add a module's variable: a function or class of the user's, or a constant."""
+        if type(value).__module__.partition(".")[0] == "sweeper":
+            # The study itself, whose settings are compared one by one.
+            return
+        if _defines_itself(value):
+            self.reach(value, name, depth + 1)
+            # `Layer = keras.layers.Dense` says itself what a library's own code does not.
+            source = source_of(names.file) if self._is_users(names.file) else None
+            statements = [] if source is None else binding_statements(source, name)
+            if statements and not are_imports(statements):
+                self._constant(name, value, names, depth)
+        elif not inspect.isbuiltin(value) and not isinstance(value, types.ModuleType):
+            self._constant(name, value, names, depth)
+
+    def _module(self, module: types.ModuleType, used: frozenset[str], depth: int) -> None:
+        file = getattr(module, "__file__", None)
+        if depth > _DEEPEST or not isinstance(file, str) or not self._is_users(file):
+            return
+        contents = vars(module)
+        for name in sorted(used & contents.keys()):
+            value = contents[name]
+            if not isinstance(value, types.ModuleType):
+                self._variable(name, value, _Names(contents, file), depth + 1)
+            elif id(value) not in self._seen:
+                self._seen[id(value)] = value
+                self._module(value, used, depth + 1)
+
+    def _constant(self, name: str, value: object, names: _Names, depth: int) -> None:
+        namespace, file = names
+        module = str(namespace.get("__name__", "__main__"))
+        place = str(namespace.get("__file__") or file) if module != "__main__" else file
+        full = f"{_label_of(module, file, self._own_file)}{name}"
+        if full in self.parts:
+            return
+        source = source_of(place) if self._is_users(place) else None
+        statements = [] if source is None else binding_statements(source, name)
+        text = plain_text(value)
+        written = source is not None and is_written_down(source, name, namespace)
+        if text is None or written:
+            texts = tuple(meaning(s) for s in statements)
+            if are_imports(statements):
+                texts = tuple(meaning(alias) for alias in imported_as(statements, name))
+            said = digest_of(*texts) if texts else digest_of(type(value).__qualname__)
+        else:
+            said = digest_of(text)
+        self._add(full, _statements_part(said, source, statements, by_text=text is None or written))
+        if text is None and not written:
+            self.reach(value, full, depth + 1)
+        if text is None or written:
+            for variable in sorted(frozenset().union(*map(loaded_names, statements))):
+                if variable != name and variable in namespace:
+                    self._variable(variable, namespace[variable], names, depth + 1)
+
+    def _imported_inside(self, node: ast.AST, namespace: Mapping[str, Any]) -> None:
+        """Add the user's modules that ``node`` imports when it runs, whole, and those in them."""
+        waiting = list(imported_in(node, str(namespace.get("__package__") or "")))
+        while waiting:
+            name = waiting.pop(0)
+            file = file_of_module(name)
+            if file is None or not self._is_users(file) or f"module {name}" in self.parts:
+                continue
+            source = source_of(file)
+            if source is None:
+                continue
+            self._add(f"module {name}", _part(source, source.tree, ""))
+            package = name if Path(file).name == "__init__.py" else name.rpartition(".")[0]
+            waiting += imported_in(source.tree, package)
+
+    def _text_of(self, code: types.CodeType) -> tuple[Source | None, ast.AST | None]:
+        source = source_of(code.co_filename)
+        return source, None if source is None else source.function(code)
+
+    def _is_users(self, file: str) -> bool:
+        if file in self.files:
+            return True
+        # Code that came by value from a file or a cell that is gone is the user's all the same.
+        if is_users_source(file) or file == self._own_file:
+            self.files.add(file)
+            return True
+        return False
+
+    def _is_users_class(self, cls: type) -> bool:
+        members = dict(type.__dict__["__dict__"].__get__(cls))
+        methods = [f for member in members.values() for f in functions_of(member)]
+        own = [f for f in methods if f.__qualname__.startswith(f"{cls.__qualname__}.")]
+        file = _file_of_class(cls, own)
+        return bool(file) and self._is_users(file)
+
+    def _add(self, name: str, part: CodePart) -> None:
+        """Add a part; another one of the same name has a number behind it."""
+        number, free = 1, name
+        while free in self.parts:
+            if self.parts[free] == part:
+                return
+            number += 1
+            free = f"{name}#{number}"
+        self.parts[free] = part
+
+
+def _part(source: Source | None, node: ast.AST | None, instead: str) -> CodePart:
+    if source is None or node is None:
+        return CodePart(digest_of(instead), source.shown if source else "")
+    if isinstance(node, ast.Module):
+        first, last = 1, max((s.end_lineno or s.lineno for s in node.body), default=1)
+    else:
+        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    return CodePart(digest_of(meaning(node)), source.shown, first, last, statements_of(node))
+
+
+def _statements_part(
+    digest: str, source: Source | None, statements: list[ast.stmt], *, by_text: bool
+) -> CodePart:
+    if source is None or not statements:
+        return CodePart(digest, source.shown if source else "")
+    first, last = statements[0].lineno, statements[-1].end_lineno or statements[-1].lineno
+    told = tuple(line for s in statements for line in statements_of(s)) if by_text else ()
+    return CodePart(digest, source.shown, first, last if len(statements) == 1 else first, told)
+
+
+def _defines_itself(value: object) -> bool:
+    """Whether what ``value`` is stands in code of its own, and not in the statement that makes it."""
+    return isinstance(value, types.FunctionType | type) or "__wrapped__" in attributes(value)
+
+
+def _file_of_class(cls: type, methods: list[types.FunctionType]) -> str:
+    module = sys.modules.get(cls.__module__)
+    file = getattr(module, "__file__", None)
+    if isinstance(file, str) and cls.__module__ != "__main__":
+        return file
+    files = [
+        f.__code__.co_filename for f in methods if not f.__code__.co_filename.startswith("<string")
+    ]
+    return files[0] if files else file or ""
+
+
+def _label(function: types.FunctionType, own_file: str) -> str:
+    module = str(function.__globals__.get("__name__") or function.__module__ or "")
+    return _label_of(module, function.__code__.co_filename, own_file)
+
+
+def _label_of(module: str, file: str, own_file: str) -> str:
+    """What stands before a part's name: nothing in the model factory's file and in notebooks."""
+    if file == own_file or not Path(file).is_file():
+        return ""
+    if module in ("__main__", "") or "." not in module:
+        return f"{Path(file).stem}."
+    return f"{module}."
+
+
+def _names_at_definition(node: ast.AST) -> Iterator[str]:
+    """What decorators and defaults name."""
+    arguments = getattr(node, "args", None)
+    defaults = [*arguments.defaults, *arguments.kw_defaults] if arguments is not None else []
+    for part in (*getattr(node, "decorator_list", ()), *defaults):
+        if part is not None:
+            yield from sorted(loaded_names(part))

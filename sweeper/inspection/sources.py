@@ -1,0 +1,253 @@
+"""The text of the user's code: whose it is, what it means, and where a function or class stands.
+
+Two texts mean the same where their syntax trees are equal but for docstrings and positions. A text
+that is not what runs (a file that was edited after it was imported) is no text of it: whether it
+compiles to the very code is checked, and what runs counts.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import functools
+import linecache
+import operator
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sweeper.code import digest_of
+from sweeper.inspection.frames import is_users
+
+__all__ = ["Source", "is_users_source", "meaning", "meaning_of_code", "source_of", "statements_of"]
+
+_SHORT = 8
+_BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
+_SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+_FUTURE = functools.reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One text that Python compiled: a file's, or a notebook's cell.
+
+    Attributes:
+        file: As code objects name it.
+        text: What it says.
+        tree: The parsed text.
+    """
+
+    file: str
+    text: str = field(repr=False)
+    tree: ast.Module = field(repr=False)
+
+    @property
+    def is_file(self) -> bool:
+        return Path(self.file).is_file()
+
+    @property
+    def shown(self) -> str:
+        """For a person."""
+        return Path(self.file).name if self.is_file else "a notebook's cell"
+
+    def runs(self, code: types.CodeType) -> bool:
+        """Whether ``code`` is what this text compiles to."""
+        # A notebook's cell is compiled under what an earlier one imported from __future__.
+        return code in _codes(self.text, code.co_flags & _FUTURE)
+
+    def function(self, code: types.CodeType) -> ast.AST | None:
+        """The definition or lambda that ``code`` was compiled from; None if it is not in here."""
+        if not self.runs(code):
+            return None
+        found = [
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            and _first_line(node) == code.co_firstlineno
+            and getattr(node, "name", "<lambda>") == code.co_name
+        ]
+        if len(found) > 1:
+            found = [node for node in found if _surrounds(node, code)] or found
+            found.sort(key=_extent)
+        return found[0] if found else None
+
+    def class_(self, qualname: str, methods: list[types.CodeType]) -> ast.ClassDef | None:
+        """The class of that name, the last one that has the methods; None if it is not in here."""
+        if not all(self.runs(code) for code in methods):
+            return None
+        lines = {code.co_firstlineno for code in methods}
+        found = None
+        for name, node in _qualified(self.tree, ""):
+            if name == qualname and isinstance(node, ast.ClassDef):
+                there = {_first_line(each) for each in ast.walk(node)}
+                if lines <= there:
+                    found = node
+        return found
+
+
+def is_users_source(file: str) -> bool:
+    """Whether code of ``file`` is the user's own: a file of theirs, or a notebook's cell."""
+    if not _INSTALLED.isdisjoint(Path(file).parts):
+        return False
+    if is_users(file):
+        return True
+    # No file, but a text that was registered for tracebacks, as notebooks do for their cells.
+    entry = linecache.cache.get(file)
+    return entry is not None and len(entry) > 1 and entry[1] is None
+
+
+def source_of(file: str) -> Source | None:
+    """The text of ``file`` as it is now; None where there is none, or it is no Python."""
+    if is_users(file):
+        linecache.checkcache(file)
+    return _parsed(file, "".join(linecache.getlines(file)))
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(file: str, text: str) -> Source | None:
+    if not text:
+        return None
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    return Source(file, text, tree)
+
+
+@functools.lru_cache(maxsize=256)
+def _codes(text: str, flags: int) -> frozenset[types.CodeType]:
+    """Every code object that compiling ``text`` gives."""
+    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    try:
+        whole = compile(text, "", "exec", flags=flags, dont_inherit=True)
+    except SyntaxError:
+        return frozenset()
+    codes = set()
+    waiting = [whole]
+    while waiting:
+        code = waiting.pop()
+        codes.add(code)
+        waiting += [part for part in code.co_consts if isinstance(part, types.CodeType)]
+    return frozenset(codes)
+
+
+def meaning(node: object) -> str:
+    """A text that two syntax trees share if they are equal but for docstrings and positions.
+
+    It is the same in every version of Python whose trees have the same nodes.
+    """
+    if isinstance(node, ast.AST):
+        fields = []
+        for name, value in ast.iter_fields(node):
+            if name in ("ctx", "type_comment", "kind") or value is None or value == []:
+                continue
+            inner = value
+            if name == "body" and isinstance(value, list):
+                inner = _without_docstring(node, value)
+            fields.append(f"{name}={meaning(inner)}")
+        return f"{type(node).__name__}({','.join(fields)})"
+    if isinstance(node, list | tuple):
+        return f"[{','.join(map(meaning, node))}]"
+    return f"{type(node).__name__}:{node!r}"
+
+
+def statements_of(node: ast.AST) -> tuple[tuple[int, str], ...]:
+    """The line and a digest of each statement in ``node``, itself included, without its blocks."""
+    found = []
+    for each in _in_order(node):
+        if isinstance(each, ast.stmt | ast.Lambda | ast.excepthandler | ast.match_case):
+            head = meaning(_Headed(each)) if _has_blocks(each) else meaning(each)
+            found.append((getattr(each, "lineno", 0), digest_of(head)[:_SHORT]))
+    return tuple(found)
+
+
+def meaning_of_code(code: types.CodeType) -> str:
+    """The same for code whose text is not known: its instructions and what they refer to."""
+    constants = [
+        meaning_of_code(value) if isinstance(value, types.CodeType) else meaning(_ordered(value))
+        for value in code.co_consts
+    ]
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    return f"{code.co_name}{code.co_code.hex()}{names}{code.co_flags}[{','.join(constants)}]"
+
+
+def _ordered(value: object) -> object:
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else value
+
+
+class _Headed(ast.AST):
+    """A compound statement without its blocks."""
+
+    def __init__(self, node: ast.AST) -> None:
+        super().__init__()
+        kept = [(n, v) for n, v in ast.iter_fields(node) if n not in _BODIES]
+        self._fields = tuple(name for name, _ in kept)  # type: ignore[misc]
+        for name, value in kept:
+            setattr(self, name, value)
+
+
+def _has_blocks(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "body", None), list)
+
+
+def _in_order(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for name, value in ast.iter_fields(node):
+        parts = value if isinstance(value, list) else [value]
+        if name == "body":
+            parts = _without_docstring(node, parts)
+        for part in parts:
+            if isinstance(part, ast.AST):
+                yield from _in_order(part)
+
+
+def _without_docstring(node: ast.AST, body: list[Any]) -> list[Any]:
+    if (
+        isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and body
+        and isinstance(body[0], ast.Expr)
+        and isinstance(body[0].value, ast.Constant)
+        and isinstance(body[0].value.value, str)
+    ):
+        # As Python reads it: a body of a docstring alone does what `pass` does.
+        return body[1:] or [ast.Pass(lineno=body[0].lineno)]
+    return body
+
+
+def _first_line(node: Any) -> int:
+    lines = [int(each.lineno) for each in getattr(node, "decorator_list", ())]
+    return min([int(getattr(node, "lineno", 0)), *lines])
+
+
+def _surrounds(node: ast.AST, code: types.CodeType) -> bool:
+    """Whether every instruction of ``code`` stands within ``node``."""
+    begin = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
+    end = (getattr(node, "end_lineno", 0), getattr(node, "end_col_offset", 0))
+    for line, end_line, column, end_column in code.co_positions():
+        # What makes a frame or a cell stands at no column.
+        if line is None or not end_column or column is None or end_line is None:
+            continue
+        if (line, column) < begin or (end_line, end_column) > end:
+            return False
+    return True
+
+
+def _extent(node: ast.AST) -> tuple[int, int]:
+    lines = getattr(node, "end_lineno", 0) - getattr(node, "lineno", 0)
+    return lines, getattr(node, "end_col_offset", 0) - getattr(node, "col_offset", 0)
+
+
+def _qualified(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _SCOPES):
+            name = f"{prefix}{getattr(child, 'name', '<lambda>')}"
+            yield name, child
+            inner = "." if isinstance(child, ast.ClassDef) else ".<locals>."
+            yield from _qualified(child, name + inner)
+        else:
+            yield from _qualified(child, prefix)

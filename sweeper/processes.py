@@ -1,0 +1,165 @@
+"""Who a process is, and whether it still lives: a process id alone is soon given to another.
+
+A process is one process id in one pid namespace of one boot, started at one moment. The moment is
+counted from the boot where the system says so, because wall-clock times of the same process differ
+after the clock is set.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import psutil
+import xxhash
+
+__all__ = ["ProcessIdentity", "is_gone"]
+
+_DEAD_STATES = ("Z", "X", "x")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One process, told apart from every other that has or had the same id.
+
+    Attributes:
+        host: The machine's name.
+        boot_id: ``machine/boot/pid namespace``: process ids mean the same only where all three
+            are the same. The machine's part tells two machines of one name apart.
+        pid: The process id within that namespace.
+        started: When the process began, in seconds since the boot (on Linux) or the epoch.
+    """
+
+    host: str
+    boot_id: str
+    pid: int
+    started: float
+
+    @classmethod
+    def here(cls) -> Self:
+        """Return this process's identity."""
+        pid = os.getpid()
+        started = _started(pid)
+        if started is None:
+            started = psutil.Process(pid).create_time()
+        return cls(socket.gethostname(), _boot_id(), pid, started)
+
+    def shares_host_with(self, other: ProcessIdentity) -> bool:
+        """Whether both are of one machine, as far as its name and its id tell."""
+        return (self.host, _parts(self.boot_id)[0]) == (other.host, _parts(other.boot_id)[0])
+
+    def abridged(self) -> Self:
+        """The same with hashes for the names, as short as part of a file's name must be."""
+        parts = (_hash(part) for part in _parts(self.boot_id))
+        return replace(self, host=_hash(self.host), boot_id="/".join(parts))
+
+
+def is_gone(process: ProcessIdentity, *, abridged: bool = False) -> bool | None:
+    """Whether the process has ended; None where this process cannot know.
+
+    It cannot know of another host, of another pid namespace, and of a process that the system
+    hides. Two hosts of one name are told apart by the machine's id; where there is none, another
+    boot may be another host's. A killed process that its parent has not waited for is gone.
+
+    Args:
+        process: Whichever.
+        abridged: Whether it is one that was `ProcessIdentity.abridged`.
+    """
+    here = _here(os.getpid())
+    if abridged:
+        here = here.abridged()
+    if process.host != here.host:
+        return None
+    machine, boot, namespace = _parts(process.boot_id)
+    here_machine, here_boot, here_namespace = _parts(here.boot_id)
+    if machine != here_machine:
+        return None
+    if boot != here_boot:
+        return True if machine else None
+    if namespace != here_namespace:
+        return None
+    try:
+        started = _started(process.pid)
+    except PermissionError:
+        return None
+    return started is None or started != process.started
+
+
+def _here(pid: int) -> ProcessIdentity:
+    """This process's identity but for when it started, which nobody asks of the one who looks."""
+    return ProcessIdentity(socket.gethostname(), _boot_id(), pid, 0.0)
+
+
+def _hash(text: str) -> str:
+    """Eight characters; none for nothing."""
+    return xxhash.xxh32_hexdigest(text.encode()) if text else ""
+
+
+def _started(pid: int) -> float | None:
+    """Return when process ``pid`` began, or None if there is no live one.
+
+    Raises:
+        PermissionError: The process exists, and the system hides it.
+    """
+    stat = Path(f"/proc/{pid}/stat")
+    if not Path("/proc/self/stat").exists():
+        return _started_elsewhere(pid)
+    try:
+        # The command's name, in parentheses, may hold spaces and parentheses of its own.
+        fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        _check_not_hidden(pid)
+        return None
+    if fields[0] in _DEAD_STATES:
+        return None
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _check_not_hidden(pid: int) -> None:
+    """Raise PermissionError if the process exists though /proc does not show it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return
+    msg = f"process {pid} is hidden"
+    raise PermissionError(msg)
+
+
+def _started_elsewhere(pid: int) -> float | None:
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return float(process.create_time())
+    except psutil.NoSuchProcess:
+        return None
+    except psutil.AccessDenied as error:
+        raise PermissionError(str(error)) from error
+
+
+def _boot_id() -> str:
+    machine = _read("/etc/machine-id")
+    boot = _read("/proc/sys/kernel/random/boot_id")
+    if not boot:
+        boot = f"{psutil.boot_time():.0f}"
+    try:
+        namespace = str(os.stat("/proc/self/ns/pid").st_ino)  # noqa: PTH116 - a link to no path
+    except OSError:
+        namespace = ""
+    return f"{machine}/{boot}/{namespace}"
+
+
+def _parts(boot_id: str) -> tuple[str, str, str]:
+    machine, _, rest = boot_id.partition("/")
+    boot, _, namespace = rest.partition("/")
+    return machine, boot, namespace
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,288 @@
+"""Manifests that somebody made, links that lead outside, and disks that do not tell."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+from checkpoint_faults import snapshot
+
+from sweeper.checkpoints import reading
+from sweeper.checkpoints.format import MANIFEST_FILE, STATE_FILE, TENSORS_FILE
+from sweeper.checkpoints.names import unfinished_name
+from sweeper.checkpoints.operations import FileOperations
+from sweeper.checkpoints.policy import Keep
+from sweeper.checkpoints.reading import load_newest, read_kept
+from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
+from sweeper.checkpoints.writer import BackgroundWriter
+from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.execution.freeing import free_pins
+
+HUGE = 7 << 40
+
+
+def forge(path: Path, change: Any) -> None:
+    """Write another manifest, whose digest is right."""
+    text = (path / MANIFEST_FILE).read_bytes()
+    content = json.loads(text)["manifest"]
+    changed = change(content)
+    body = changed if isinstance(changed, bytes) else json.dumps(changed or content).encode()
+    digest = xxhash.xxh3_128_hexdigest(body)
+    (path / MANIFEST_FILE).write_bytes(
+        b'{"xxh3_128":"%b","manifest":%b}\n' % (digest.encode(), body)
+    )
+
+
+def without(name: str) -> Any:
+    return lambda content: {key: value for key, value in content.items() if key != name}
+
+
+def having(**changes: Any) -> Any:
+    return lambda content: {**content, **changes}
+
+
+def enlarged(content: dict[str, Any]) -> dict[str, Any]:
+    """A first tensor of 7 TiB, and a file that is said to be as large."""
+    name, dtype, _, digest = content["tensors"][0]
+    content["tensors"][0] = [name, dtype, [HUGE // 4], digest]
+    content["files"][0][1] = HUGE + 4096
+    return content
+
+
+def empty_but_vast(content: dict[str, Any]) -> dict[str, Any]:
+    name, dtype, _, digest = content["tensors"][0]
+    content["tensors"][0] = [name, dtype, [0, 1 << 80], digest]
+    return content
+
+
+FORGED = {
+    "no step": without("step"),
+    "no format": without("format"),
+    "no files": without("files"),
+    "a list": lambda _: [1, 2],
+    "nothing": lambda _: b"null",
+    "nested": lambda _: b"[" * 200_000 + b"]" * 200_000,
+    "no JSON": lambda _: b"{",
+    "no text": lambda _: b"\xff\xfe",
+    "a step of text": having(step="2"),
+    "a negative step": having(step=-2),
+    "an endless number": having(trained_seconds={"$int": "0x" + "f" * 400}),
+    "a wrong tag": having(trained_seconds={"$float": "ff"}),
+    "a digest of what it lacks": having(digest_names=["nowhere"]),
+    "metrics of text": having(metrics={"loss": "low"}),
+    "other files": having(files=[["../../x", 1, "0"], ["y", 1, "0"]]),
+    "one file": having(files=[]),
+    "a short entry": having(tensors=[["kernel"]]),
+    "an unknown dtype": having(tensors=[["kernel", "object", [1], "0"]]),
+    "an origin of nobody": having(origin={"study": "x"}),
+    "7 TiB": enlarged,
+    "empty but vast": empty_but_vast,
+}
+
+
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED.keys())
+def test_a_forged_manifest_is_damage_and_the_checkpoint_before_is_used(store, change) -> None:
+    store.commit(snapshot(1))
+    path = store.commit(snapshot(2)).path
+    forge(path, change)
+    with pytest.raises(CorruptCheckpointError):
+        store.load(path)
+    assert [kept.good for kept in read_kept([store.directory])] == [True, False]
+    notices: list[str] = []
+    assert load_newest([store.directory], notices.append).step == 1
+    assert path.with_name("step-000000002.corrupt-1").is_dir()
+
+
+def test_control_a_manifest_that_is_written_again_as_it_was_is_read(store) -> None:
+    path = store.commit(snapshot(1)).path
+    forge(path, lambda content: content)
+    assert store.load(path).step == 1
+
+
+@pytest.mark.parametrize("name", [TENSORS_FILE, STATE_FILE, MANIFEST_FILE])
+@pytest.mark.parametrize("kind", ["fifo", "directory", "an endless device", "an empty device"])
+def test_what_is_no_regular_file_is_damage_and_nobody_waits_for_it(store, name, kind) -> None:
+    store.commit(snapshot(1))
+    path = store.commit(snapshot(2)).path
+    (path / name).unlink()
+    if kind == "fifo":
+        os.mkfifo(path / name)
+    elif kind == "directory":
+        (path / name).mkdir()
+    else:
+        (path / name).symlink_to("/dev/null" if kind == "an empty device" else "/dev/zero")
+    found: list[Any] = []
+    reader = threading.Thread(
+        target=lambda: found.append(load_newest([store.directory], found.append)), daemon=True
+    )
+    reader.start()
+    reader.join(20)
+    assert not reader.is_alive(), "it waits for somebody to write"
+    assert found[-1].step == 1
+    assert "is no regular file" in found[0]
+
+
+def test_a_state_that_is_nested_without_end_is_damage(store) -> None:
+    store.commit(snapshot(1))
+    path = store.commit(snapshot(2)).path
+    state = b"[" * 200_000 + b"]" * 200_000
+    (path / STATE_FILE).write_bytes(state)
+
+    def change(content: dict[str, Any]) -> dict[str, Any]:
+        content["files"][1] = [STATE_FILE, len(state), xxhash.xxh3_128_hexdigest(state)]
+        return content
+
+    forge(path, change)
+    assert load_newest([store.directory], lambda _: None).step == 1
+
+
+def test_a_manifest_of_a_size_that_none_has_is_not_read(store, monkeypatch) -> None:
+    path = store.commit(snapshot(1)).path
+    os.truncate(path / MANIFEST_FILE, 1 << 40)
+    with pytest.raises(CorruptCheckpointError, match="bytes, expected"):
+        store.load(path)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A directory of somebody else's, to which links lead."""
+    directory = tmp_path / "outside"
+    (directory / "deep").mkdir(parents=True)
+    (directory / "deep" / "data.bin").write_bytes(b"mine")
+    return directory
+
+
+def untouched(outside: Path) -> bool:
+    return (outside / "deep" / "data.bin").read_bytes() == b"mine"
+
+
+def test_deleting_a_link_that_is_called_a_checkpoint_leaves_what_it_leads_to(
+    store, outside
+) -> None:
+    store.commit(snapshot(1))
+    link = store.directory / "step-000000002"
+    for target in (outside, outside / "nowhere"):
+        link.symlink_to(target)
+        assert store.delete(link)
+        assert not link.is_symlink()
+    assert untouched(outside)
+
+
+def test_links_inside_of_what_is_deleted_are_removed_and_not_followed(store, outside) -> None:
+    path = store.commit(snapshot(1)).path
+    (path / "deep").symlink_to(outside)
+    (path / "more").mkdir()
+    (path / "more" / "file").symlink_to(outside / "deep" / "data.bin")
+    assert store.delete(path)
+    assert untouched(outside)
+    assert list(store.directory.iterdir()) == []
+
+
+def test_unfinished_work_that_is_a_link_is_unlinked(store, outside) -> None:
+    store.commit(snapshot(1))
+    name = unfinished_name("deleting", "step-000000002").replace(f"-p{os.getpid()}-", "-p4194305-")
+    link = store.directory / name
+    link.symlink_to(outside)
+    assert sweep_leftovers(store.directory) == (link,)
+    assert untouched(outside)
+    pins = store.directory / "1-2"
+    pins.symlink_to(outside)
+    free_pins(pins)
+    assert not pins.is_symlink()
+    assert untouched(outside)
+
+
+def test_a_directory_exchanged_for_a_link_while_it_is_deleted_is_not_followed(
+    store, outside
+) -> None:
+    """The race: between the look at an entry and its removal somebody puts a link in its place."""
+    path = store.commit(snapshot(1)).path
+    (path / "a").mkdir()
+    (path / "a" / "file").write_bytes(b"")
+
+    class Racing(FileOperations):
+        def remove(self, path: Path, parent: int | None = None) -> None:
+            if path.name == "file" and not path.parent.is_symlink():
+                path.parent.rename(path.parents[1] / "b")
+                path.parent.symlink_to(outside / "deep")
+                (outside / "deep" / "file").write_bytes(b"mine too")
+            super().remove(path, parent)
+
+    with pytest.raises(OSError, match="a"):
+        Racing().remove_tree(path)
+    assert untouched(outside)
+    assert (outside / "deep" / "file").exists()
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO, errno.EACCES])
+def test_a_disk_that_does_not_tell_is_the_environments_and_no_reason_to_begin_anew(
+    store, monkeypatch, code
+) -> None:
+    store.commit(snapshot(1))
+
+    def broken(_directory: Path) -> None:
+        raise OSError(code, os.strerror(code), str(store.directory))
+
+    with monkeypatch.context() as broken_disk:
+        broken_disk.setattr(reading, "list_checkpoints", broken)
+        for look in (
+            lambda: load_newest([store.directory], pytest.fail),
+            lambda: read_kept([store.directory]),
+        ):
+            with pytest.raises(CheckpointError, match="see that the disk is there") as raised:
+                look()
+            assert not isinstance(raised.value, CorruptCheckpointError)
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EACCES])
+def test_a_checkpoint_that_may_not_be_read_now_is_not_passed_over(store, monkeypatch, code) -> None:
+    store.commit(snapshot(1))
+    newest = store.commit(snapshot(2)).path
+    opened = reading.open_regular
+
+    def refusing(path: Path) -> Any:
+        if path.parent == newest:
+            raise OSError(code, os.strerror(code), str(path))
+        return opened(path)
+
+    monkeypatch.setattr(reading, "open_regular", refusing)
+    for look in (
+        lambda: load_newest([store.directory], pytest.fail),
+        lambda: read_kept([store.directory]),
+    ):
+        with pytest.raises(CheckpointError):
+            look()
+    assert newest.is_dir()
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_is_said_once_and_stops_nothing(tmp_path) -> None:
+    class Stuck(FileOperations):
+        stuck = True
+
+        def rename(self, source: Path, target: Path) -> None:
+            if self.stuck and source.name == "step-000000001":
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+            super().rename(source, target)
+
+    operations = Stuck()
+    store = CheckpointStore(tmp_path, operations=operations)
+    warned: list[str] = []
+    with BackgroundWriter(
+        store, Keep(last=1), lambda _: None, lambda _: None, warn=warned.append
+    ) as writer:
+        for step in (1, 2, 3):
+            writer.submit(snapshot(step))
+        writer.flush()
+        assert [path.name for path in store.list()] == ["step-000000001", "step-000000003"]
+        operations.stuck = False
+        writer.submit(snapshot(4))
+    assert [path.name for path in store.list()] == ["step-000000004"], "it is tried again"
+    (told,) = warned
+    assert "step-000000001 cannot be deleted" in told
+    assert "the training goes on" in told

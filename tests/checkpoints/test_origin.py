@@ -1,0 +1,167 @@
+"""Whose a checkpoint is, and whose a directory: another's is refused by name and left as it is."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from checkpoint_faults import snapshot
+
+from sweeper.checkpoints import marker as markers
+from sweeper.checkpoints.marker import MARKER_FILE, Marker, claim_directory, read_marker
+from sweeper.checkpoints.origin import Origin
+from sweeper.checkpoints.reading import load_newest, read_kept, read_manifest
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.errors import ForeignCheckpointError
+
+MINE = Origin("digits", "1" * 32, 3, 0, "f" * 32, {"rate": 0.1}, directory="/runs/files")
+MARKER = Marker("digits", "1" * 32, 0, "f" * 32)
+
+
+def written(directory: Path, origin: Origin | None, step: int = 1) -> Path:
+    return CheckpointStore(directory, origin=origin).commit(snapshot(step)).path
+
+
+def test_a_manifest_bears_its_origin_and_the_owner_reads_it(tmp_path: Path) -> None:
+    path = written(tmp_path, MINE)
+    assert read_manifest(path).origin == MINE
+    assert load_newest([tmp_path], pytest.fail, origin=MINE).origin == MINE
+    # What is asked for while it trains is in no manifest that was written before.
+    later = replace(MINE, parameters={**MINE.parameters, "decay": 0.5})
+    assert load_newest([tmp_path], pytest.fail, origin=later).step == 1
+    moved = replace(MINE, directory="/elsewhere")
+    assert load_newest([tmp_path], pytest.fail, origin=moved).step == 1
+
+
+def test_a_study_that_was_renamed_is_the_same_study(tmp_path: Path) -> None:
+    """As one that is set aside is: ``digits`` becomes ``digits~1``."""
+    written(tmp_path, MINE)
+    assert load_newest([tmp_path], pytest.fail, origin=replace(MINE, study="digits~1")) is not None
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"identity": "2" * 32}, "another study 'digits' (identity 22222222, seed 0)"),
+        ({"study": "letters", "identity": "2" * 32}, "it is of study 'letters'"),
+        ({"study": "", "identity": "2" * 32}, "it is of a training without a study"),
+        ({"trial": 4}, "it is of trial 4, and this is trial 3"),
+        ({"seed": 7}, "its seed was 7, and this one's is 0"),
+        ({"definition": "e" * 32}, "the fingerprint eeeeeeee, and the study's is ffffffff"),
+        ({"parameters": {"rate": 0.2}}, "its rate was 0.2, and is 0.1 now"),
+        ({"parameters": {"rate": "0.1"}}, "its rate was '0.1', and is 0.1 now"),
+    ],
+)
+def test_a_checkpoint_of_another_origin_is_refused_by_name_and_left_as_it_is(
+    tmp_path: Path, other: dict[str, object], told: str
+) -> None:
+    path = written(tmp_path, replace(MINE, **other))  # type: ignore[arg-type]
+    before = {file: file.read_bytes() for file in path.iterdir()}
+    for read in (
+        lambda: load_newest([tmp_path], pytest.fail, origin=MINE),
+        lambda: read_kept([tmp_path], origin=MINE),
+    ):
+        with pytest.raises(ForeignCheckpointError) as raised:
+            read()
+        assert told in str(raised.value)
+        assert str(path) in str(raised.value)
+    assert {file: file.read_bytes() for file in path.iterdir()} == before
+    assert load_newest([tmp_path], pytest.fail).step == 1, "control: without an origin it is read"
+
+
+def test_an_accepted_change_of_the_definition_goes_on_with_the_old_ones_checkpoints(
+    tmp_path: Path,
+) -> None:
+    written(tmp_path, replace(MINE, definition="e" * 32, seed=7))
+    accepted = replace(MINE, former=("e" * 32,))
+    assert load_newest([tmp_path], pytest.fail, origin=accepted).step == 1
+
+
+def test_one_that_does_not_say_whose_it_is_counts_only_where_somebody_knows_it(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path, None)
+    told: list[str] = []
+    assert load_newest([tmp_path], told.append, origin=MINE) is None
+    assert "does not say whose it is" in told[0]
+    assert path.is_dir()
+    assert read_kept([tmp_path], origin=MINE) == ()
+    assert load_newest([tmp_path], pytest.fail, known=[path], origin=MINE).step == 1
+    assert len(read_kept([tmp_path], [path], origin=MINE)) == 1
+
+
+def test_a_directory_is_the_first_ones_and_nobody_elses(tmp_path: Path) -> None:
+    directory = tmp_path / "digits"
+    claim_directory(directory, MARKER)
+    claim_directory(directory, MARKER)
+    with pytest.raises(ForeignCheckpointError, match=r"belongs to study 'digits' \(identity 1111"):
+        claim_directory(directory, replace(MARKER, identity="2" * 32))
+    assert read_marker(directory).identity == MARKER.identity
+    claim_directory(directory, replace(MARKER, seed=5))
+    assert read_marker(directory).seed == 5, "a change that was accepted is written down"
+    assert [path.name for path in directory.iterdir()] == [MARKER_FILE]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[" * 100_000, '{"study": 1}', "null"])
+def test_a_marker_that_nobody_can_read_is_refused_and_not_replaced(
+    tmp_path: Path, content: str
+) -> None:
+    (tmp_path / MARKER_FILE).write_text(content)
+    with pytest.raises(ForeignCheckpointError, match="does not say whose"):
+        claim_directory(tmp_path, MARKER, adopt=True)
+    assert (tmp_path / MARKER_FILE).read_text() == content
+
+
+def test_checkpoints_without_a_marker_are_only_adopted_by_who_has_a_record_of_them(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "trial-00000").mkdir()
+    with pytest.raises(ForeignCheckpointError, match="left no marker"):
+        claim_directory(tmp_path, MARKER)
+    assert read_marker(tmp_path) is None
+    claim_directory(tmp_path, MARKER, adopt=True)
+    assert read_marker(tmp_path) is not None
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "a file system without links"])
+def test_of_two_who_begin_at_the_same_moment_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """Both look, and find nothing, before either writes; without links a read may come between."""
+    both_looked = threading.Barrier(2)
+    look = markers.read_marker
+    waited = threading.local()
+
+    def looking(directory: Path) -> Marker | None:
+        found = look(directory)
+        waited.count = getattr(waited, "count", 0) + 1
+        if waited.count == 2 and links:
+            both_looked.wait(10)
+        return found
+
+    if not links:
+
+        def no_links(*_: object) -> None:
+            raise OSError(95, "no links here")
+
+        monkeypatch.setattr(markers.os, "link", no_links)
+    monkeypatch.setattr(markers, "read_marker", looking)
+    refused: list[str] = []
+
+    def begin(identity: str) -> None:
+        try:
+            claim_directory(tmp_path, replace(MARKER, identity=identity * 32))
+        except ForeignCheckpointError:
+            refused.append(identity)
+
+    threads = [threading.Thread(target=begin, args=(identity,)) for identity in "12"]
+    for thread in threads:
+        thread.start()
+        if not links:
+            thread.join()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 1
+    assert look(tmp_path).identity[0] not in refused

@@ -1,0 +1,387 @@
+"""Changed code as a new user meets it: what `run`, `resume` and `verify` say of ten edits, whole.
+
+The study's file is imported in this process instead of a server's, and its two trials are written
+down as finished, so that nothing is trained. Replays are not run either.
+"""
+
+from __future__ import annotations
+
+import io
+import linecache
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_fakes import Call
+
+from sweeper import Study
+from sweeper.errors import DefinitionChangedError
+from sweeper.execution.channel import StudySource
+from sweeper.execution.isolation import Loaded
+from sweeper.execution.preparing import PreparedStudy
+from sweeper.execution.sources import load_source
+from sweeper.execution.study_place import StudyPlace
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Claim, Repository, WorkerIdentity
+from sweeper.verification.findings import StudyVerification
+
+STUDY = '''\
+import helpers_of_edits
+from sweeper import Study
+
+WIDTH = 32
+DATA = "digits.npz"
+
+
+def build_model(trial):
+    """A model."""
+    rate = trial.suggest_float("rate", 1e-3, 1e-1)
+    return helpers_of_edits.network(WIDTH, 16, rate)
+
+
+def load_data(trial, share=0.8):
+    return helpers_of_edits.read(DATA, share)
+
+
+study = Study(
+    name="edits", model=build_model, data=load_data, epochs=2, trials=2, objective="loss", threads=1
+)
+'''
+HELPERS = """\
+def network(width, last, rate):
+    return width, last, rate
+
+
+def read(name, share):
+    return name, share
+
+
+def other():
+    return 1
+"""
+FILE, HELPER = "study_of_edits.py", "helpers_of_edits.py"
+
+EDITS: dict[str, tuple[str, str, str, str | None]] = {
+    "a comment": (FILE, "    rate =", "    # drawn\n    rate =", None),
+    "a docstring": (FILE, '"""A model."""', '"""A model of digits."""', None),
+    "formatting": (
+        FILE,
+        "WIDTH, 16, rate",
+        "\n        WIDTH,\n        16,\n        rate,\n    ",
+        None,
+    ),
+    "an unused function": (
+        HELPER,
+        "def other",
+        "def another():\n    return 2\n\n\ndef other",
+        None,
+    ),
+    "a layer's size": (FILE, "16", "64", "build_model has changed (study_of_edits.py, line 11)"),
+    "a range": (FILE, "1e-1", "1.0", "build_model has changed (study_of_edits.py, line 10)"),
+    "a constant": (
+        FILE,
+        "WIDTH = 32",
+        "WIDTH = 64",
+        "WIDTH has changed (study_of_edits.py, line 4)",
+    ),
+    "a data file's name": (
+        FILE,
+        "digits.npz",
+        "letters.npz",
+        "DATA has changed (study_of_edits.py, line 5)",
+    ),
+    "a default": (
+        FILE,
+        "share=0.8",
+        "share=0.5",
+        "load_data has changed (study_of_edits.py, line 14)",
+    ),
+    "a helper in another file": (
+        HELPER,
+        "return name, share",
+        "return share, name",
+        "helpers_of_edits.read has changed (helpers_of_edits.py, line 6)",
+    ),
+    "the epochs": (FILE, "epochs=2", "epochs=3", "epochs was 2 and is now 3"),
+}
+REFUSED = (
+    "error: study 'edits' was defined otherwise when it was created: {}. Its finished trials belong "
+    "to the old definition: restore it, begin anew under the same name with `sweeper run FILE "
+    "--fresh`, which keeps them as edits~1, or accept the mixture with --accept-changes, which ranks "
+    "them apart\n"
+)
+UNVERIFIED = (
+    "error: study 'edits' is defined otherwise than when its trials ran: {}. Restore the definition "
+    "to verify them\n"
+)
+_UNNAMED = re.compile(
+    r"error: (\S+study_of_edits\.py) on this machine is not the file that study 'edits' is run from "
+    r"\(its SHA-256 begins with \w{12}, and \w{12} was expected\)\. If it is the newer one, name it: "
+    r"sweeper run \1(:study)?\. Otherwise copy the one that was run here\n"
+)
+"""A database names the file, so it is not run once it says something else; `run FILE` names it."""
+
+
+class ServerHere:
+    """In the warm server's place: the study is imported in this process, afresh each time."""
+
+    alive = True
+
+    def __init__(self, source: StudySource) -> None:
+        self.source = source
+
+    def loaded(self) -> Loaded:
+        forget()
+        definition = load_source(self.source)
+        return Loaded(definition.settings(), True, "", definition.code())
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def forget() -> None:
+    for name in [name for name in sys.modules if name.endswith("_of_edits")]:
+        del sys.modules[name]
+    linecache.clearcache()
+
+
+@pytest.fixture
+def place(bare_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(sys, "path", [str(bare_place), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    for module in ("sweeper.execution.preparing", "sweeper.verification.launching"):
+        monkeypatch.setattr(f"{module}.WarmServer", ServerHere)
+    monkeypatch.setattr(
+        "sweeper.verification.verify.verify_with",
+        lambda request, repository, *_: StudyVerification(
+            request.study, (), codes=repository.status(request.study).codes
+        ),
+    )
+    (bare_place / FILE).write_text(STUDY)
+    (bare_place / HELPER).write_text(HELPERS)
+    yield bare_place
+    forget()
+
+
+def store(**given: Any) -> None:
+    with PreparedStudy(
+        StudyPlace("sqlite:///runs/sweeper.db", Path("runs"), lambda _: None, **given)
+    ):
+        pass
+
+
+def begin(repository: Repository) -> Claim:
+    claim = repository.claim("edits", WorkerIdentity.here(), lambda number: number)
+    assert isinstance(claim, Claim)
+    repository.record_process(claim.token, 1, "fork", 0)
+    return claim
+
+
+def opened() -> Database:
+    return Database.open("sqlite:///runs/sweeper.db", create=False)
+
+
+@pytest.fixture
+def finished(place: Path) -> Path:
+    """The study with both its trials done."""
+    store(source=FILE)
+    with opened() as database:
+        for value in (0.5, 0.25):
+            repository = Repository(database)
+            claim = begin(repository)
+            repository.finish(claim.token, "complete", value=value, digest="d")
+    return place
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_run_resume_and_verify_say_of_an_edit(edit: str, call: Call, finished: Path) -> None:
+    file, before, after, told = EDITS[edit]
+    path = finished / file
+    path.write_text(path.read_text().replace(before, after))
+    resume, verify = call("resume", "edits"), call("verify", "edits")
+    run = call("run", FILE)
+    if told is None:
+        assert (run.code, resume.code, verify.code) == (0, 0, 0)
+        assert "edits  2/2 done" in run.out
+        assert verify.out == "0 of 0 verified trials hold\n"
+        return
+    refused = REFUSED.format(told)
+    assert (run.code, run.out, run.err) == (1, "", refused)
+    if file == FILE:
+        for other in (resume, verify, call("resume", "edits", "--accept-changes")):
+            assert (other.code, other.out) == (2, "")
+            assert _UNNAMED.fullmatch(other.err), other.err
+        return
+    assert (resume.code, resume.out, resume.err) == (1, "", refused)
+    assert (verify.code, verify.out, verify.err) == (1, "", UNVERIFIED.format(told))
+
+
+@pytest.mark.parametrize(
+    ("verb", "edited", "told"),
+    [
+        (("run", FILE), FILE, "build_model has changed (study_of_edits.py, line 11)"),
+        (("resume", "edits"), HELPER, "helpers_of_edits.network has changed"),
+    ],
+)
+def test_an_accepted_change_is_recorded_and_told_by_every_verb(
+    verb: tuple[str, str], edited: str, told: str, call: Call, finished: Path
+) -> None:
+    path = finished / edited
+    path.write_text(path.read_text().replace("16", "64").replace("last, rate\n", "rate, last\n"))
+    accepted = call(*verb, "--accept-changes")
+    assert accepted.code == 0
+    assert told in accepted.err
+    assert call(*verb).code == 0, "it is asked for once"
+    with opened() as database:
+        repository = Repository(database)
+        repository.set_target("edits", 3)
+        repository.finish(begin(repository).token, "complete", value=0.9, digest="d")
+    status = call("status", "edits", "--json").json
+    assert [(g["trials"], g["current"], g["best"]["number"]) for g in status["codes"]] == [
+        ([0, 1], False, 1),
+        ([2], True, 2),
+    ]
+    assert status["best"]["number"] == 2
+    shown = call("status", "edits").out
+    assert "each code's are ranked apart" in shown
+    for group in status["codes"]:
+        assert f"  {group['code']}" in shown
+    assert call("show", "edits", "0", "--json").json["code"] == status["codes"][0]["code"]
+    assert call("best", "edits", "--json").json["number"] == 2
+    assert call("best", "edits", "--all-code", "--json").json["number"] == 1
+    verify = call("verify", "edits")
+    assert verify.code == 4
+    assert "the study is mixed: its trials ran under several codes" in verify.out
+    old = call("verify", "edits", "--trial", "0")
+    assert old.code == 4
+    assert told in old.err
+
+
+def test_a_typo_that_failed_every_trial_is_mended_and_run_again(call: Call, place: Path) -> None:
+    (place / FILE).write_text(STUDY.replace('"loss"', '"los"'))
+    store(source=FILE)
+    with opened() as database:
+        for _ in range(2):
+            repository = Repository(database)
+            repository.finish(begin(repository).token, "failed", error="ObjectiveError: no los")
+    shown = call("status", "edits")
+    assert "sweeper retry edits --failed" in shown.out
+    (place / FILE).write_text(STUDY)
+    store(source=FILE)
+    with opened() as database:
+        status = Repository(database).status("edits")
+        assert (status.failed, status.interrupted) == (0, 2)
+    notices: list[Any] = []
+    (place / FILE).write_text(STUDY.replace("16", "8"))
+    with PreparedStudy(
+        StudyPlace("sqlite:///runs/sweeper.db", Path("runs"), notices.append, source=FILE)
+    ):
+        pass
+    assert "No trial has a value yet, so nothing is mixed" in notices[-1].message
+
+
+def test_failed_trials_are_given_another_attempt_together(call: Call, place: Path) -> None:
+    del place
+    store(source=FILE)
+    assert call("retry", "edits", "--failed").out == "no trial of study edits has failed\n"
+    with opened() as database:
+        for _ in range(2):
+            repository = Repository(database)
+            repository.finish(begin(repository).token, "failed", error="OSError: away")
+    answer = call("retry", "edits", "--failed")
+    assert (answer.code, answer.out) == (
+        0,
+        "trials 0, 1 of study edits will have another attempt\n",
+    )
+    assert "sweeper resume edits" in answer.err
+    for words in ((), ("0", "--failed")):
+        assert call("retry", "edits", *words).code == 2
+
+
+def test_fresh_begins_anew_and_keeps_the_old_study_readable(call: Call, finished: Path) -> None:
+    log = finished / "runs" / "edits" / "trial-00000" / "attempt-01" / "log.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("said before\n")
+    (finished / FILE).write_text(STUDY.replace("16", "64"))
+    store(source=FILE, fresh=True)
+    assert [s["study"] for s in call("ls", "--json").json] == ["edits~1", "edits"]
+    assert call("status", "edits", "--json").json["waiting"] == 2
+    assert call("best", "edits~1", "--json").json["value"] == 0.25
+    assert "said before" in call("logs", "edits~1", "0").out
+    refused = call("resume", "edits~1")
+    assert refused.code == 2
+    assert "was set aside" in refused.err
+
+
+def test_rm_asks_and_removes_rows_and_files(
+    call: Call, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = finished / "runs" / "edits" / "trial-00000"
+    files.mkdir(parents=True)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    unanswered = call("rm", "edits")
+    assert unanswered.code == 2
+    assert "--yes" in unanswered.err
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    assert call("rm", "edits").out == "nothing was removed\n"
+    assert files.is_dir()
+    answer = call("rm", "edits", "--yes")
+    assert (answer.code, answer.out.splitlines()[0]) == (0, "removed study edits: 2 trials")
+    assert not files.parent.exists()
+    assert call("ls", "--json").json == []
+    assert call("rm", "edits", "--yes").code == 2
+
+
+CELLS = (
+    "WIDTH = 8\n",
+    "def build_model(trial):\n    return WIDTH  # one\n",
+    "def load_data(trial):\n    return 1\n",
+)
+
+
+def cells(number: int, *edit: str) -> Study:
+    """Run the notebook's cells, each under a name that is another one every time."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for cell in CELLS:
+        text = cell.replace(*edit) if edit else cell
+        file = f"/tmp/ipykernel_{number}/{len(text)}.py"
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        exec(compile(text, file, "exec"), namespace)
+    return Study(
+        name="edits",
+        model=namespace["build_model"],
+        data=namespace["load_data"],
+        epochs=1,
+        trials=1,
+        objective="loss",
+        threads=1,
+    )
+
+
+def test_an_edited_cell_is_refused_and_one_that_is_run_again_is_not(place: Path) -> None:
+    del place
+    store(definition=cells(1))
+    with opened() as database:
+        repository = Repository(database)
+        repository.finish(begin(repository).token, "complete", value=0.5, digest="d")
+
+    def quiet(_event: object) -> None:
+        """Show no progress."""
+
+    assert cells(2).run(listener=quiet).status.complete == 1
+    assert cells(3, "# one", "# two").resume(listener=quiet).status.complete == 1
+    told = r"WIDTH has changed\. .* build_model has changed|WIDTH has changed"
+    for number, verb in ((4, Study.run), (5, Study.resume)):
+        with pytest.raises(DefinitionChangedError, match=told):
+            verb(cells(number, "WIDTH = 8", "WIDTH = 9"), listener=quiet)
+    with pytest.raises(
+        DefinitionChangedError, match=r"build_model has changed \(a notebook's cell"
+    ):
+        cells(6, "return WIDTH", "return WIDTH + 1").run(listener=quiet)
+    accepted = cells(7, "return WIDTH", "return WIDTH + 1").resume(
+        listener=quiet, accept_changes=True
+    )
+    assert accepted.status.complete == 1

@@ -1,0 +1,92 @@
+"""A study that is removed or set aside goes whole on every database, and leaves its name free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+import sqlalchemy as sa
+from optuna.storages._rdb import models
+
+from sweeper.errors import UnknownStudyError, UsageError
+from sweeper.results import CheckpointRecord, EpochRecord
+from sweeper.space import FloatRange
+from sweeper.storage.audits import Audits, Pinned
+from sweeper.storage.removing import Removing
+from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.storage.restarts import Restarts
+from sweeper.storage.tables import Base
+from sweeper.storage.verdicts import Verdicts
+
+ME = WorkerIdentity.here()
+ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
+PLACE = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
+
+
+def begin(repository: Repository) -> Claim:
+    claim = repository.claim("digits", ME, lambda number: number)
+    assert isinstance(claim, Claim)
+    repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
+    repository.record_epochs(claim.token, [EpochRecord(0, {"loss": 1.0})], {0: 1.0})
+    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, PLACE))
+    return claim
+
+
+@pytest.fixture
+def full(repository: Repository) -> Repository:
+    """A study with a row in each of our tables, and in Optuna's."""
+    repository.create_or_open(ROW)
+    repository.join("digits", ME, key="k" * 32)
+    claim = begin(repository)
+    pinned = Pinned(0, 20, 1, "here", "/runs/digits/trial-00000/audit", None, f"{PLACE}/pin")
+    Audits(repository.database).plan("digits", 0, drawn=False)
+    Audits(repository.database).add(claim.token, pinned)
+    repository.finish(claim.token, "complete", value=1.0, digest="d")
+    Verdicts(repository.database).record("digits", 0, "replay", "holds", {})
+    repository.accept_definition(StudyRow("digits", {"epochs": 4}, "loss", "minimize", 4, None, 0))
+    storage = repository.database.optuna_storage()
+    optuna.load_study(study_name="digits", storage=storage).set_user_attr("note", "mine")
+    storage.remove_session()
+    storage.engine.dispose()
+    repository.leave("k" * 32)
+    return repository
+
+
+def rows(repository: Repository) -> dict[str, int]:
+    tables = [*Base.metadata.sorted_tables, *models.BaseModel.metadata.sorted_tables]
+    counted = repository.database.read(
+        lambda c: {t.name: c.scalar(sa.select(sa.func.count()).select_from(t)) for t in tables}
+    )
+    return {name: count for name, count in counted.items() if count and "version" not in name}
+
+
+def test_nothing_of_a_removed_study_is_left(full: Repository) -> None:
+    assert len(rows(full)) >= 14
+    Removing(full.database).delete("digits")
+    assert rows(full) == {}
+    with pytest.raises(UnknownStudyError):
+        Removing(full.database).delete("digits")
+    full.create_or_open(ROW)
+
+
+def test_a_renamed_study_is_whole_under_its_new_name(full: Repository) -> None:
+    before = full.trial("digits", 0)
+    moved = {"/runs/digits": "/runs/digits~1"}
+    Removing(full.database).rename("digits", "digits~1", moved)
+    after = full.trial("digits~1", 0)
+    assert (after.value, after.params, after.epochs) == (before.value, before.params, before.epochs)
+    assert Path(after.checkpoints[0].path).parts[2] == "digits~1"
+    full.create_or_open(ROW)
+    with pytest.raises(UsageError, match="already"):
+        Removing(full.database).rename("digits", "digits~1", {})
+
+
+def test_a_study_without_a_value_begins_anew(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    repository.finish(begin(repository).token, "failed", error="KeyError: 'los'")
+    other = StudyRow("digits", {"epochs": 4}, "loss", "minimize", 4, None, 0)
+    _, anew = Restarts(repository.database).accept_while_nothing_has_a_value(other, lambda n: 9)
+    assert anew == 1
+    trial = repository.trial("digits", 0)
+    assert (trial.state, trial.seed, trial.params, trial.checkpoints) == ("interrupted", 9, {}, ())

@@ -1,0 +1,61 @@
+"""A server and a count for each file of the corpus, and one test for each study of its groups."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from exactness_list import StudyPart, studies_of
+from exactness_server import JudgingServer
+from exactness_verdicts import Verdict
+
+COUNTED = ("identical", "refused", "silent")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give ``part`` each study of the groups that the test's module names in ``GROUPS``."""
+    if "part" in metafunc.fixturenames:
+        parts = [part for group in metafunc.module.GROUPS for part in studies_of(group)]
+        metafunc.parametrize("part", parts, ids=[part.name for part in parts])
+
+
+@pytest.fixture(scope="module")
+def judge(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[StudyPart], Verdict]]:
+    """Judges a study; at the end of the module, what all came to is printed."""
+    groups = request.module.GROUPS
+    server = JudgingServer(groups)
+    counts: Counter[str] = Counter()
+
+    def judged(part: StudyPart) -> Verdict:
+        verdict = server.judge(part, tmp_path_factory.mktemp(part.group))
+        counts[verdict.outcome] += 1
+        return verdict
+
+    yield judged
+    server.close()
+    base = tmp_path_factory.getbasetemp()
+    total = _added(base.parent if hasattr(request.config, "workerinput") else base, groups, counts)
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(
+            f"\nexactness, {' and '.join(groups)}: {_told(counts)}; so far: {_told(total)}",
+            file=sys.stderr,
+        )
+
+
+def _added(directory: Path, groups: tuple[str, ...], counts: Counter[str]) -> Counter[str]:
+    """The counts of every file of this run so far, which share a directory."""
+    (directory / f"exactness-{groups[0]}.json").write_text(json.dumps(counts), encoding="utf-8")
+    total: Counter[str] = Counter()
+    for file in directory.glob("exactness-*.json"):
+        total.update(json.loads(file.read_text(encoding="utf-8")))
+    return total
+
+
+def _told(counts: Counter[str]) -> str:
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in COUNTED)

@@ -1,0 +1,196 @@
+"""One attempt of a study of the corpus in a process of its own, and what it said.
+
+The process runs what every trial process runs, `serve_trial`, over a real channel. Where it takes
+a checkpoint and where it dies is told by a `Replay`: at exact steps.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from exactness_list import STUDIES, StudyPart
+
+from sweeper.checkpoints.policy import Every, describe_every
+from sweeper.definition import StudyDefinition, StudySettings
+from sweeper.execution.assigning import assignment_of
+from sweeper.execution.channel import (
+    Assignment,
+    Channel,
+    CheckpointCommitted,
+    EpochsEnded,
+    Failed,
+    Finished,
+    Started,
+    StoppedHere,
+    Suggest,
+    Suggested,
+    Warned,
+)
+from sweeper.execution.process import die_with_parent, serve_trial
+from sweeper.execution.replaying import Replay
+from sweeper.execution.trial_process import TrialProcess
+from sweeper.paths import RunPaths
+
+LIMIT = 120.0
+"""Seconds after which an attempt is taken to hang."""
+
+Start = Callable[[Assignment], TrialProcess]
+
+
+@dataclass
+class Attempt:
+    """What one process said.
+
+    Attributes:
+        started: The step that it began at; None where it did not come to train.
+        epochs: The metrics of each epoch that it told of.
+        checkpoint: The newest that it told of.
+        status: How the process ended, for a person.
+        log: What it printed.
+    """
+
+    started: int | None = None
+    epochs: dict[int, dict[str, float]] = field(default_factory=dict)
+    checkpoint: CheckpointCommitted | None = None
+    end: Finished | Failed | StoppedHere | None = None
+    warned: list[str] = field(default_factory=list)
+    status: str = ""
+    killed: bool = False
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A checkpoint at ``(step, finished epochs)``, and death one step later."""
+
+    step: int
+    epoch: int
+
+    @property
+    def replay(self) -> Replay:
+        return Replay(((self.step, self.epoch),), die_after=self.step + 1)
+
+
+def kills_of(part: StudyPart) -> list[Kill]:
+    """In the middle of the first epoch, at the second one's end, in the middle of the third."""
+    steps = part.steps
+    middle = steps // 2 + 1
+    return [Kill(middle, 0), Kill(2 * steps, 2), Kill(2 * steps + middle - 1, 2)]
+
+
+def settings_of(part: StudyPart) -> StudySettings:
+    """The settings of the study, as a database would have them."""
+    return StudyDefinition(
+        name=part.name,
+        model=_never,
+        data=_never,
+        objective=part.objective,
+        epochs=part.epochs,
+        trials=1,
+        sampler="random",
+        seed=5,
+        threads=1,
+        deterministic=part.deterministic,
+    ).settings()
+
+
+def assignment(part: StudyPart, directory: Path, number: int, replay: Replay) -> Assignment:
+    """What attempt ``number`` of the study is told."""
+    settings = settings_of(part)
+    paths = RunPaths(directory, part.name)
+    paths.attempt(0, number).mkdir(parents=True)
+    return replace(
+        assignment_of(settings, paths, 0, number),
+        checkpoint_every=describe_every(Every(steps=1 << 40)),
+        replay=replay,
+    )
+
+
+def _never(_trial: Any) -> Any:
+    """Stand where a definition needs a factory; the trial's process has the real ones."""
+    msg = "the harness called a factory"
+    raise AssertionError(msg)
+
+
+def run_attempt(told: Assignment, start: Start) -> Attempt:
+    """Start a process for the assignment, and listen to it until it ends."""
+    attempt = Attempt()
+    process = start(told)
+    try:
+        _listen(process, attempt)
+        status = process.wait(10)
+    finally:
+        process.kill()
+        process.channel.close()
+    attempt.status = "hung" if status is None else status.describe()
+    attempt.killed = status is not None and status.killed
+    log = Path(told.log)
+    attempt.log = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return attempt
+
+
+def _listen(process: TrialProcess, attempt: Attempt) -> None:
+    until = time.monotonic() + LIMIT
+    while attempt.end is None and time.monotonic() < until:
+        try:
+            message = process.channel.receive(1.0)
+        except (EOFError, OSError):
+            return
+        match message:
+            case Suggest():
+                error = "the studies of the corpus ask for no parameters"
+                process.channel.send(Suggested(None, error=error))
+            case Started():
+                attempt.started = message.start_step
+            case EpochsEnded():
+                attempt.epochs |= {e.epoch: dict(e.metrics) for e in message.epochs}
+            case CheckpointCommitted():
+                attempt.checkpoint = message
+            case Warned():
+                attempt.warned.append(message.message)
+            case Finished() | Failed() | StoppedHere():
+                attempt.end = message
+            case _:
+                pass
+
+
+def serve(part: StudyPart, before: str | None, channel: Channel, told: Assignment) -> None:
+    """In the trial's process: everything that such a process does, and nothing else.
+
+    Args:
+        part: The study; its file is imported here, after TensorFlow is configured.
+        before: ``module:function``, called before training, and before the study is imported.
+        channel: To the harness.
+        told: The assignment.
+    """
+    from sweeper.training.randomness import IMPORT_SEED, seed_everything
+
+    def load() -> StudyDefinition:
+        if before is not None:
+            named(before)()
+        seed_everything(IMPORT_SEED)
+        sys.path.insert(0, str(STUDIES))
+        __import__(part.group)
+        found: StudyDefinition = sys.modules["registry"].STUDIES[part.name]
+        return found
+
+    die_with_parent()
+    log = os.open(told.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    serve_trial(channel, told, load)
+
+
+def named(name: str) -> Callable[[], object]:
+    """The function that ``module:function`` names."""
+    import importlib
+
+    module, _, function = name.partition(":")
+    found: Callable[[], object] = getattr(importlib.import_module(module), function)
+    return found

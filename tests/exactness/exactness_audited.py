@@ -1,0 +1,146 @@
+"""The second line of defence on a study of the corpus: its first two intervals, audited.
+
+One process trains to the end of the second epoch and takes the checkpoints that the audits of a
+study's first trial begin and end with: in the middle of the first epoch, at its end, and at the
+second one's. Each interval is then replayed and compared by what a sweep's own audits use.
+
+Beside that the trial is killed at the first two and told from the undisturbed one by its digest and
+its metrics: this says, without an audit, whether the state that the study keeps acts within what is
+audited. With a part of the capture switched off, what acts there must be caught.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from exactness_attempts import Attempt, Start, assignment, run_attempt, settings_of
+from exactness_list import StudyPart
+
+from sweeper.execution.audit_replays import DroppedError, IntervalReplay
+from sweeper.execution.channel import Assignment, Failed
+from sweeper.execution.replaying import Replay
+from sweeper.execution.trial_process import TrialProcess
+from sweeper.paths import RunPaths
+from sweeper.storage.audits import AuditClaim, Pinned
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What the audits of a study said, and what killing it at their checkpoints came to.
+
+    Attributes:
+        acts: Whether the killed trial is another one at the end of the last interval.
+        caught: What the audits found, a sentence each; empty where all was alike.
+        refused: The refusal, where the trial did not come so far.
+    """
+
+    name: str
+    acts: bool = False
+    caught: tuple[str, ...] = ()
+    refused: str = ""
+
+    def __str__(self) -> str:
+        if self.refused:
+            return f"{self.name}: refused: {self.refused[:200]}"
+        acts = "acts" if self.acts else "does not act"
+        found = "; ".join(self.caught)[:200] or "alike"
+        return f"{self.name}: {acts} within the audited intervals; audits: {found}"
+
+
+def audit(part: StudyPart, directory: Path, start: Start) -> Audited:
+    """Audit the first two intervals of the study's trial, and kill it where they begin."""
+    places = ((max(1, part.steps // 2), 0), (part.steps, 1), (2 * part.steps, 2))
+    whole = _to(part, directory / "whole", 1, places, start)
+    if whole.checkpoint is None or whole.checkpoint.step < places[-1][0]:
+        told = whole.end.error if isinstance(whole.end, Failed) else f"it ended: {whole.status}"
+        return Audited(part.name, refused=told)
+    caught = tuple(_caught(part, directory / "whole", places, start))
+    return Audited(part.name, _acts(part, directory / "killed", places, whole, start), caught)
+
+
+def _to(
+    part: StudyPart,
+    directory: Path,
+    number: int,
+    places: tuple[tuple[int, int], ...],
+    start: Start,
+) -> Attempt:
+    """Train to the last of ``places``, with a checkpoint at each, and die one step later."""
+    replay = Replay(places, die_after=places[-1][0] + 1)
+    return run_attempt(assignment(part, directory, number, replay), start)
+
+
+def _caught(
+    part: StudyPart, directory: Path, places: tuple[tuple[int, int], ...], start: Start
+) -> Iterator[str]:
+    kept = RunPaths(directory, part.name).checkpoints(0, 1)
+    assert isinstance(kept, Path)
+    for begin, end in itertools.pairwise(places):
+        claim = _claim(part, kept, begin, end)
+        replay = IntervalReplay(claim, settings_of(part), Launching(start), threading.Event())
+        try:
+            outcome = replay.outcome()
+        except DroppedError as error:
+            yield f"{begin[0]} to {end[0]}: dropped: {error}"
+            continue
+        if not outcome.alike:
+            told = [outcome.other_end] if outcome.other_end else map(str, outcome.differences)
+            yield f"{begin[0]} to {end[0]}: {'; '.join(map(str, list(told)[:3]))}"
+
+
+def _claim(part: StudyPart, kept: Path, begin: tuple[int, int], end: tuple[int, int]) -> AuditClaim:
+    """The claim of an interval whose checkpoints are ``kept``, pinned as a trial pins them."""
+    trial = kept.parent.parent
+    place = trial / "audit" / "attempt-01" / f"{begin[0]}-{end[0]}"
+    paths = {}
+    for role, (step, _) in (("from", begin), ("to", end)):
+        (found,) = [path for path in kept.iterdir() if path.name.endswith(f"{step:09d}")]
+        paths[role] = place / role / found.name
+        shutil.copytree(found, paths[role])
+    pinned = Pinned(
+        from_step=begin[0],
+        to_step=end[0],
+        to_epoch=end[1],
+        host="here",
+        directory=str(place),
+        from_path=str(paths["from"]),
+        to_path=str(paths["to"]),
+    )
+    return AuditClaim(1, "key", part.name, 0, 1, pinned, {}, {}, None, 1)
+
+
+@dataclass
+class Launching:
+    """Starts a replay's processes as the corpus starts its own."""
+
+    start: Start
+
+    def launch(self, told: Assignment) -> TrialProcess:
+        return self.start(told)
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def _acts(
+    part: StudyPart,
+    directory: Path,
+    places: tuple[tuple[int, int], ...],
+    whole: Attempt,
+    start: Start,
+) -> bool:
+    assert whole.checkpoint is not None
+    epochs: dict[int, dict[str, float]] = {}
+    digest = ""
+    for number, (step, _) in enumerate(places, start=1):
+        attempt = _to(part, directory, number, places[:number], start)
+        if attempt.checkpoint is None or attempt.checkpoint.step != step:
+            return True
+        epochs |= attempt.epochs
+        digest = attempt.checkpoint.digest
+    return digest != whole.checkpoint.digest or whole.epochs != epochs

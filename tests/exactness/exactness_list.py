@@ -1,0 +1,146 @@
+"""What the corpus holds, read from its files without importing them: what importing runs is a trial's.
+
+A study is a call ``study("name", "its kind", expectation, …)`` at the top level of a file in
+``studies/``. Its name, expectation and whatever the harness must know before a process exists are
+literals in that call; the factories are not looked at here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+STUDIES = Path(__file__).with_name("studies")
+
+Outcome = Literal["identical", "refused", "silent"]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a study is to come to.
+
+    Attributes:
+        outcomes: Any of these will do.
+        words: Stand in the refusal, all of them, in whatever case.
+        by: The last segment that the refusal may end: 1 where the state changes with the batches,
+            2 where it changes between epochs.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    words: tuple[str, ...] = ()
+    by: int = 1
+
+
+@dataclass(frozen=True)
+class StudyPart:
+    """One study of the corpus.
+
+    Attributes:
+        kind: One line: what holds the state, and how the study uses it.
+        group: The stem of its file.
+        epochs, steps: How many epochs, and batches in each.
+        own_server: Whether its processes come from real warm servers, two of them, because what is
+            in question differs from one server to the next.
+        clocks: Whether it keeps what a clock said, so that what its callbacks hold differs from run
+            to run; then only what results depend on is compared.
+    """
+
+    name: str
+    kind: str
+    group: str
+    expects: Expectation
+    epochs: int = 4
+    steps: int = 5
+    own_server: bool = False
+    clocks: bool = False
+    objective: str = "loss"
+    deterministic: bool = True
+
+    @property
+    def file(self) -> Path:
+        return STUDIES / f"{self.group}.py"
+
+
+def groups() -> list[str]:
+    """The stems of the files that hold studies."""
+    return [file.stem for file in sorted(STUDIES.glob("*.py")) if _calls(file)]
+
+
+@cache
+def studies_of(group: str) -> tuple[StudyPart, ...]:
+    """The studies in one file, in their order."""
+    file = STUDIES / f"{group}.py"
+    return tuple(_part(call, group) for call in _calls(file))
+
+
+def find(name: str) -> StudyPart:
+    """The study called ``name``.
+
+    Raises:
+        LookupError: There is none.
+    """
+    for group in groups():
+        for part in studies_of(group):
+            if part.name == name:
+                return part
+    msg = f"no study of the corpus is called {name!r}; `python tests/exactness` lists them"
+    raise LookupError(msg)
+
+
+def imports_of(group: str) -> list[str]:
+    """The packages that a file imports at its top level, for a server to import beforehand."""
+    own = {file.stem for file in STUDIES.glob("*.py")}
+    names = []
+    for node in _tree(STUDIES / f"{group}.py").body:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.append(node.module)
+    return [name for name in names if name.partition(".")[0] not in own]
+
+
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _calls(file: Path) -> list[ast.Call]:
+    return list(_calls_in(_tree(file)))
+
+
+def _calls_in(tree: ast.Module) -> Iterator[ast.Call]:
+    for node in tree.body:
+        call = node.value if isinstance(node, ast.Expr) else None
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id == "study"
+        ):
+            yield call
+
+
+def _part(call: ast.Call, group: str) -> StudyPart:
+    name, kind = (ast.literal_eval(argument) for argument in call.args[:2])
+    options = {
+        keyword.arg: ast.literal_eval(keyword.value)
+        for keyword in call.keywords
+        if keyword.arg in StudyPart.__dataclass_fields__
+    }
+    return StudyPart(name, kind, group, _expectation(call.args[2]), **options)
+
+
+def _expectation(node: ast.expr) -> Expectation:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        msg = f"line {node.lineno}: expected identical(), refused(…) or either(…)"
+        raise TypeError(msg)
+    outcomes: dict[str, tuple[Outcome, ...]] = {
+        "identical": ("identical",),
+        "refused": ("refused",),
+        "either": ("identical", "refused"),
+    }
+    words = tuple(ast.literal_eval(argument) for argument in node.args)
+    options: dict[str, Any] = {k.arg or "": ast.literal_eval(k.value) for k in node.keywords}
+    return Expectation(outcomes[node.func.id], words, **options)

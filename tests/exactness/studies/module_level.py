@@ -1,0 +1,392 @@
+"""State at module and class level: globals, counters of classes, caches, helper modules."""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import enum
+import functools
+import random
+import threading
+import types
+
+import keras
+import numpy as np
+import pieces
+import project_settings
+import tensorflow as tf
+from pieces import build_eager, build_model, compiled, layers_of
+from project_settings import Registry, next_rate
+from registry import either, identical, study
+
+COUNTS = {"batches": 0}
+
+
+class CountsInModule(keras.callbacks.Callback):
+    """Counts in a dictionary of the module."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        COUNTS["batches"] += 1
+        self.model.optimizer.learning_rate = 0.1 / (1 + 0.1 * COUNTS["batches"])
+
+
+study(
+    "module-dictionary",
+    "a dictionary of the module that a callback counts in",
+    identical(),
+    callbacks=lambda trial: [CountsInModule()],
+)
+
+GLOBAL_STEP = 0
+
+
+def warm_up(batch, logs):
+    global GLOBAL_STEP
+    GLOBAL_STEP += 1
+
+
+class ReadsGlobal(keras.callbacks.Callback):
+    """Sets the rate by the global counter."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.optimizer.learning_rate = 0.1 * min(1.0, GLOBAL_STEP / 14)
+
+
+study(
+    "module-global-int",
+    "a global number that one callback counts up and another one reads",
+    identical(),
+    callbacks=lambda trial: [
+        keras.callbacks.LambdaCallback(on_train_batch_end=warm_up),
+        ReadsGlobal(),
+    ],
+)
+
+SMOOTHING = 0.2
+
+
+def smoothed(y_true, y_pred):
+    global SMOOTHING
+    SMOOTHING *= 0.95
+    truth = tf.one_hot(tf.cast(tf.reshape(y_true, [-1]), tf.int32), pieces.CLASSES)
+    return keras.losses.categorical_crossentropy(truth, y_pred, label_smoothing=SMOOTHING)
+
+
+study(
+    "module-global-smoothing",
+    "label smoothing as a global that the loss lowers, eagerly",
+    identical(),
+    model=lambda trial: compiled(keras.Sequential(layers_of()), loss=smoothed, run_eagerly=True),
+)
+
+
+class Stepper(keras.callbacks.Callback):
+    """Counts its batches in an attribute of the class."""
+
+    steps = 0
+    best = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        type(self).steps += 1
+        if Stepper.best is None or logs["loss"] < Stepper.best:
+            Stepper.best = logs["loss"]
+        self.model.optimizer.learning_rate = 0.1 * Stepper.best / (1 + 0.05 * self.steps)
+
+
+study(
+    "class-attribute-counter",
+    "a callback that counts in attributes of its class",
+    identical(),
+    callbacks=lambda trial: [Stepper()],
+)
+
+
+class FromProject(keras.callbacks.Callback):
+    """Takes the rate from a helper module, whose globals move on."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = next_rate()
+
+
+study(
+    "helper-module-globals",
+    "a helper module's global number and dictionary, changed by its function",
+    identical(),
+    callbacks=lambda trial: [FromProject()],
+)
+
+
+class FromRegistry(keras.callbacks.Callback):
+    """Keeps what it saw in a class of a helper module."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        Registry.seen.append(round(float(logs["loss"]), 6))
+        Registry.total += Registry.seen[-1]
+        self.model.optimizer.learning_rate = 0.2 / (1 + Registry.total)
+
+
+study(
+    "helper-module-class",
+    "a list and a number in a class of a helper module",
+    identical(),
+    callbacks=lambda trial: [FromRegistry()],
+)
+
+
+class JittersRate(keras.callbacks.Callback):
+    """Draws from a helper module's generator."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = project_settings.RNG.uniform(0.05, 0.1)
+
+
+study(
+    "helper-module-generator",
+    "a NumPy generator of a helper module, which a callback draws from",
+    either("RNG"),
+    callbacks=lambda trial: [JittersRate()],
+)
+
+SHUFFLER = random.Random(9)
+
+
+class DrawsRate(keras.callbacks.Callback):
+    """Draws from the module's own random.Random."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = SHUFFLER.choice([0.1, 0.03, 0.05])
+
+
+study(
+    "module-python-generator",
+    "a random.Random of the module, which a callback draws from",
+    either("SHUFFLER"),
+    callbacks=lambda trial: [DrawsRate()],
+)
+
+
+@functools.cache
+def first_loss(epoch):
+    return LAST[-1]
+
+
+LAST = [1.0]
+
+
+class Cached(keras.callbacks.Callback):
+    """Remembers each epoch's first loss by a cache."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        LAST.append(logs["loss"])
+        self.model.optimizer.learning_rate = 0.05 * first_loss(self.params.get("epochs"))
+
+
+study(
+    "function-cache",
+    "a functools.cache that a callback fills in training, with what stood there first",
+    either("first_loss"),
+    callbacks=lambda trial: [Cached()],
+)
+
+
+class Phase(enum.Enum):
+    """A schedule's phases."""
+
+    WARM = 0.02
+    HOT = 0.1
+    COLD = 0.01
+
+
+PHASES = types.SimpleNamespace(current=Phase.WARM, left=4)
+
+
+class Phased(keras.callbacks.Callback):
+    """A state machine whose state is an enumeration's member."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        PHASES.left -= 1
+        if PHASES.left == 0:
+            PHASES.current = Phase.HOT if PHASES.current is Phase.WARM else Phase.COLD
+            PHASES.left = 6
+        self.model.optimizer.learning_rate = PHASES.current.value
+
+
+study(
+    "module-namespace-enum",
+    "a SimpleNamespace of the module with an enumeration's member as a state",
+    identical(),
+    callbacks=lambda trial: [Phased()],
+)
+
+LOCAL = threading.local()
+
+
+class InThread(keras.callbacks.Callback):
+    """Counts in a threading.local."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        LOCAL.count = getattr(LOCAL, "count", 0) + 1
+        self.model.optimizer.learning_rate = 0.1 / LOCAL.count**0.5
+
+
+study(
+    "thread-local",
+    "a threading.local that a callback counts in",
+    either("LOCAL"),
+    callbacks=lambda trial: [InThread()],
+)
+
+DEPTH = contextvars.ContextVar("depth", default=0)
+
+
+class InContext(keras.callbacks.Callback):
+    """Counts in a context variable."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        DEPTH.set(DEPTH.get() + 1)
+        self.model.optimizer.learning_rate = 0.1 / DEPTH.get() ** 0.5
+
+
+study(
+    "context-variable",
+    "a contextvars.ContextVar that a callback counts in",
+    either("DEPTH"),
+    callbacks=lambda trial: [InContext()],
+)
+
+HITS = collections.defaultdict(lambda: collections.Counter({"low": 1}))
+
+
+class Counted(keras.callbacks.Callback):
+    """Counts kinds of batches in a defaultdict of Counters."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        HITS[batch % 2]["low" if logs["loss"] < 1 else "high"] += 1
+        self.model.optimizer.learning_rate = 0.1 / (1 + HITS[0]["low"] + 2 * HITS[1]["high"])
+
+
+study(
+    "module-defaultdict-of-counters",
+    "a defaultdict(lambda: Counter()) of the module",
+    identical(),
+    callbacks=lambda trial: [Counted()],
+)
+
+
+@functools.singledispatch
+def scaled(value):
+    return value
+
+
+class Registers(keras.callbacks.Callback):
+    """Adds an implementation to a singledispatch function in the middle of training."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1:
+            scaled.register(float)(lambda value: value * 0.9)
+        rate = float(self.model.optimizer.learning_rate.numpy())
+        self.model.optimizer.learning_rate = scaled(rate)
+
+
+study(
+    "singledispatch-registered-late",
+    "a singledispatch function that a callback adds an implementation to",
+    either("scaled"),
+    callbacks=lambda trial: [Registers()],
+)
+
+
+class Layered(keras.layers.Layer):
+    """Counts the calls of every layer of its class."""
+
+    calls = 0
+
+    def call(self, x):
+        Layered.calls += 1
+        return x * (1 + 0.01 * Layered.calls)
+
+
+def build_layered(trial):
+    layers = layers_of()
+    layers.insert(2, Layered())
+    return compiled(keras.Sequential(layers), run_eagerly=True)
+
+
+study(
+    "layer-class-attribute",
+    "a layer that counts its calls in its class, eagerly",
+    identical(),
+    model=build_layered,
+)
+
+CACHE = {}
+
+
+def memoized(name):
+    def wrap(function):
+        def call(*arguments):
+            CACHE.setdefault(name, []).append(len(CACHE.get(name, ())))
+            return function(*arguments) * (1 + 0.01 * len(CACHE[name]))
+
+        return call
+
+    return wrap
+
+
+@memoized("crossentropy")
+def remembering(y_true, y_pred):
+    return keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
+
+
+study(
+    "decorator-with-module-cache",
+    "a decorated loss whose decorator keeps a record in the module, eagerly",
+    identical(),
+    model=lambda trial: compiled(keras.Sequential(layers_of()), loss=remembering, run_eagerly=True),
+)
+
+WINDOW = np.zeros(5)
+
+
+class Windowed(keras.callbacks.Callback):
+    """Writes into an array of the module in place."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        WINDOW[:-1] = WINDOW[1:]
+        WINDOW[-1] = logs["loss"]
+        self.model.optimizer.learning_rate = 0.1 / (1 + WINDOW.std())
+
+
+study(
+    "module-array-in-place",
+    "an array of the module that a callback writes into",
+    identical(),
+    callbacks=lambda trial: [Windowed()],
+    model=build_model,
+)
+
+
+class Loud:
+    """Patched from outside: monkey-patching in the middle of training."""
+
+    @staticmethod
+    def factor():
+        return 1.0
+
+
+class Patches(keras.callbacks.Callback):
+    """Replaces a function of a class after the first batches."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 1:
+            Loud.factor = staticmethod(lambda: 0.5)
+        self.model.optimizer.learning_rate = 0.1 * Loud.factor()
+
+
+study(
+    "class-monkey-patched",
+    "a callback that replaces a method of a class for good",
+    either("factor"),
+    callbacks=lambda trial: [Patches()],
+    model=build_eager,
+)

@@ -1,0 +1,323 @@
+"""Order and identity: sets, shared objects, aliases, structures that go round in a circle."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import types
+import weakref
+
+import keras
+import numpy as np
+from pieces import build_eager
+from registry import either, identical, study
+
+
+def rate(callback, value):
+    callback.model.optimizer.learning_rate = 0.1 / (1 + float(value))
+
+
+class FirstOfSet(keras.callbacks.Callback):
+    """Goes by the order in which a set of whole numbers is iterated."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = set()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        # Members that were removed leave holes, so the order is not that of a fresh set.
+        for number in range(0, 400, 8):
+            self.open.add(number + 3 * batch)
+        for number in list(self.open)[::3]:
+            self.open.discard(number)
+        rate(self, next(iter(self.open)) / 100)
+
+
+study(
+    "set-of-ints-order",
+    "a set whose order of iteration comes from what was added and removed before",
+    identical(),
+    callbacks=lambda trial: [FirstOfSet()],
+)
+
+
+class FirstOfStrings(keras.callbacks.Callback):
+    """Goes by the order of a set of strings, which the hash seed decides."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = {f"sample-{i}" for i in range(30)}
+
+    def on_train_batch_begin(self, batch, logs=None):
+        name = self.names.pop()
+        rate(self, int(name.split("-")[1]) / 10)
+
+
+study(
+    "set-of-strings-popped",
+    "a set of strings that a callback pops from, in processes of two warm servers",
+    identical(),
+    callbacks=lambda trial: [FirstOfStrings()],
+    own_server=True,
+)
+
+
+class SetInClosure(keras.callbacks.Callback):
+    """A frozenset of tuples that is made anew from the one before."""
+
+    def __init__(self):
+        super().__init__()
+        self.pairs = frozenset()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.pairs |= {(batch, int(1000 * logs["loss"]))}
+        rate(self, next(iter(self.pairs))[1] / 1000)
+
+
+study(
+    "frozenset-of-tuples",
+    "a frozenset of tuples whose first member sets the rate",
+    identical(),
+    callbacks=lambda trial: [SetInClosure()],
+)
+
+
+class Writes(keras.callbacks.Callback):
+    """Writes into a record that it shares."""
+
+    def __init__(self, record):
+        super().__init__()
+        self.record = record
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.record.losses.append(logs["loss"])
+
+
+class Reads(keras.callbacks.Callback):
+    """Reads the record that another callback writes into."""
+
+    def __init__(self, record):
+        super().__init__()
+        self.losses = record.losses
+
+    def on_train_batch_begin(self, batch, logs=None):
+        rate(self, sum(self.losses[-3:]))
+
+
+def sharing(trial):
+    record = types.SimpleNamespace(losses=[])
+    return [Writes(record), Reads(record)]
+
+
+study(
+    "list-shared-by-two-callbacks",
+    "one callback's list inside of a namespace, the same list in another callback",
+    identical(),
+    callbacks=sharing,
+)
+
+SHARED = []
+
+
+class Appends(keras.callbacks.Callback):
+    """Holds the module's list under a name of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = SHARED
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.own.append(logs["loss"])
+
+
+class SumsModule(keras.callbacks.Callback):
+    """Reads the module's list by its own name."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        rate(self, sum(SHARED))
+
+
+study(
+    "list-shared-with-module",
+    "a list that is an attribute of a callback and a name of the module",
+    either("SHARED"),
+    callbacks=lambda trial: [Appends(), SumsModule()],
+)
+
+
+class Node:
+    """A node of a tree that knows its parent."""
+
+    def __init__(self, parent=None):
+        self.parent = parent
+        self.children = []
+        self.visits = 0
+
+
+class Searches(keras.callbacks.Callback):
+    """A search tree that goes round: parents know children, children know parents."""
+
+    def __init__(self):
+        super().__init__()
+        self.root = Node()
+        self.at = self.root
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.at.visits += 1
+        if self.at.visits > 1 or self.at.parent is None:
+            self.at.children.append(Node(self.at))
+            self.at = self.at.children[-1]
+        else:
+            self.at = self.at.parent
+        rate(self, self.root.visits + len(self.root.children) * 0.1 + self.at.visits)
+
+
+study(
+    "tree-with-parents",
+    "objects that refer to each other in a circle, and a cursor into them",
+    either("root"),
+    callbacks=lambda trial: [Searches()],
+)
+
+
+class ViewOfArray(keras.callbacks.Callback):
+    """A view and the array that it looks into."""
+
+    def __init__(self):
+        super().__init__()
+        self.ring = np.zeros(8)
+        self.half = self.ring[::2]
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.ring[:] = np.roll(self.ring, 1)
+        self.ring[0] = logs["loss"]
+        rate(self, self.half.sum())
+
+
+study(
+    "view-of-an-array",
+    "an array and a strided view of it, in two attributes",
+    either("half"),
+    callbacks=lambda trial: [ViewOfArray()],
+)
+
+
+class OrderedOnes(keras.callbacks.Callback):
+    """An OrderedDict used as an LRU cache."""
+
+    def __init__(self):
+        super().__init__()
+        self.recent = collections.OrderedDict()
+
+    def on_train_batch_end(self, batch, logs=None):
+        key = int(10 * logs["loss"]) % 4
+        self.recent[key] = self.recent.get(key, 0) + 1
+        self.recent.move_to_end(key, last=batch % 2 == 0)
+        if len(self.recent) > 3:
+            self.recent.popitem(last=False)
+        rate(self, sum((i + 1) * k for i, k in enumerate(self.recent)) / 4)
+
+
+study(
+    "ordered-dict-as-lru",
+    "an OrderedDict whose order is the state",
+    identical(),
+    callbacks=lambda trial: [OrderedOnes()],
+)
+
+
+class ByIdentity(keras.callbacks.Callback):
+    """A dictionary by tuples and numbers of several types."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = {}
+
+    def on_train_batch_end(self, batch, logs=None):
+        for key in (batch, (batch, "a"), np.int64(batch + 10), None, 1.5, b"x", frozenset({batch})):
+            self.table[key] = self.table.get(key, 0) + logs["loss"]
+        rate(self, self.table[None] + len(self.table) / 10)
+
+
+study(
+    "dictionary-with-mixed-keys",
+    "a dictionary with keys of many types",
+    identical(),
+    callbacks=lambda trial: [ByIdentity()],
+)
+
+
+class Weakly(keras.callbacks.Callback):
+    """A weak dictionary beside the list that keeps its keys alive."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive = []
+        self.by_node = weakref.WeakKeyDictionary()
+
+    def on_train_batch_end(self, batch, logs=None):
+        node = Node()
+        self.alive.append(node)
+        self.by_node[node] = logs["loss"]
+        del self.alive[:-4]
+        rate(self, sum(self.by_node.values()))
+
+
+study(
+    "weak-key-dictionary",
+    "a WeakKeyDictionary that grows and shrinks with a list of objects",
+    either("by_node"),
+    callbacks=lambda trial: [Weakly()],
+)
+
+
+class Snapshots(keras.callbacks.Callback):
+    """Deep copies of its own state, to go back to."""
+
+    def __init__(self):
+        super().__init__()
+        self.state = {"loss": 9.0, "trace": []}
+        self.saved = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.state["trace"].append(logs["loss"])
+        self.state["loss"] = min(self.state["loss"], logs["loss"])
+        self.saved.append(copy.deepcopy(self.state))
+        if len(self.saved) == 4:
+            self.state = self.saved.pop(0)
+            self.saved.clear()
+        rate(self, self.state["loss"] + len(self.state["trace"]) / 20)
+
+
+study(
+    "copies-of-own-state",
+    "a list of deep copies, one of which becomes the state again",
+    identical(),
+    callbacks=lambda trial: [Snapshots()],
+)
+
+
+class Structured(keras.callbacks.Callback):
+    """A structured array as a ring buffer, and an array of strings that is written into."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = np.zeros(6, dtype=[("step", "i4"), ("loss", "f4")])
+        self.names = np.array(["none"] * 6, dtype="U12")
+        self.step = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        at = self.step % 6
+        self.rows[at] = (self.step, logs["loss"])
+        self.names[at] = f"batch {batch}"
+        self.step += 1
+        rate(self, self.rows["loss"].sum() + sum(len(n) for n in self.names) / 100)
+
+
+study(
+    "structured-and-string-arrays",
+    "a structured array and an array of strings that a callback writes into",
+    either("rows"),
+    model=build_eager,
+    callbacks=lambda trial: [Structured()],
+)

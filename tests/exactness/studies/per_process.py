@@ -1,0 +1,103 @@
+"""What differs from process to process: hashes, addresses, unseeded generators."""
+
+from __future__ import annotations
+
+import os
+
+import keras
+import numpy as np
+from pieces import BATCH, compiled, layers_of, samples
+from registry import either, identical, study
+
+from sweeper import Data
+
+
+def split_by_hash(trial):
+    x, y = samples(count=60)
+    chosen = [i for i in range(len(x)) if hash(f"sample-{i}") % 3]
+    chosen = (chosen * 2)[:40]
+    return Data(train=(x[chosen], y[chosen]), batch_size=BATCH)
+
+
+study(
+    "split-by-hash",
+    "a split by the hash of strings, in processes of two warm servers",
+    either("hash"),
+    data=split_by_hash,
+    own_server=True,
+)
+
+
+def unseeded(trial):
+    x, y = samples()
+    noise = np.random.default_rng().normal(0, 0.1, x.shape).astype("float32")
+    return Data(train=(x + noise, y), batch_size=BATCH)
+
+
+study(
+    "unseeded-default-rng",
+    "np.random.default_rng() without a seed in the data factory",
+    either("default_rng"),
+    data=unseeded,
+)
+
+
+def unseeded_model(trial):
+    rng = np.random.default_rng()
+    layers = layers_of()
+    weights = keras.initializers.Constant(rng.normal(0, 0.3, (6, 8)))
+    layers[1] = keras.layers.Dense(8, "tanh", kernel_initializer=weights)
+    return compiled(keras.Sequential(layers))
+
+
+study(
+    "unseeded-default-rng-in-model",
+    "np.random.default_rng() without a seed in the model factory",
+    either("default_rng"),
+    model=unseeded_model,
+)
+
+
+class DrawsUnseeded(keras.callbacks.Callback):
+    """Makes a generator without a seed when it needs one."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = 0.1 * np.random.default_rng().uniform(0.5, 1)
+
+
+study(
+    "unseeded-default-rng-in-callback",
+    "np.random.default_rng() without a seed with every batch of a callback",
+    either("default_rng"),
+    callbacks=lambda trial: [DrawsUnseeded()],
+)
+
+
+def seeded_by_trial(trial):
+    x, y = samples()
+    rng = np.random.default_rng(trial.seed)
+    return Data(train=(x + rng.normal(0, 0.1, x.shape).astype("float32"), y), batch_size=BATCH)
+
+
+study(
+    "generator-seeded-by-trial",
+    "np.random.default_rng(trial.seed), as it should be",
+    identical(),
+    data=seeded_by_trial,
+)
+
+
+class InEnvironment(keras.callbacks.Callback):
+    """Counts in os.environ, as launch scripts do."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        os.environ["STEP"] = str(int(os.environ.get("STEP", "0")) + 1)
+        self.model.optimizer.learning_rate = 0.1 / int(os.environ["STEP"]) ** 0.5
+
+
+study(
+    "state-beside-environment",
+    "a callback that counts in an environment variable",
+    either("environ"),
+    callbacks=lambda trial: [InEnvironment()],
+)

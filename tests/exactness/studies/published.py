@@ -1,0 +1,261 @@
+"""Callbacks as scripts and packages publish them: warm-up, averaging, cycles, snapshots, curricula."""
+
+from __future__ import annotations
+
+import collections
+import math
+
+import keras
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+from pieces import BATCH, load_validated, samples
+from registry import either, identical, study
+
+from sweeper import Data
+
+
+class WarmUpCosine(keras.callbacks.Callback):
+    """A cosine with warm-up for every batch."""
+
+    def __init__(self, base, total, warm):
+        super().__init__()
+        self.base, self.total, self.warm = base, total, warm
+        self.global_step = 0
+        self.learning_rates = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.global_step < self.warm:
+            rate = self.base * (self.global_step + 1) / self.warm
+        else:
+            done = (self.global_step - self.warm) / (self.total - self.warm)
+            rate = 0.5 * self.base * (1 + math.cos(math.pi * done))
+        self.model.optimizer.learning_rate = rate
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.global_step += 1
+        self.learning_rates.append(float(self.model.optimizer.learning_rate))
+
+
+study(
+    "warm-up-cosine",
+    "warm-up and cosine by the batch, with a record of the rates",
+    identical(),
+    callbacks=lambda trial: [WarmUpCosine(0.1, 20, 4)],
+)
+
+
+class CyclicLR(keras.callbacks.Callback):
+    """The cyclical rates of the callback that everybody copies, with its history."""
+
+    def __init__(self, base_lr=0.01, max_lr=0.1, step_size=4.0, scale_fn=None):
+        super().__init__()
+        self.base_lr, self.max_lr, self.step_size = base_lr, max_lr, step_size
+        self.scale_fn = scale_fn or (lambda x: 1 / (2.0 ** (x - 1)))
+        self.clr_iterations = 0.0
+        self.trn_iterations = 0.0
+        self.history = {}
+
+    def clr(self):
+        cycle = np.floor(1 + self.clr_iterations / (2 * self.step_size))
+        x = np.abs(self.clr_iterations / self.step_size - 2 * cycle + 1)
+        return self.base_lr + (self.max_lr - self.base_lr) * max(0, 1 - x) * self.scale_fn(cycle)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.trn_iterations += 1
+        self.clr_iterations += 1
+        self.history.setdefault("lr", []).append(float(self.model.optimizer.learning_rate))
+        for name, value in (logs or {}).items():
+            self.history.setdefault(name, []).append(value)
+        self.model.optimizer.learning_rate = self.clr()
+
+
+study(
+    "cyclic-rates",
+    "cyclical rates with a scale function in an attribute and a history",
+    identical(),
+    callbacks=lambda trial: [CyclicLR()],
+)
+
+
+class SWA(keras.callbacks.Callback):
+    """Stochastic weight averaging: a running mean of the weights, put in at the end."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.start = start
+        self.count = 0
+        self.mean = None
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch < self.start:
+            return
+        weights = self.model.get_weights()
+        if self.mean is None:
+            self.mean = weights
+        else:
+            self.mean = [
+                (m * self.count + w) / (self.count + 1)
+                for m, w in zip(self.mean, weights, strict=True)
+            ]
+        self.count += 1
+        self.model.set_weights(self.mean)
+
+
+study(
+    "weight-averaging",
+    "stochastic weight averaging with a list of arrays that begins as None",
+    identical(),
+    callbacks=lambda trial: [SWA(1)],
+)
+
+
+class EMA(keras.callbacks.Callback):
+    """An exponential average of the weights that replaces them for validation."""
+
+    def __init__(self):
+        super().__init__()
+        self.shadow = None
+
+    def on_train_begin(self, logs=None):
+        self.shadow = [tf.Variable(w, trainable=False) for w in self.model.get_weights()]
+
+    def on_train_batch_end(self, batch, logs=None):
+        for shadow, weight in zip(self.shadow, self.model.get_weights(), strict=True):
+            shadow.assign(0.9 * shadow + 0.1 * weight)
+
+    def on_test_begin(self, logs=None):
+        self.backup = self.model.get_weights()
+        self.model.set_weights([s.numpy() for s in self.shadow])
+
+    def on_test_end(self, logs=None):
+        self.model.set_weights(self.backup)
+
+
+study(
+    "ema-for-validation",
+    "averaged weights in variables made in on_train_begin, swapped in for validation",
+    identical(),
+    data=load_validated,
+    callbacks=lambda trial: [EMA()],
+    objective="val_loss",
+)
+
+
+class Lookahead(keras.callbacks.Callback):
+    """Lookahead as a callback: slow weights, every few steps."""
+
+    def __init__(self, k=3, alpha=0.5):
+        super().__init__()
+        self.k, self.alpha, self.count = k, alpha, 0
+
+    def on_train_begin(self, logs=None):
+        self.slow = [w.copy() for w in self.model.get_weights()]
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        if self.count % self.k == 0:
+            fast = self.model.get_weights()
+            self.slow = [s + self.alpha * (f - s) for s, f in zip(self.slow, fast, strict=True)]
+            self.model.set_weights(self.slow)
+
+
+study(
+    "lookahead",
+    "slow and fast weights, exchanged every third step",
+    identical(),
+    callbacks=lambda trial: [Lookahead()],
+)
+
+
+class Snapshots(keras.callbacks.Callback):
+    """A snapshot ensemble: keeps whole models, cloned at the ends of cycles."""
+
+    def __init__(self):
+        super().__init__()
+        self.members = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch % 2 == 0:
+            member = keras.models.clone_model(self.model)
+            member.set_weights(self.model.get_weights())
+            self.members.append(member)
+        mean = np.mean([m.get_weights()[0] for m in self.members], axis=0)
+        self.model.layers[0].kernel.assign(0.5 * (self.model.layers[0].kernel.value + mean))
+
+
+study(
+    "snapshot-ensemble",
+    "a list of cloned models that grows, whose mean goes back into the model",
+    either("members", by=2),
+    callbacks=lambda trial: [Snapshots()],
+)
+
+
+class Curriculum:
+    """Says how much of the data a function of the epoch gives, and a callback moves it."""
+
+    def __init__(self):
+        self.share = 0.4
+        self.patience = collections.deque(maxlen=2)
+
+
+class Moves(keras.callbacks.Callback):
+    """Gives more data when the loss no longer falls."""
+
+    def __init__(self, curriculum):
+        super().__init__()
+        self.curriculum = curriculum
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.curriculum.patience.append(logs["loss"])
+        if len(self.curriculum.patience) == 2 and self.curriculum.share < 1:
+            self.curriculum.share += 0.3
+
+
+_pacing = {}
+
+
+def paced_data(trial):
+    curriculum = _pacing["curriculum"] = Curriculum()
+    x, y = samples()
+    easy = np.argsort(np.abs(x).sum(axis=1))
+
+    def paced(epoch):
+        rng = np.random.default_rng(epoch)
+        pool = easy[: int(len(x) * curriculum.share)]
+        for _ in range(5):
+            chosen = rng.choice(pool, BATCH)
+            yield x[chosen], y[chosen]
+
+    return Data(train=paced)
+
+
+study(
+    "curriculum-by-callback",
+    "a curriculum object in the data function's closure, moved by a callback",
+    either("curriculum", by=2),
+    data=paced_data,
+    callbacks=lambda trial: [Moves(_pacing["curriculum"])],
+)
+
+
+class HistoryFrame(keras.callbacks.Callback):
+    """Keeps the history in a pandas frame, and stops lowering by its rolling mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.frame = pd.DataFrame(columns=["loss"], dtype=float)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.frame.loc[len(self.frame)] = logs["loss"]
+        mean = self.frame["loss"].rolling(3, min_periods=1).mean().iloc[-1]
+        self.model.optimizer.learning_rate = 0.1 * min(1.0, float(mean))
+
+
+study(
+    "history-in-pandas",
+    "a pandas frame that grows by a row a batch",
+    either("frame"),
+    callbacks=lambda trial: [HistoryFrame()],
+)

@@ -1,0 +1,316 @@
+"""State in data: samplers, files, queues and buffers that are read on, and datasets' maps."""
+
+from __future__ import annotations
+
+import collections
+import csv
+import heapq
+import itertools
+import queue
+
+import keras
+import numpy as np
+import tensorflow as tf
+from pieces import BATCH, CLASSES, FEATURES, SAMPLES, samples
+from registry import either, identical, study
+
+from sweeper import Data
+
+STEPS = SAMPLES // BATCH
+
+
+def batches(x, y):
+    for start in range(0, len(x), BATCH):
+        yield x[start : start + BATCH], y[start : start + BATCH]
+
+
+class Balanced(keras.utils.PyDataset):
+    """A class-balanced sampler that reorders itself at every epoch's end."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+        self.rng = np.random.default_rng(3)
+        self.by_class = {c: collections.deque(np.flatnonzero(y == c)) for c in range(CLASSES)}
+
+    def __len__(self):
+        return STEPS
+
+    def __getitem__(self, index):
+        chosen = []
+        for position in range(BATCH):
+            pool = self.by_class[(index + position) % CLASSES]
+            chosen.append(pool[0])
+            pool.rotate(-1)
+        return self.x[chosen], self.y[chosen]
+
+    def on_epoch_end(self):
+        for pool in self.by_class.values():
+            pool.rotate(int(self.rng.integers(4)))
+
+
+study(
+    "pydataset-class-balanced",
+    "a class-balanced PyDataset that turns deques as it is read",
+    identical(),
+    data=lambda trial: Data(train=Balanced(*samples()), shuffle=False),
+)
+
+
+class Hard(keras.utils.PyDataset):
+    """Hard-example mining: a heap of losses, which a callback fills."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+        self.heap = [(0.0, i) for i in range(len(x))]
+
+    def __len__(self):
+        return STEPS
+
+    def __getitem__(self, index):
+        chosen = [i for _, i in heapq.nsmallest(BATCH * STEPS, self.heap)]
+        part = chosen[index * BATCH : (index + 1) * BATCH]
+        return self.x[part], self.y[part]
+
+
+class Mines(keras.callbacks.Callback):
+    """Ranks the samples by loss at each epoch's end."""
+
+    def __init__(self, data):
+        super().__init__()
+        self.data = data
+
+    def on_epoch_end(self, epoch, logs=None):
+        found = self.model.predict_on_batch(self.data.x)
+        chance = found[np.arange(len(found)), self.data.y]
+        self.data.heap[:] = [(round(float(c), 6), i) for i, c in enumerate(chance)]
+        heapq.heapify(self.data.heap)
+
+
+_mined = {}
+
+
+def mined_data(trial):
+    _mined["data"] = Hard(*samples())
+    return Data(train=_mined["data"], shuffle=False)
+
+
+study(
+    "hard-example-mining",
+    "a PyDataset with a heap of losses that a callback rebuilds at every epoch's end",
+    identical(),
+    data=mined_data,
+    callbacks=lambda trial: [Mines(_mined["data"])],
+)
+
+
+class Resizing(keras.utils.PyDataset):
+    """Progressive noise: the sample's size in the end, driven by the data's own counter."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+        self.served = 0
+        self.rounds = iter(range(100))
+        self.round = next(self.rounds)
+
+    def __len__(self):
+        return STEPS
+
+    def __getitem__(self, index):
+        self.served += 1
+        part = slice(index * BATCH, (index + 1) * BATCH)
+        kept = np.where(np.arange(FEATURES) <= 1 + self.round, self.x[part], 0)
+        return kept.astype("float32") * (1 + 0.001 * self.served), self.y[part]
+
+    def on_epoch_end(self):
+        self.round = next(self.rounds)
+
+
+study(
+    "pydataset-progressive",
+    "a PyDataset that counts what it serves and holds an iterator of rounds",
+    identical(),
+    data=lambda trial: Data(train=Resizing(*samples()), shuffle=False),
+)
+
+
+class Streamed:
+    """Reads lines of a file that is open, where it stands, from epoch to epoch."""
+
+    def __init__(self, path):
+        with path.open("w") as file:
+            for x, y in zip(*samples(count=200), strict=True):
+                csv.writer(file).writerow([*x.tolist(), int(y)])
+        self.file = path.open()
+        self.rows = csv.reader(self.file)
+
+    def __call__(self, epoch):
+        for _ in range(STEPS):
+            rows = np.array(list(itertools.islice(self.rows, BATCH)), "float32")
+            yield rows[:, :-1], rows[:, -1].astype("int64")
+
+
+study(
+    "open-file-read-on",
+    "a csv reader over an open file, read on from epoch to epoch",
+    either("Data(train=…).file", by=2),
+    data=lambda trial: Data(train=Streamed(trial.directory / "rows.csv")),
+)
+
+
+def queued(trial):
+    waiting = queue.Queue()
+    for x, y in zip(*samples(count=200), strict=True):
+        waiting.put((x, y))
+
+    def from_queue(epoch):
+        for _ in range(STEPS):
+            rows = [waiting.get() for _ in range(BATCH)]
+            yield np.stack([x for x, _ in rows]), np.array([y for _, y in rows])
+
+    return Data(train=from_queue)
+
+
+study(
+    "queue-emptied",
+    "a queue.Queue that the data's function empties from epoch to epoch",
+    either("from_queue"),
+    data=queued,
+)
+
+
+def replayed(trial):
+    x, y = samples(count=SAMPLES)
+    buffer = collections.deque(maxlen=16)
+
+    def from_buffer(epoch):
+        rng = np.random.default_rng(epoch)
+        for xs, ys in batches(x, y):
+            buffer.extend(zip(xs, ys, strict=True))
+            chosen = [buffer[i] for i in rng.integers(len(buffer), size=BATCH)]
+            yield np.stack([c[0] for c in chosen]), np.array([c[1] for c in chosen])
+
+    return Data(train=from_buffer)
+
+
+study(
+    "replay-buffer-deque",
+    "a replay buffer in a deque that goes on from epoch to epoch",
+    either("from_buffer"),
+    data=replayed,
+)
+
+
+def chained(trial):
+    x, y = samples()
+    source = (
+        tf.data.Dataset.range(4)
+        .interleave(
+            lambda i: tf.data.Dataset.from_tensor_slices((x, y)).shard(4, i), cycle_length=2
+        )
+        .cache()
+        .shuffle(16, seed=3)
+        .repeat()
+        .batch(BATCH)
+    )
+    return Data(train=source, steps_per_epoch=4)
+
+
+study(
+    "dataset-interleave-cache-shuffle-repeat",
+    "interleave, cache, a seeded shuffle and repeat, with steps_per_epoch",
+    identical(),
+    data=chained,
+    steps=4,
+)
+
+
+def mapped_generator(trial):
+    x, y = samples()
+    generator = tf.random.Generator.from_seed(3)
+
+    def jittered(xs, ys):
+        return xs + generator.normal(tf.shape(xs), stddev=0.2), ys
+
+    return Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).map(jittered))
+
+
+study(
+    "dataset-map-closure-generator",
+    "a dataset's map with a tf.random.Generator in its closure",
+    either("map"),
+    data=mapped_generator,
+)
+
+
+class Noises:
+    """Augments by NumPy, behind tf.numpy_function."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(7)
+
+    def __call__(self, xs):
+        return (xs + self.rng.normal(0, 0.2, xs.shape)).astype("float32")
+
+
+def mapped_python(trial):
+    x, y = samples()
+    noises = Noises()
+
+    def jittered(xs, ys):
+        noisy = tf.numpy_function(noises, [xs], tf.float32)
+        noisy.set_shape((None, FEATURES))
+        return noisy, ys
+
+    return Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).map(jittered))
+
+
+study(
+    "dataset-map-numpy-function",
+    "a dataset's map through tf.numpy_function into an object with a generator",
+    either("map"),
+    data=mapped_python,
+)
+
+
+def in_memmap(trial):
+    x, y = samples()
+    file = np.lib.format.open_memmap(
+        trial.directory / "x.npy", mode="w+", dtype="float32", shape=x.shape
+    )
+    file[:] = x
+
+    def rolled(epoch):
+        file[:] = np.roll(file, 1, axis=1)
+        return batches(np.array(file), y)
+
+    return Data(train=rolled)
+
+
+study(
+    "memmap-rewritten",
+    "a memory-mapped array that the data's function rolls at every epoch",
+    either("rolled"),
+    data=in_memmap,
+)
+
+
+def tabled(trial):
+    x, y = samples()
+    counts = tf.Variable(tf.zeros([CLASSES]), trainable=False)
+
+    def weighted(xs, ys):
+        counts.scatter_add(tf.IndexedSlices(tf.ones_like(ys, tf.float32), ys))
+        return xs, ys, 1.0 / (1.0 + tf.gather(counts, ys))
+
+    return Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).map(weighted))
+
+
+study(
+    "dataset-map-closure-variable",
+    "a dataset's map that counts classes in a tf.Variable and weighs by it",
+    either("map"),
+    data=tabled,
+)

@@ -1,0 +1,305 @@
+"""Models, data and callbacks over what has no plain form and never changes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import logging
+import random
+import re
+import string
+import threading
+import types
+import weakref
+
+import keras
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+from pieces import (
+    BATCH,
+    CLASSES,
+    FEATURES,
+    compiled,
+    crossentropy,
+    layers_of,
+    samples,
+)
+from registry import identical, study
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+from sweeper import Data
+
+
+class Configured(keras.Model):
+    """A model with a logger, a pattern, a namespace and names that never change."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.Sequential(layers_of())
+        self.log = logging.getLogger("model")
+        self.pattern = re.compile("kernel")
+        self.config = types.SimpleNamespace(names=np.array(["a", "b"]), scale=0.5)
+        self.opened = contextlib.nullcontext()
+
+    def call(self, x, training=False):
+        with self.opened:
+            return self.inner(x, training=training)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.config.scale * self.compute_loss(x, y, self(x, training=True))
+        chosen = [v for v in self.trainable_variables if self.pattern.search(v.path)]
+        others = [v for v in self.trainable_variables if not self.pattern.search(v.path)]
+        self.log.debug("%s", len(self.config.names))
+        variables = [*chosen, *others]
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
+study(
+    "model-attributes-unchanging",
+    "a model with a logger, a pattern and a namespace, traced",
+    identical(),
+    model=lambda trial: compiled(Configured()),
+)
+
+study(
+    "model-attributes-unchanging-eager",
+    "the same, eagerly",
+    identical(),
+    model=lambda trial: compiled(Configured(), run_eagerly=True),
+)
+
+
+def scaled_data(trial):
+    x, y = samples()
+    pipeline = make_pipeline(StandardScaler(), MinMaxScaler()).fit(x)
+
+    def epoch_of(epoch):
+        rng = np.random.default_rng([1, epoch])
+        order = rng.permutation(len(x))
+        for start in range(0, len(x), BATCH):
+            chosen = order[start : start + BATCH]
+            yield pipeline.transform(x[chosen]).astype("float32"), y[chosen]
+
+    return Data(train=epoch_of)
+
+
+study(
+    "data-over-pipeline",
+    "a function of the epoch over a fitted pipeline of scikit-learn",
+    identical(),
+    data=scaled_data,
+)
+
+
+def framed_data(trial):
+    x, y = samples()
+    frame = pd.DataFrame(x, columns=list(string.ascii_lowercase[:FEATURES]))
+    frame["label"] = pd.Categorical([f"class-{v}" for v in y])
+
+    def epoch_of(epoch):
+        shuffled = frame.sample(frac=1, random_state=epoch)
+        for start in range(0, len(shuffled), BATCH):
+            part = shuffled.iloc[start : start + BATCH]
+            yield (
+                part.drop(columns="label").to_numpy("float32"),
+                part["label"].cat.codes.to_numpy("int64"),
+            )
+
+    return Data(train=epoch_of)
+
+
+study(
+    "data-over-frame",
+    "a function of the epoch over a pandas frame with a column of categories",
+    identical(),
+    data=framed_data,
+)
+
+
+class Lazy(keras.utils.PyDataset):
+    """Reads its samples from a memory-mapped file, by a table of names."""
+
+    def __init__(self, path):
+        super().__init__()
+        x, y = samples()
+        np.save(path, x)
+        self.x = np.load(path, mmap_mode="r")
+        self.labels = np.array([f"class-{v}" for v in y])
+        self.lock = threading.Lock()
+        self.parse = re.compile(r"\d+")
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        part = slice(index * BATCH, (index + 1) * BATCH)
+        with self.lock:
+            y = [int(self.parse.search(name).group()) for name in self.labels[part]]
+        return np.array(self.x[part]), np.array(y)
+
+
+study(
+    "pydataset-over-memmap",
+    "a PyDataset over a memory-mapped file, with a lock, a pattern and an array of names",
+    identical(),
+    data=lambda trial: Data(train=Lazy(trial.directory / "x.npy")),
+)
+
+
+def by_handles(trial):
+    x, y = samples()
+    path = trial.directory / "x.bin"
+    path.write_bytes(x.tobytes())
+    handle = path.open("rb")
+
+    def epoch_of(epoch):
+        for start in range(0, len(x), BATCH):
+            handle.seek(start * FEATURES * 4)
+            part = np.frombuffer(handle.read(BATCH * FEATURES * 4), "float32")
+            yield part.reshape(BATCH, FEATURES), y[start : start + BATCH]
+        handle.seek(0)
+
+    return Data(train=epoch_of)
+
+
+study(
+    "data-over-open-file-by-position",
+    "a function of the epoch that seeks in an open file before it reads",
+    identical(),
+    data=by_handles,
+)
+
+
+class Many(keras.callbacks.Callback):
+    """Reads from whatever the factory closed over."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+        self.steps = 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.steps += 1
+        self.model.optimizer.learning_rate = 0.1 * self.scale() / (1 + 0.05 * self.steps)
+
+
+def with_unadvanced(trial):
+    waiting = (n for n in [0.5])
+    counting = itertools.count()
+    fixed = random.Random(3).random()
+    return [Many(lambda: fixed if waiting.gi_running is False and counting else 0)]
+
+
+study(
+    "closure-over-unadvanced-iterators",
+    "a generator and an itertools.count in a closure, never advanced",
+    identical(),
+    callbacks=with_unadvanced,
+)
+
+
+class Kept:
+    """What a weak dictionary leads to."""
+
+    scale = 0.5
+
+
+def with_weak(trial):
+    kept = Kept()
+    by_kept = weakref.WeakValueDictionary(kept=kept)
+
+    def scale(keep=kept):
+        return by_kept["kept"].scale
+
+    return [Many(scale)]
+
+
+study(
+    "closure-over-weak-dictionary",
+    "a WeakValueDictionary in a closure, and its value in a default argument",
+    identical(),
+    callbacks=with_weak,
+)
+
+
+class Descriptor:
+    """A descriptor that computes from the class."""
+
+    def __get__(self, instance, owner):
+        return 0.1 * len(owner.__name__)
+
+
+class Described:
+    """Has one value by a descriptor and one cached by functools."""
+
+    value = Descriptor()
+
+    @functools.cached_property
+    def slow(self):
+        return sum(range(5)) / 10
+
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+
+
+def with_described(trial):
+    described = Described()
+    assert described.slow == 1.0
+    return [Many(lambda: described.value * described.slow)]
+
+
+study(
+    "closure-over-descriptors",
+    "an object with a descriptor and a cached property, which cannot be pickled",
+    identical(),
+    callbacks=with_described,
+)
+
+
+def with_dataset(trial):
+    x, y = samples()
+    held_out = tf.data.Dataset.from_tensor_slices((x, y)).batch(20)
+
+    class Evaluates(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            losses = [
+                float(tf.reduce_mean(crossentropy(ys, self.model(xs)))) for xs, ys in held_out
+            ]
+            self.model.optimizer.learning_rate = 0.1 * min(1.0, sum(losses))
+
+    return [Evaluates()]
+
+
+study(
+    "closure-over-dataset",
+    "a callback over a held-out tf.data.Dataset, read whole at every epoch's end",
+    identical(),
+    callbacks=with_dataset,
+)
+
+
+def with_predictions(trial):
+    reference = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(CLASSES)])
+    reference.compile("adam", "mse")
+    x = samples()[0]
+
+    class Compares(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            gap = np.abs(reference.predict(x, verbose=0) - self.model.predict(x, verbose=0)).mean()
+            self.model.optimizer.learning_rate = 0.05 + 0.02 * float(np.tanh(gap))
+
+    return [Compares()]
+
+
+study(
+    "closure-over-compiled-reference",
+    "a compiled reference model whose predict a callback calls, beside the model's own",
+    identical(),
+    callbacks=with_predictions,
+)

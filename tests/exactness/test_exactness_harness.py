@@ -1,0 +1,81 @@
+"""The harness of the corpus sees what is broken: each way of being silent, made on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import exactness_list
+import pytest
+from exactness_attempts import Attempt
+from exactness_checks import check
+from exactness_list import Expectation, StudyPart, find, groups, studies_of
+from exactness_server import JudgingServer
+from exactness_verdicts import Verdict, judged_failure
+
+from sweeper.execution.channel import Failed
+
+GROUPS = ("controls",)
+
+
+def test_a_control_comes_to_what_it_says(part, judge) -> None:
+    check(part, judge(part))
+
+
+@pytest.fixture(scope="module")
+def without_first_line() -> Iterator[JudgingServer]:
+    server = JudgingServer(GROUPS, before="exactness_sabotage:without_first_line")
+    yield server
+    server.close()
+
+
+def test_what_is_left_out_of_checkpoints_is_seen_as_silent(
+    without_first_line: JudgingServer, tmp_path: Path
+) -> None:
+    verdict = without_first_line.judge(find("callback-with-a-list"), tmp_path)
+    assert verdict.outcome == "silent"
+    assert "digest" in verdict.told
+
+
+def test_what_is_left_out_and_not_there_changes_nothing(
+    without_first_line: JudgingServer, tmp_path: Path
+) -> None:
+    assert without_first_line.judge(find("plain"), tmp_path) == Verdict("plain", "identical")
+
+
+PART = StudyPart("s", "", "controls", Expectation(("refused",), ("'book'", "get_state")))
+REFUSAL = "UncapturableError: callback Notes: 'book' has changed; give it get_state"
+
+
+@pytest.mark.parametrize(
+    ("segment", "started", "said", "outcome", "told"),
+    [
+        (1, 0, REFUSAL, "refused", "book"),
+        (1, None, REFUSAL, "refused", "book"),
+        (1, 0, "UncapturableError: 'book'", "silent", "without saying 'get_state'"),
+        (2, 3, REFUSAL, "silent", "refused in segment 2, not by 1"),
+        (2, None, REFUSAL, "silent", "only when the checkpoint was restored"),
+        (1, 0, "RestoreError: 'book' does not fit; get_state", "silent", "failed"),
+        (1, 0, "KeyError: 'book' get_state", "silent", "failed"),
+    ],
+)
+def test_a_refusal_counts_where_it_comes_in_time_and_says_what_it_should(
+    segment: int, started: int | None, said: str, outcome: str, told: str
+) -> None:
+    verdict = judged_failure(PART, segment, Attempt(started=started), Failed(said))
+    assert verdict.outcome == outcome
+    assert told in verdict.told
+
+
+def test_the_corpus_is_as_large_as_promised() -> None:
+    parts = [part for group in groups() for part in studies_of(group)]
+    assert len({part.name for part in parts}) == len(parts)
+    unchanging = [part for part in parts if part.group.startswith("unchanging")]
+    assert len(unchanging) >= 40
+    assert len(parts) - len(unchanging) >= 90
+
+
+def test_every_group_has_a_test_file() -> None:
+    here = Path(exactness_list.__file__).parent
+    files = "\n".join(file.read_text(encoding="utf-8") for file in here.glob("test_*.py"))
+    assert [group for group in groups() if f'"{group}"' not in files] == []

@@ -1,0 +1,11 @@
+"""Callbacks as scripts and packages publish them."""
+
+from __future__ import annotations
+
+from exactness_checks import check
+
+GROUPS = ("published", "published_books", "published_output")
+
+
+def test_it_ends_the_same_after_three_kills_or_is_refused(part, judge) -> None:
+    check(part, judge(part))

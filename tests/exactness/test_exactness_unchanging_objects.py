@@ -1,0 +1,11 @@
+"""Attributes that have no plain form and never change."""
+
+from __future__ import annotations
+
+from exactness_checks import check
+
+GROUPS = ("unchanging_objects", "unchanging_libraries")
+
+
+def test_it_ends_the_same_after_three_kills_or_is_refused(part, judge) -> None:
+    check(part, judge(part))

@@ -1,0 +1,102 @@
+"""Inline, the worker is a call away from the trial: what it raises is no failure of the trial's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_trials import ScriptedSweep, definition, scripted_sweep
+
+from sweeper.errors import DatabaseUnavailableError
+from sweeper.execution import inline, trial_run
+from sweeper.execution.channel import Finished, Link, Message, Started
+from sweeper.execution.inline import InlineTrials
+from sweeper.execution.worker import AttemptSupervisor, serve_slot
+
+Play = Callable[[Link], None]
+
+
+def serve(sweep: ScriptedSweep, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run one slot whose inline trials do what ``play`` does, in the place of a training."""
+
+    def run(_definition: Any, _assignment: Any, link: Link, _earlier: Any) -> None:
+        play(link)
+        link.send(Finished(step=1, value=1.0, digest="d" * 32))
+
+    monkeypatch.setattr(trial_run, "run_trial", run)
+    monkeypatch.setattr(inline, "configure_tensorflow", lambda **_: None)
+    sweep.context.runner = InlineTrials(definition())
+    serve_slot(sweep.context)
+
+
+def train_through(link: Link) -> None:
+    """Catch whatever comes, as a careless callback does."""
+    link.send(Started(0, 0, 1))
+    for _ in range(3):
+        try:
+            link.stop_requested()
+        except Exception:
+            continue
+
+
+def test_a_second_interrupt_leaves_an_inline_trial_to_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted_sweep(tmp_path, {}) as sweep:
+
+        def interrupted_twice(link: Link) -> None:
+            sweep.context.stopping.set()
+            sweep.context.killing.set()
+            train_through(link)
+
+        serve(sweep, interrupted_twice, monkeypatch)
+        [attempt] = sweep.trials[0].attempts
+        assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
+        assert sweep.trials[0].state == "interrupted"
+
+
+def test_what_the_worker_raises_while_a_trial_runs_inline_does_not_fail_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hear = AttemptSupervisor.hear
+
+    def break_down(self: AttemptSupervisor, message: Message) -> Any:
+        if isinstance(message, Started):
+            msg = "gone for good"
+            raise DatabaseUnavailableError(msg)
+        return hear(self, message)
+
+    monkeypatch.setattr(AttemptSupervisor, "hear", break_down)
+    with scripted_sweep(tmp_path, {}) as sweep:
+        serve(sweep, train_through, monkeypatch)
+        assert isinstance(sweep.context.error, DatabaseUnavailableError)
+        assert sweep.outcomes() == ["interrupted"]
+
+
+def test_a_listener_that_raises_leaves_an_inline_trial_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted_sweep(tmp_path, {}, trials=2) as sweep:
+
+        def hear(_event: Any) -> None:
+            raise BrokenPipeError(32, "Broken pipe")
+
+        sweep.context.listener = hear
+        serve(sweep, train_through, monkeypatch)
+        assert isinstance(sweep.context.error, BrokenPipeError)
+        assert sweep.trials == () or {t.state for t in sweep.trials} <= {"complete", "interrupted"}
+
+
+def test_what_the_trial_itself_raises_still_fails_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_link: Link) -> None:
+        msg = "no such layer"
+        raise ValueError(msg)
+
+    with scripted_sweep(tmp_path, {}) as sweep:
+        serve(sweep, fail, monkeypatch)
+        assert sweep.outcomes() == ["failed"]
+        assert "no such layer" in (sweep.trials[0].error or "")

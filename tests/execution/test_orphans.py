@@ -1,0 +1,255 @@
+"""What a trial started is gone before its attempt ends: however it ends, and whoever is killed.
+
+The trials here are scripts below the real server, with no TensorFlow in them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from test_environment_faults import LAST
+
+from sweeper.execution import isolation
+from sweeper.execution.channel import Assignment, Failed, StudySource
+from sweeper.execution.isolation import ExitStatus, SpawnLauncher, WarmServer
+
+SERVER = '''
+"""The warm server, whose trials each start a child, a daemon, and a child of the daemon's."""
+import json, os, pathlib, signal, subprocess, sys, time
+from sweeper.execution import process, warm_server
+from sweeper.execution.channel import Finished, StoppedHere
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+def trial(channel, assignment, load):
+    process.adopt_orphans()
+    told, telling = os.pipe()
+    child = subprocess.Popen(SLEEP)
+    if os.fork() == 0:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.fork() == 0:
+            below = subprocess.Popen(SLEEP)
+            os.write(telling, b"%d %d" % (os.getpid(), below.pid))
+            time.sleep(600)
+        os._exit(0)
+    pids = [child.pid, *map(int, os.read(told, 100).split())]
+    place = pathlib.Path(assignment.files)
+    place.with_suffix(".part").write_text(json.dumps(pids))
+    place.with_suffix(".part").rename(place)
+    how = assignment.study
+    if how == "completes":
+        channel.send(Finished(step=1, value=0.0, digest="d"))
+    elif how == "drains":
+        channel.send(StoppedHere(step=1))
+    elif how == "crashes":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif how == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "exits":
+        os._exit(3)
+    else:
+        time.sleep(600)
+
+warm_server.serve_trial = trial
+warm_server._Server.load = lambda self, source: object()
+warm_server.main(sys.argv[1:])
+'''
+
+ENDS = {
+    "completes": ExitStatus(0),
+    "drains": ExitStatus(0),
+    "crashes": ExitStatus(-signal.SIGSEGV),
+    "is killed": ExitStatus(-signal.SIGKILL),
+    "exits": ExitStatus(3),
+}
+
+
+def assignment(how: str, directory: Path) -> Assignment:
+    return Assignment(
+        study=how,
+        number=0,
+        attempt=1,
+        seed=0,
+        epochs=1,
+        objective="loss",
+        deterministic=True,
+        threads=1,
+        checkpoint_every="epoch",
+        files=str(directory / f"{how}.json"),
+        log=str(directory / "log.txt"),
+        checkpoints=(),
+    )
+
+
+def live(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def until(true: Callable[[], bool], seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return true()
+
+
+def family_of(how: str, directory: Path) -> list[int]:
+    file = directory / f"{how}.json"
+    assert until(file.exists)
+    pids: list[int] = json.loads(file.read_text())
+    return pids
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    file = tmp_path / "server.py"
+    file.write_text(SERVER)
+    return file
+
+
+@pytest.fixture
+def server(program: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmServer]:
+    monkeypatch.setattr(isolation, "_SERVER", (str(program),))
+    server = WarmServer(StudySource("target", "none.py"))
+    yield server
+    server.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
+def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_known(
+    server: WarmServer, tmp_path: Path
+) -> None:
+    waiting = server.fork(assignment("waits", tmp_path))
+    assert waiting is not None
+    others = family_of("waits", tmp_path)
+    for how, status in ENDS.items():
+        trial = server.fork(assignment(how, tmp_path))
+        assert trial is not None
+        ended = trial.wait(20)
+        left = [pid for pid in family_of(how, tmp_path) if live(pid)]
+        assert (ended, left) == (status, []), how
+        trial.channel.close()
+    assert all(map(live, others)), "the control: those of a trial that runs are let alone"
+    waiting.kill()
+    assert waiting.wait(20) == ExitStatus(-signal.SIGKILL)
+    assert not any(map(live, others))
+    waiting.channel.close()
+
+
+DRIVER = """
+import time
+from pathlib import Path
+from sweeper.execution import isolation
+from sweeper.execution.channel import StudySource
+
+if __name__ == "__main__":
+    isolation._SERVER = (sys.argv[1],)
+    server = isolation.WarmServer(StudySource("target", "none.py"))
+    place = Path(sys.argv[2])
+    trial = server.fork(assignment(study="waits", files=str(place / "waits.json")))
+    print(server._process.pid, trial.pid, flush=True)
+    if sys.argv[3] == "returns":
+        while not (place / "waits.json").exists():
+            time.sleep(0.02)
+        server.close()
+    else:
+        time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
+@pytest.mark.parametrize("how", ["returns", "is killed", "is killed while all stand still"])
+def test_nothing_that_a_trial_started_outlives_the_driver(
+    program: Path, tmp_path: Path, how: str
+) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", LAST + DRIVER, str(program), str(tmp_path), how],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    assert driver.stdout is not None
+    with driver.stdout:
+        server, trial = map(int, driver.stdout.readline().split())
+    family = family_of("waits", tmp_path)
+    if "stand still" in how:
+        for pid in (server, trial, family[0]):
+            os.kill(pid, signal.SIGSTOP)
+        os.killpg(driver.pid, signal.SIGSTOP)
+    if how != "returns":
+        driver.kill()
+    driver.wait(20)
+    all_of_it = [server, trial, *family]
+    gone = until(lambda: not any(map(live, all_of_it)), 10)
+    left = [pid for pid in all_of_it if live(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert gone, left
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Ctrl-C reaches it while its Python starts, and while it imports TensorFlow."""
+    stubs = tmp_path / "stubs"
+    stubs.mkdir()
+    (stubs / "keras.py").write_text("import time; time.sleep(1)\n")
+    (stubs / "tensorflow.py").write_text("raise ImportError('it was imported to the end')\n")
+    root = str(Path(__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", f"{root}:{stubs}")
+    launcher = SpawnLauncher(StudySource("target", "none.py"))
+    try:
+        trial = launcher.launch(assignment("spawned", tmp_path))
+        for _ in range(20):
+            if trial.wait(0) is None:
+                os.kill(trial.pid, number)
+            time.sleep(0.04)
+        said = trial.channel.receive(30)
+        assert isinstance(said, Failed), (said, trial.wait(5))
+        assert said.fault == "environment"
+        assert "it was imported to the end" in said.error
+        assert trial.wait(20) == ExitStatus(0)
+        trial.channel.close()
+    finally:
+        launcher.close()
+
+
+def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path: Path) -> None:
+    code = """
+    import signal, threading
+    from sweeper.execution import process
+    from sweeper.execution.signals import signals_held
+
+    process.configure_tensorflow = lambda **_: None
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    os.kill(os.getpid(), signal.SIGINT)
+    links = []
+    made = process.ChannelLink
+    process.ChannelLink = lambda channel: links.append(made(channel)) or links[-1]
+
+    def load():
+        raise ValueError(f"asked to stop: {links[0].stop_requested()}")
+
+    process.serve_trial(Channel.on(int(sys.argv[1])), assignment(), load)
+    os._exit(0)
+    """
+    from test_environment_faults import last_words
+
+    said, exit_code = last_words(code, tmp_path)
+    assert isinstance(said, Failed), exit_code
+    assert said.error == "ValueError: asked to stop: True"

@@ -1,0 +1,61 @@
+"""A database file that is removed under a running study ends the run with an error."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from scripted_trials import ScriptedTrial, scripted_sweep, train_until_stopped
+
+from sweeper.errors import DatabaseUnavailableError
+from sweeper.execution.worker import serve_slot
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_database_that_is_removed_under_a_run_ends_it_with_an_error(
+    tmp_path: Path, how: str
+) -> None:
+    running = threading.Event()
+
+    def script(trial: ScriptedTrial) -> int:
+        checkpoint = Path(trial.assignment.checkpoints[-1]) / "step-000000001"
+        checkpoint.mkdir(parents=True)
+        running.set()
+        return train_until_stopped(trial)
+
+    with scripted_sweep(tmp_path, {None: script}, trials=2) as sweep:
+        slot = threading.Thread(target=serve_slot, args=(sweep.context,), daemon=True)
+        slot.start()
+        assert running.wait(10)
+        file = tmp_path / "scripted.db"
+        if how == "replaced":
+            shutil.copy(file, tmp_path / "other")
+            (tmp_path / "other").replace(file)
+        else:
+            file.unlink()
+        began = time.monotonic()
+        slot.join(20)
+        assert not slot.is_alive()
+        assert time.monotonic() - began < 15
+        error = sweep.context.error
+        assert isinstance(error, DatabaseUnavailableError)
+        told = {"removed": "was removed", "replaced": "is another file"}[how]
+        assert told in str(error)
+        assert "checkpoints stay where they are" in str(error)
+        assert list(tmp_path.rglob("step-000000001"))
+        assert len(sweep.launcher.launched) == 1, "nothing more is begun"
+        assert file.exists() == (how == "replaced"), "no empty file takes its place"
+
+
+def test_control_a_database_that_stays_is_none_the_worse_for_being_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Database.open("sqlite:///relative.db", create=True) as database:
+        monkeypatch.chdir("/")
+        assert Repository(database).study_names() == ()

@@ -1,0 +1,232 @@
+"""Signals to a run, a training and a trial; and requests to stop that come while a run begins."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from scripted_trials import definition
+from test_environment_faults import last_words
+
+from sweeper.errors import Interrupted
+from sweeper.execution.channel import Failed, StudySource
+from sweeper.execution.preparing import PreparedStudy
+from sweeper.execution.signals import early_termination, stop_signals
+from sweeper.execution.study_place import StudyPlace
+from sweeper.fitting import _stop_signals
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository, StudyRow
+
+
+class Asked:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def drain(self) -> None:
+        self.asked.append("drain")
+
+    def kill(self) -> None:
+        self.asked.append("kill")
+
+    def until(self, *expected: str) -> None:
+        deadline = time.monotonic() + 5
+        while self.asked != list(expected) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert self.asked == list(expected)
+
+
+@contextmanager
+def handled(number: signal.Signals, how: Callable[..., None] | signal.Handlers) -> Iterator[None]:
+    before = signal.signal(number, how)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_closed_terminal_stops_every_trial_at_a_checkpoint_however_often_it_says_so() -> None:
+    asked = Asked()
+    with (
+        handled(signal.SIGHUP, lambda *_: pytest.fail("not handled")),
+        stop_signals(asked, lambda _: None),
+    ):
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+        asked.until("drain")
+        os.kill(os.getpid(), signal.SIGTERM)
+        asked.until("drain", "kill")
+
+
+def test_under_nohup_a_closed_terminal_changes_nothing() -> None:
+    asked = Asked()
+    with handled(signal.SIGHUP, signal.SIG_IGN), stop_signals(asked, lambda _: None):
+        os.kill(os.getpid(), signal.SIGHUP)
+        time.sleep(0.1)
+        assert asked.asked == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_no_trial_runs_ends_the_run_as_interrupted(number: signal.Signals) -> None:
+    with (
+        handled(signal.SIGHUP, lambda *_: pytest.fail("not handled")),
+        pytest.raises(Interrupted, match=number.name),
+        early_termination(),
+    ):
+        os.kill(os.getpid(), number)
+
+
+def test_a_second_interrupt_ends_a_training_at_once() -> None:
+    with _stop_signals() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.is_set()
+        with pytest.raises(KeyboardInterrupt, match="without a checkpoint"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_trials_process_stops_on_sighup_as_on_sigterm(tmp_path: Path) -> None:
+    code = """
+    from sweeper.execution import process
+    import signal
+    process.configure_tensorflow = lambda **_: None
+
+    def load():
+        os.kill(os.getpid(), signal.SIGHUP)
+        raise ValueError("it lives on")
+
+    process.serve_trial(Channel.on(int(sys.argv[1])), assignment(), load)
+    os._exit(0)
+    """
+    said, exit_code = last_words(code, tmp_path)
+    assert isinstance(said, Failed), f"it ended with {exit_code}"
+    assert said.error == "ValueError: it lives on"
+
+
+LATE = """
+import os, signal, sys
+from sweeper.cli import main as cli
+
+def verb(**_):
+    if sys.argv[1] == "in":
+        os.kill(os.getpid(), signal.SIGTERM)
+    return 0
+
+cli.typer.main.get_command = lambda app: verb
+code = cli.main()
+os.kill(os.getpid(), signal.SIGTERM)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(("when", "code"), [("in", 130), ("after", 0)])
+def test_a_late_sigterm_ends_the_command_with_a_code_of_its_own(when: str, code: int) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LATE, when], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# ---------------------------------------------------------------- requests while a run begins
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    with Database.open(f"sqlite:///{tmp_path / 'runs.db'}", create=True) as database:
+        yield Repository(database)
+
+
+def store(repository: Repository, name: str, location: str, variable: str | None = None) -> None:
+    settings = definition().settings()
+    repository.create_or_open(
+        StudyRow(
+            name=name,
+            definition=settings.to_json(),
+            objective=settings.objective,
+            direction=settings.direction,
+            target=1,
+            window=None,
+            seed=0,
+            source={"how": "target", "location": location, "name": variable},
+        )
+    )
+
+
+def test_only_what_was_asked_before_a_run_began_is_over_with_it(
+    repository: Repository, tmp_path: Path
+) -> None:
+    file = tmp_path / "study.py"
+    file.touch()
+    for name, location in (("this", file), ("other", file), ("elsewhere", tmp_path / "b.py")):
+        store(repository, name, str(location))
+        repository.request_stop(name, "drain")
+    from sweeper.execution.earlier_stops import EarlierStops
+
+    stops = EarlierStops(repository, StudySource("target", str(file)))
+    assert repository.stop_requested("this") is None
+    repository.request_stop("this", "drain")
+    stops.begin("this")
+    assert repository.stop_requested("this") == "drain", "it was asked while the study was imported"
+    assert repository.stop_requested("other") == "drain", "it is not started"
+    assert repository.stop_requested("elsewhere") == "drain"
+
+
+def test_a_run_that_does_not_begin_leaves_the_study_stopped(
+    repository: Repository, tmp_path: Path
+) -> None:
+    from sweeper.execution.earlier_stops import EarlierStops
+
+    store(repository, "this", "somewhere")
+    repository.request_stop("this", "kill")
+    EarlierStops(repository, StudySource("target", "x", study="this")).put_back()
+    assert repository.stop_requested("this") == "kill"
+
+
+STUDY = """
+import sweeper
+from pathlib import Path
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+if Path({marker!r}).exists():
+    with Database.open({url!r}, create=False) as database:
+        Repository(database).request_stop("this", "drain")
+
+def never(trial):
+    raise AssertionError
+
+study = sweeper.Study(name="this", model=never, data=never, epochs=1, trials=1, objective="loss",
+                      sampler="random", threads=1)
+"""
+
+
+@pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_study_that_is_stopped_while_it_is_imported_stays_stopped(
+    repository: Repository, tmp_path: Path, *, asks: bool, by_name: bool
+) -> None:
+    url = repository.database.url_from_anywhere
+    file = tmp_path / f"study_{asks}_{by_name}.py"
+
+    marker = tmp_path / "asks"
+    file.write_text(STUDY.format(marker=str(marker), url=url))
+
+    def prepare() -> None:
+        sys.modules.pop(file.stem, None)
+        named = {"study": "this"} if by_name and repository.study_names() else {"source": str(file)}
+        place = StudyPlace(url, tmp_path, lambda _: None, isolation="inline", **named)
+        with PreparedStudy(place):
+            pass
+
+    prepare()
+    repository.request_stop("this", "drain")
+    if asks:
+        marker.touch()
+    prepare()
+    assert repository.stop_requested("this") == ("drain" if asks else None)

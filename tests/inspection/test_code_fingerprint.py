@@ -1,0 +1,422 @@
+"""The fingerprint of a study's code: what changes it, what does not, and what the refusal names."""
+
+from __future__ import annotations
+
+import linecache
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import cloudpickle
+import pytest
+
+from sweeper.code import CodeFingerprint
+from sweeper.inspection.fingerprint import read_code, texts_of_cells
+
+STUDY = '''\
+"""A study."""
+import functools
+import time
+
+import numpy as np
+
+from helpers_of_study import FACTOR, scale
+import helpers_of_study as helpers
+
+WIDTH = 32
+DATA = "digits.npz"
+SIZES = []
+SIZES.append(WIDTH)
+CACHE = {}
+STARTED = time.time()
+TABLE = helpers.read_table()
+WEIGHTS = np.arange(4)
+
+
+class Settings:
+    """How wide."""
+
+    depth = 2
+
+    def width(self):
+        """Twice."""
+        return WIDTH * self.depth
+
+
+def rounded(function):
+    @functools.wraps(function)
+    def call(trial):
+        return round(function(trial))
+    return call
+
+
+def make_model(rate):
+    def build_model(trial):
+        """A model."""
+        units = trial.suggest_int("units", 8, 64)
+        CACHE[units] = STARTED
+        return scale(units) * rate + Settings().width() + sum(SIZES) + sum(WEIGHTS)
+
+    return build_model
+
+
+@rounded
+def load_data(trial, share=0.5):
+    import lazy_of_study
+
+    return lazy_of_study.load(DATA, TABLE["rows"], helpers.deep.offset(share), FACTOR)
+
+
+def unused():
+    return "never"
+
+
+def partly(trial, *, epochs):
+    return epochs
+
+
+callbacks = functools.partial(partly, epochs=3)
+model = make_model(0.1)
+data = load_data
+'''
+
+HELPERS = '''\
+"""Helpers."""
+import deep_of_study as deep
+
+FACTOR = 3
+
+
+def scale(x):
+    """Scaled."""
+    y = x * FACTOR
+    return y
+
+
+def read_table():
+    return {"rows": 7}
+
+
+def not_used():
+    return 1
+'''
+
+DEEP = "def offset(share):\n    return share + 1\n"
+LAZY = "def load(name, rows, offset, factor):\n    return rows\n"
+
+FILES = {
+    "code_of_study.py": STUDY,
+    "helpers_of_study.py": HELPERS,
+    "deep_of_study.py": DEEP,
+    "lazy_of_study.py": LAZY,
+}
+
+Read = Callable[..., CodeFingerprint]
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Read]:
+    """Read the code of the study's files, with texts replaced in them, as a new process would."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def forget() -> None:
+        for name in [n for n in sys.modules if n.endswith("_of_study")]:
+            del sys.modules[name]
+
+    def fresh(*edits: tuple[str, str, str], files: dict[str, str] | None = None) -> CodeFingerprint:
+        texts = dict(FILES | (files or {}))
+        for file, before, after in edits:
+            assert before in texts[file], before
+            texts[file] = texts[file].replace(before, after)
+        for file, text in texts.items():
+            (tmp_path / file).write_text(text)
+        forget()
+        linecache.clearcache()
+        return read_code(roots(__import__("code_of_study")))
+
+    yield fresh
+    forget()
+
+
+def roots(module: ModuleType) -> dict[str, object]:
+    return {"model": module.model, "data": module.data, "callbacks": module.callbacks}
+
+
+MAIN, HELP = "code_of_study.py", "helpers_of_study.py"
+
+SAME = {
+    "a comment": (MAIN, "        CACHE[units]", "        # why\n        CACHE[units]"),
+    "a docstring": (MAIN, '"""A model."""', '"""Another model,\n\n        said at length."""'),
+    "no docstring": (HELP, '    """Scaled."""\n', ""),
+    "a class's docstring": (MAIN, '"""How wide."""', '"""How."""'),
+    "blank lines above": (MAIN, "WIDTH = 32", "\n\n\nWIDTH = 32"),
+    "parentheses and breaks": (HELP, "y = x * FACTOR", "y = (\n        x\n        * FACTOR\n    )"),
+    "quotes": (MAIN, '"digits.npz"', "'digits.npz'"),
+    "an unused function": (MAIN, "def unused", "def another():\n    return 2\n\n\ndef unused"),
+    "an unused function's body": (MAIN, '"never"', '"ever"'),
+    "an unused function of a helper": (HELP, "return 1", "return 2"),
+    "a helper whose result is the same": (HELP, '{"rows": 7}', '{"rows": 3 + 4}'),
+    "an unused constant": (MAIN, "WIDTH = 32", "WIDTH = 32\nOTHER = 1"),
+    "a number's notation": (MAIN, "WIDTH = 32", "WIDTH = 0x20"),
+}
+
+CHANGED = {
+    "a layer's size": (
+        (MAIN, "SIZES)", "SIZES) + 1"),
+        "make_model.<locals>.build_model has changed (code_of_study.py, line {line})",
+    ),
+    "a range": (
+        (MAIN, "8, 64", "8, 128"),
+        "make_model.<locals>.build_model has changed (code_of_study.py, line {line})",
+    ),
+    "a constant": (
+        (MAIN, "WIDTH = 32", "WIDTH = 64"),
+        "WIDTH has changed (code_of_study.py, line {line})",
+    ),
+    "a constant's items": (
+        (MAIN, "append(WIDTH)", "append(3)"),
+        "SIZES has changed (code_of_study.py, line {line})",
+    ),
+    "a data file's name": (
+        (MAIN, "digits.npz", "letters.npz"),
+        "DATA has changed (code_of_study.py, line {line})",
+    ),
+    "a helper in another file": (
+        (HELP, "x * FACTOR", "x * FACTOR + 1"),
+        "helpers_of_study.scale has changed (helpers_of_study.py, line {line})",
+    ),
+    "a constant in another file": (
+        (HELP, "FACTOR = 3", "FACTOR = 4"),
+        "helpers_of_study.FACTOR has changed (helpers_of_study.py, line {line})",
+    ),
+    "a helper's helper": (
+        ("deep_of_study.py", "share + 1", "share + 2"),
+        "deep_of_study.offset has changed (deep_of_study.py, line {line})",
+    ),
+    "a module imported when the factory runs": (
+        ("lazy_of_study.py", "return rows", "return rows + 1"),
+        "module lazy_of_study has changed (lazy_of_study.py, line {line})",
+    ),
+    "a class's attribute": (
+        (MAIN, "depth = 2", "depth = 3"),
+        "Settings has changed (code_of_study.py, line {line})",
+    ),
+    "a class's method": (
+        (MAIN, "WIDTH * self.depth", "WIDTH + self.depth"),
+        "Settings has changed (code_of_study.py, line {line})",
+    ),
+    "a default": (
+        (MAIN, "share=0.5", "share=0.25"),
+        "load_data has changed (code_of_study.py, line {line})",
+    ),
+    "a decorator's work": (
+        (MAIN, "round(function(trial))", "function(trial)"),
+        "rounded.<locals>.call has changed (code_of_study.py, line {line})",
+    ),
+    "a closure's constant": (
+        (MAIN, "make_model(0.1)", "make_model(0.2)"),
+        "closure variable 'rate' of make_model.<locals>.build_model has changed",
+    ),
+    "a partial's argument": (
+        (MAIN, "partly, epochs=3", "partly, epochs=4"),
+        "argument 'epochs' of the partial callbacks has changed",
+    ),
+    "what a constant's call gives": (
+        (HELP, '{"rows": 7}', '{"rows": 8}'),
+        "TABLE has changed (code_of_study.py, line 16)",
+    ),
+    "an array": (
+        (MAIN, "np.arange(4)", "np.arange(5)"),
+        "WEIGHTS has changed (code_of_study.py, line {line})",
+    ),
+    "a call taken out": (
+        (MAIN, "scale(units) * rate", "units * rate"),
+        "helpers_of_study.scale is no longer used (it was in helpers_of_study.py, lines 7-10)",
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", SAME)
+def test_an_edit_that_changes_no_meaning_is_no_change(edit: str, read: Read) -> None:
+    before = read()
+    after = read(SAME[edit])
+    assert after.changes_since(before) == ()
+    assert after.digest == before.digest
+
+
+@pytest.mark.parametrize("edit", CHANGED)
+def test_an_edit_of_the_meaning_is_named_with_file_and_line(edit: str, read: Read) -> None:
+    before = read()
+    change, told = CHANGED[edit]
+    file, old, new = change
+    line = FILES[file].replace(old, new).partition(new)[0].count("\n") + 1
+    told = told.replace("{line}", str(line))
+    after = read(change)
+    assert told in after.changes_since(before)
+    assert after.digest != before.digest
+
+
+def test_what_is_installed_is_not_looked_into(read: Read) -> None:
+    library = "import keras\nfrom sklearn.datasets import load_digits\n"
+    uses = "return load_digits, keras.layers.Dense(Layer(4)), "
+    given = (MAIN, "import functools\n", f"{library}import functools\nLayer = keras.layers.Dense\n")
+    code = read(given, (MAIN, "return scale(units)", f"{uses}scale(units)"))
+    assert not [name for name in code.parts if "sklearn" in name or "keras" in name]
+    other = (MAIN, given[1], given[2].replace(".Dense", ".Embedding"))
+    after = read(other, (MAIN, "return scale(units)", f"{uses}scale(units)"))
+    assert [c.partition(" ")[0] for c in after.changes_since(code)] == ["Layer"]
+
+
+def test_another_name_in_the_same_import_is_no_change(read: Read) -> None:
+    shared = "TOOLS = [len, object()]\n\n\ndef not_used"
+    files = {HELP: HELPERS.replace("def not_used", shared)}
+    uses = ("return scale(units)", "return TOOLS, scale(units)")
+    one = (MAIN, "import FACTOR, scale", "import FACTOR, TOOLS, scale")
+    two = (MAIN, "import FACTOR, scale", "import FACTOR, TOOLS, not_used, scale")
+    before = read(one, (MAIN, *uses), files=files)
+    assert read(two, (MAIN, *uses), files=files).changes_since(before) == ()
+
+
+def test_the_study_itself_is_no_constant_of_its_factories(read: Read) -> None:
+    study = (
+        "from sweeper import Study\n"
+        "study = Study(name='s', model=len, data=len, epochs=1, trials=4)\ncallbacks ="
+    )
+    uses = (MAIN, "return epochs", "return epochs, study.seed")
+    before = read((MAIN, "callbacks =", study), uses)
+    after = read((MAIN, "callbacks =", study.replace("trials=4", "trials=9")), uses)
+    assert after.changes_since(before) == ()
+
+
+def test_a_renamed_file_is_the_same_code(read: Read, tmp_path: Path) -> None:
+    before = read()
+    (tmp_path / MAIN).rename(tmp_path / "renamed_of_study.py")
+    after = read_code(roots(__import__("renamed_of_study")))
+    assert after.changes_since(before) == ()
+
+
+def test_what_runs_counts_when_its_file_was_edited_after_the_import(
+    read: Read, tmp_path: Path
+) -> None:
+    read()
+    imported = sys.modules["code_of_study"]
+    (tmp_path / MAIN).write_text(STUDY.replace("SIZES)", "SIZES) + 1"))
+    one = read_code(roots(imported))
+    (tmp_path / MAIN).write_text(STUDY.replace("SIZES)", "SIZES) + 2"))
+    two = read_code(roots(imported))
+    assert one.parts["make_model.<locals>.build_model"].digest == (
+        two.parts["make_model.<locals>.build_model"].digest
+    )
+
+
+def test_a_factory_that_ran_has_changed_nothing(read: Read) -> None:
+    before = read()
+    module = sys.modules["code_of_study"]
+
+    class Trial:
+        def suggest_int(self, *_: object) -> int:
+            return 8
+
+    module.model(Trial())
+    module.SIZES.append(9)
+    assert module.CACHE
+    assert read_code(roots(module)).changes_since(before) == ()
+
+
+def test_every_process_reads_the_same_with_any_seed_for_hashes(read: Read, tmp_path: Path) -> None:
+    before = read(
+        (MAIN, "CACHE = {}", 'CACHE = dict.fromkeys({"one", "two", "three"}, {"a", "b"})')
+    )
+    script = (
+        "import sys, json, code_of_study as c; from sweeper.inspection.fingerprint import read_code;"
+        "print(read_code({'model': c.model, 'data': c.data, 'callbacks': c.callbacks}).digest)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"PYTHONHASHSEED": "7", "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == before.digest
+
+
+def test_it_goes_through_json_unchanged(read: Read) -> None:
+    code = read()
+    assert CodeFingerprint.from_json(code.to_json()) == code
+
+
+def cell(number: int, text: str, namespace: dict[str, object]) -> None:
+    """Run a notebook's cell as IPython does, under a name that is another one every time."""
+    file = f"/tmp/ipykernel_{number}/{abs(hash(text))}.py"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), namespace)
+
+
+NOTEBOOK = (
+    "WIDTH = 8\n",
+    "def half(x):\n    return x / 2\n",
+    "def model(trial):\n    '''A model.'''\n    return half(WIDTH)  # here\n",
+)
+
+
+def notebook(start: int, *edit: str) -> dict[str, object]:
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for number, text in enumerate(NOTEBOOK, start):
+        cell(number, text.replace(*edit) if edit else text, namespace)
+    return namespace
+
+
+def test_a_notebooks_cells_count_and_running_them_again_does_not() -> None:
+    before = read_code({"model": notebook(0)["model"]})
+    assert set(before.parts) == {"model", "half", "WIDTH"}
+    again = read_code({"model": notebook(10)["model"]})
+    assert again.changes_since(before) == ()
+    comment = read_code({"model": notebook(20, "# here", "# there")["model"]})
+    assert comment.changes_since(before) == ()
+    edited = read_code({"model": notebook(30, "x / 2", "x / 3")["model"]})
+    assert edited.changes_since(before) == ("half has changed (a notebook's cell, line 2)",)
+    constant = read_code({"model": notebook(40, "WIDTH = 8", "WIDTH = 9")["model"]})
+    assert [c.partition(" ")[0] for c in constant.changes_since(before)] == ["WIDTH"]
+
+
+def test_a_notebooks_code_that_was_sent_to_another_process_reads_the_same_there() -> None:
+    roots = {"model": notebook(50)["model"]}
+    here = read_code(roots)
+    texts = texts_of_cells(roots)
+    assert list(texts.values()) == list(NOTEBOOK[1:])
+    sent = cloudpickle.dumps(roots)
+    linecache.clearcache()
+    for name in [n for n in linecache.cache if "ipykernel" in n]:
+        del linecache.cache[name]
+    for file, text in texts.items():
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    there = read_code(cloudpickle.loads(sent))
+    assert there.changes_since(here) == ()
+    assert there.digest == here.digest
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        "[random.random(), float(np.random.rand())]",
+        "np.random.default_rng().normal()",
+        "choice(range(10**9))",
+        "one()",
+    ],
+)
+def test_what_is_drawn_at_import_is_what_draws_it(read: Read, drawn: str) -> None:
+    """In the script that defines a study it is drawn from another state than in a later command."""
+    begun = (
+        "code_of_study.py",
+        "STARTED = time.time()",
+        f"import random\nfrom random import choice, random as one\nSTARTED = {drawn}",
+    )
+    before = read(begun)
+    assert read(begun).changes_since(before) == ()
+    other = read(begun, ("code_of_study.py", f"STARTED = {drawn}", f"STARTED = [{drawn}]"))
+    assert len(other.changes_since(before)) == 1, "the control: it is still compared"

@@ -1,0 +1,423 @@
+"""A changed definition: refused, accepted and ranked apart, or taken while nothing has a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import optuna
+import pytest
+import sqlalchemy as sa
+
+from sweeper.checkpoints.marker import Marker, claim_directory
+from sweeper.code import CodeFingerprint, CodePart
+from sweeper.errors import (
+    DefinitionChangedError,
+    ForeignCheckpointError,
+    UnknownStudyError,
+    UsageError,
+)
+from sweeper.execution.owning import check_directories, check_new_study, claim_directories
+from sweeper.execution.removing import remove_study, set_aside
+from sweeper.paths import RunPaths
+from sweeper.results import CheckpointRecord, EpochRecord
+from sweeper.space import FloatRange
+from sweeper.storage.database import Database
+from sweeper.storage.removing import Removing
+from sweeper.storage.repository import Claim, FoundCheckpoint, Repository, StudyRow, WorkerIdentity
+from sweeper.storage.restarts import Restarts
+from sweeper.storage.tables import Base
+
+ME = WorkerIdentity.here()
+
+
+def code(**digests: str) -> CodeFingerprint:
+    return CodeFingerprint(
+        {n: CodePart(digest, "study.py", 3, 5, ((4, digest),)) for n, digest in digests.items()}
+    )
+
+
+ROW = StudyRow(
+    name="digits",
+    definition={"epochs": 3, "name": "digits"},
+    objective="loss",
+    direction="minimize",
+    target=6,
+    window=None,
+    seed=7,
+    source={"location": "study.py"},
+    code=code(build_model="a"),
+)
+EDITED = replace(ROW, code=code(build_model="b"))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    with Database.open(f"sqlite:///{tmp_path / 'sweeper.db'}", create=True) as database:
+        repository = Repository(database)
+        repository.create_or_open(ROW)
+        yield repository
+
+
+def take(repository: Repository, **given: str) -> Claim:
+    claim = repository.claim("digits", ME, lambda number: 1000 + number, **given)
+    assert isinstance(claim, Claim), claim
+    return claim
+
+
+def finish(repository: Repository, value: float) -> int:
+    claim = take(repository)
+    repository.record_process(claim.token, 1, "fork", 0)
+    repository.record_epochs(claim.token, [EpochRecord(0, {"loss": value})])
+    repository.finish(claim.token, "complete", value=value, digest="d")
+    return claim.number
+
+
+def fail(repository: Repository, error: str = "KeyError: 'val_acc'") -> int:
+    claim = take(repository)
+    repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
+    repository.record_process(claim.token, 1, "fork", 0)
+    repository.record_epochs(claim.token, [EpochRecord(0, {"loss": 1.0})], {0: 1.0})
+    repository.record_checkpoint(
+        claim.token, CheckpointRecord(20, 1, "d" * 32, 10, f"/r/{claim.number}/step-20")
+    )
+    repository.finish(claim.token, "failed", error=f"Traceback\n{error}")
+    return claim.number
+
+
+def restart(repository: Repository, row: StudyRow) -> tuple[tuple[str, ...], int]:
+    return Restarts(repository.database).accept_while_nothing_has_a_value(
+        row, lambda number: 2000 + number
+    )
+
+
+def test_changed_code_is_refused_by_name_file_and_line(repository: Repository) -> None:
+    finish(repository, 1.0)
+    told = r"build_model has changed \(study\.py, line 4\).*--fresh.*--accept-changes"
+    with pytest.raises(DefinitionChangedError, match=told):
+        repository.create_or_open(EDITED)
+
+
+def test_the_same_code_elsewhere_in_its_file_is_the_same_study(repository: Repository) -> None:
+    moved = CodeFingerprint({"build_model": CodePart("a", "study.py", 30, 50, ((40, "a"),))})
+    repository.create_or_open(replace(ROW, code=moved))
+    assert repository.study("digits").code == moved
+
+
+def test_a_study_from_before_there_were_fingerprints_takes_the_first_that_it_sees(
+    repository: Repository,
+) -> None:
+    older = replace(ROW, name="older", code=None)
+    repository.create_or_open(older)
+    repository.create_or_open(replace(older, code=ROW.code))
+    with pytest.raises(DefinitionChangedError):
+        repository.create_or_open(replace(older, code=EDITED.code))
+
+
+def test_trials_under_another_code_are_named_and_ranked_apart(repository: Repository) -> None:
+    finish(repository, 1.0)
+    finish(repository, 2.0)
+    assert repository.status("digits").codes == ()
+    repository.accept_definition(EDITED)
+    assert repository.status("digits").best is None
+    finish(repository, 3.0)
+    status = repository.status("digits")
+    assert [(g.trials, g.best, g.current) for g in status.codes] == [
+        ((0, 1), 0, False),
+        ((2,), 2, True),
+    ]
+    assert status.best is not None
+    assert status.best.number == 2
+    everything = repository.status("digits", all_code=True).best
+    assert everything is not None
+    assert everything.number == 0
+    codes = [trial.code for trial in repository.trials("digits")]
+    assert codes[0] == codes[1] == status.codes[0].code != codes[2] == status.codes[1].code
+
+
+def test_a_trial_gone_on_with_under_another_code_is_of_neither(repository: Repository) -> None:
+    first = take(repository)
+    repository.record_process(first.token, 1, "fork", 0)
+    repository.finish(first.token, "interrupted", end_step=20)
+    repository.accept_definition(EDITED)
+    second = take(repository)
+    assert (second.number, second.anew_after) == (0, 0)
+    repository.record_process(second.token, 1, "fork", 20)
+    repository.finish(second.token, "complete", value=0.5, digest="d")
+    finish(repository, 3.0)
+    status = repository.status("digits")
+    assert status.best is not None
+    assert status.best.number == 1
+    assert "+" in (repository.trial("digits", 0).code or "")
+
+
+def test_a_worker_with_another_definition_begins_nothing(repository: Repository) -> None:
+    take(repository, fingerprint=ROW.fingerprint)
+    repository.accept_definition(EDITED)
+    with pytest.raises(DefinitionChangedError, match="changed by another run"):
+        take(repository, fingerprint=ROW.fingerprint)
+    take(repository, fingerprint=EDITED.fingerprint)
+
+
+def test_policy_and_search_are_no_part_of_what_a_result_depends_on() -> None:
+    def given(**more: object) -> str:
+        return replace(ROW, definition={**ROW.definition, **more}).fingerprint
+
+    same = {
+        "trials": 9,
+        "retries": {"crash": 1},
+        "failing_alike": None,
+        "sampler": "qmc",
+        "keep": 3,
+    }
+    assert given(**same) == ROW.fingerprint
+    assert given(epochs=4) != ROW.fingerprint
+    assert EDITED.fingerprint != ROW.fingerprint
+
+
+def test_a_change_is_taken_while_no_trial_has_a_value_and_failed_trials_begin_anew(
+    repository: Repository,
+) -> None:
+    fail(repository)
+    fail(repository)
+    changes, anew = restart(repository, replace(EDITED, seed=8))
+    assert changes
+    assert anew == 2
+    trial = repository.trial("digits", 0)
+    assert (trial.state, trial.params, trial.epochs, trial.checkpoints) == (
+        "interrupted",
+        {},
+        (),
+        (),
+    )
+    assert trial.seed == 2000
+    claim = take(repository)
+    assert (claim.number, claim.attempt, claim.anew_after, claim.params) == (0, 2, 1, {})
+    repository.record_parameter(claim.token, "rate", FloatRange(0.1, 9.0), 5.0)
+    study = optuna.load_study(study_name="digits", storage=repository.database.optuna_storage())
+    assert [t.state.name for t in study.trials] == ["RUNNING", "RUNNING"]
+    assert study.trials[1].intermediate_values == {}
+
+
+@pytest.mark.parametrize("state", ["complete", "pruned", "running", "trained"])
+def test_a_change_is_not_taken_where_a_trial_has_a_value_or_is_on_its_way(
+    repository: Repository, state: str
+) -> None:
+    fail(repository)
+    claim = take(repository)
+    repository.record_process(claim.token, 1, "fork", 0)
+    repository.record_epochs(claim.token, [EpochRecord(0, {"loss": 1.0})], {0: 1.0})
+    if state == "trained":
+        repository.finish(claim.token, "interrupted", end_step=20)
+    elif state != "running":
+        repository.finish(claim.token, state, value=1.0, digest="d")
+    assert restart(repository, EDITED) == ((), 0)
+    assert repository.study("digits").code == ROW.code
+
+
+def test_a_failed_trial_goes_on_under_its_own_code_and_begins_anew_under_another(
+    repository: Repository,
+) -> None:
+    fail(repository)
+    assert repository.retry_failed("digits") == (0,)
+    claim = take(repository)
+    assert claim.anew_after == 0
+    assert claim.params == {"rate": 0.5}
+    repository.finish(claim.token, "failed", error="again")
+    finish(repository, 1.0)
+    repository.accept_definition(EDITED)
+    assert repository.retry_failed("digits") == (0,)
+    claim = take(repository)
+    assert (claim.anew_after, claim.params) == (2, {})
+
+
+def test_trials_that_fail_alike_are_told_from_others(repository: Repository) -> None:
+    fail(repository, "ValueError: 37 units are too many")
+    fail(repository, "ValueError: 51 units are too many")
+    assert repository.failing_alike("digits", 3) is None
+    fail(repository, "ValueError: 12.5 units are too many")
+    assert repository.failing_alike("digits", 3) == (3, "ValueError: 12.5 units are too many")
+    fail(repository, "ValueError: no units")
+    assert repository.failing_alike("digits", 3) is None
+
+
+def test_one_good_trial_or_the_last_one_ends_that(repository: Repository) -> None:
+    for _ in range(3):
+        fail(repository)
+    repository.set_target("digits", 3)
+    assert repository.failing_alike("digits", 3) is None
+    repository.set_target("digits", 6)
+    assert repository.failing_alike("digits", 3) is not None
+    finish(repository, 1.0)
+    assert repository.failing_alike("digits", 3) is None
+
+
+def files_of(repository: Repository, runs: Path, text: str) -> Path:
+    """Give trial 0 a checkpoint with a file in it."""
+    path = runs / "digits" / "trial-00000" / "attempt-01" / "checkpoints" / "step-000000020"
+    path.mkdir(parents=True)
+    (path / "state.json").write_text(text)
+    claim = take(repository)
+    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, str(path)))
+    repository.finish(claim.token, "complete", value=1.0, digest="d")
+    return path
+
+
+def rows(database: Database) -> dict[str, int]:
+    from optuna.storages._rdb import models
+
+    tables = [*Base.metadata.sorted_tables, *models.BaseModel.metadata.sorted_tables]
+    return database.read(
+        lambda c: {t.name: c.scalar(sa.select(sa.func.count()).select_from(t)) or 0 for t in tables}
+    )
+
+
+def test_a_removed_study_leaves_no_row_and_no_file_and_others_stay(
+    repository: Repository, tmp_path: Path
+) -> None:
+    of_one_study = rows(repository.database)
+    repository.create_or_open(replace(ROW, name="other"))
+    fail(repository)
+    files_of(repository, tmp_path, "one")
+    (tmp_path / "other").mkdir()
+    assert remove_study(repository, RunPaths(tmp_path, "digits")) == (tmp_path / "digits",)
+    assert not (tmp_path / "digits").exists()
+    assert (tmp_path / "other").is_dir()
+    assert rows(repository.database) == of_one_study
+    with pytest.raises(UnknownStudyError):
+        repository.study("digits")
+    repository.create_or_open(EDITED)
+
+
+def test_a_link_to_elsewhere_is_removed_and_not_followed(
+    repository: Repository, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("mine")
+    (tmp_path / "digits").symlink_to(outside)
+    remove_study(repository, RunPaths(tmp_path, "digits"))
+    assert not (tmp_path / "digits").is_symlink()
+    assert (outside / "kept").read_text() == "mine"
+
+
+@pytest.mark.parametrize("what", ["trial", "worker"])
+def test_a_study_at_work_is_neither_removed_nor_set_aside(
+    repository: Repository, tmp_path: Path, what: str
+) -> None:
+    path = files_of(repository, tmp_path, "one")
+    if what == "trial":
+        take(repository)
+    else:
+        repository.join("digits", ME, key="k" * 32)
+    with pytest.raises(UsageError, match=r"removed while it runs .*sweeper stop digits"):
+        remove_study(repository, RunPaths(tmp_path, "digits"))
+    with pytest.raises(UsageError, match="set aside while it runs"):
+        set_aside(repository, RunPaths(tmp_path, "digits"))
+    assert path.is_dir()
+    assert repository.study("digits")
+
+
+def test_a_study_that_is_set_aside_keeps_its_files_and_leaves_its_name_free(
+    repository: Repository, tmp_path: Path
+) -> None:
+    files_of(repository, tmp_path, "one")
+    assert set_aside(repository, RunPaths(tmp_path, "digits")) == "digits~1"
+    repository.create_or_open(EDITED)
+    files_of(repository, tmp_path, "two")
+    assert set_aside(repository, RunPaths(tmp_path, "digits")) == "digits~2"
+    texts = [
+        (Path(repository.trial(f"digits~{n}", 0).checkpoints[0].path) / "state.json").read_text()
+        for n in (1, 2)
+    ]
+    assert texts == ["one", "two"]
+    assert repository.study_names() == ("digits~1", "digits~2")
+    assert Removing(repository.database).names_set_aside("digits") == ("digits~1", "digits~2")
+    assert not (tmp_path / "digits").exists()
+
+
+def test_a_study_whose_directory_cannot_be_renamed_stays_as_it_is(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = files_of(repository, tmp_path, "one")
+    monkeypatch.setattr(
+        Removing, "rename", lambda *_: (_ for _ in ()).throw(UsageError("the database is away"))
+    )
+    with pytest.raises(UsageError, match="away"):
+        set_aside(repository, RunPaths(tmp_path, "digits"))
+    assert path.is_dir()
+    assert repository.study_names() == ("digits",)
+
+
+def test_checkpoints_in_an_object_store_are_not_set_aside(
+    repository: Repository, tmp_path: Path
+) -> None:
+    claim = take(repository)
+    place = "s3://bucket/digits/trial-00000/attempt-01/checkpoints/step-000000020"
+    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, place))
+    repository.finish(claim.token, "complete", value=1.0, digest="d")
+    with pytest.raises(UsageError, match=r"object store .* another name"):
+        set_aside(repository, RunPaths(tmp_path, "digits"))
+
+
+@pytest.mark.parametrize("take_away", [remove_study, set_aside])
+def test_the_directory_of_another_database_s_study_is_neither_removed_nor_renamed(
+    repository: Repository, tmp_path: Path, take_away: Callable[[Repository, RunPaths], object]
+) -> None:
+    paths = RunPaths(tmp_path, "digits")
+    finish(repository, 1.0)
+    claim_directory(paths.study_directory, Marker("digits", "2" * 32, 7, "f"))
+    (paths.study_directory / "kept").write_text("theirs")
+    with pytest.raises(ForeignCheckpointError, match="identity 22222222"):
+        take_away(repository, paths)
+    assert (paths.study_directory / "kept").read_text() == "theirs"
+    assert repository.study_names() == ("digits",)
+
+
+def test_what_is_removed_leaves_its_name_free_wherever_its_checkpoints_were_to_go(
+    repository: Repository, tmp_path: Path
+) -> None:
+    paths = RunPaths(tmp_path, "digits", tmp_path / "apart")
+    claim_directories(paths, repository.study("digits"), begun=False)
+    remove_study(repository, paths)
+    assert not any(directory.exists() for directory in paths.study_directories)
+    check_new_study(paths, "sqlite://")
+
+
+def test_a_study_that_is_set_aside_still_owns_its_directory_and_not_the_next_one(
+    repository: Repository, tmp_path: Path
+) -> None:
+    paths = RunPaths(tmp_path, "digits")
+    claim_directories(paths, repository.study("digits"), begun=False)
+    new = RunPaths(tmp_path, set_aside(repository, paths))
+    check_new_study(paths, "sqlite://")
+    repository.create_or_open(EDITED)
+    claim_directories(paths, repository.study("digits"), begun=False)
+    check_directories(new.study_directories, repository.study(new.study), begun=False)
+    with pytest.raises(ForeignCheckpointError):
+        check_directories(paths.study_directories, repository.study(new.study), begun=False)
+
+
+def test_the_fingerprint_in_checkpoints_is_the_one_that_ranks(repository: Repository) -> None:
+    claim = take(repository)
+    stored = repository.study("digits")
+    assert claim.definition == stored.fingerprint == ROW.fingerprint != EDITED.fingerprint
+    assert claim.identity == stored.identity
+    repository.finish(claim.token, "interrupted")
+    repository.accept_definition(EDITED)
+    again = take(repository)
+    assert (again.definition, again.former) == (EDITED.fingerprint, (ROW.fingerprint,))
+
+
+def test_what_lies_on_the_disk_of_before_a_trial_began_anew_is_not_listed_again(
+    repository: Repository,
+) -> None:
+    fail(repository)
+    assert restart(repository, EDITED)[1] == 1
+    found = [
+        FoundCheckpoint(attempt, CheckpointRecord(20, 1, "d", 1, f"/r/{attempt}/step-20"))
+        for attempt in (1, 2)
+    ]
+    repository.match_checkpoints("digits", 0, found)
+    assert [c.path for c in repository.trial("digits", 0).checkpoints] == ["/r/2/step-20"]

@@ -1,0 +1,171 @@
+"""Nobody waits for longer than their patience, and what may not be written can be read."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sweeper.cli.main import main
+from sweeper.errors import DatabaseUnavailableError
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "sweeper.db"
+    Database.open(f"sqlite:///{file}", create=True).close()
+    return file
+
+
+@contextlib.contextmanager
+def written_elsewhere(path: Path) -> Iterator[None]:
+    """Another process's writing, which goes on."""
+    other = sqlite3.connect(path, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+    finally:
+        other.close()
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    with pytest.raises(DatabaseUnavailableError) as caught:
+        work()
+    assert caught.value.passing
+    return time.monotonic() - began
+
+
+def test_a_patience_of_half_a_second_is_half_a_second(path: Path) -> None:
+    with Database.open(f"sqlite:///{path}", create=False) as database, written_elsewhere(path):
+        impatient = database.with_patience(0.5)
+        assert 0.3 < seconds_of(lambda: impatient.write(lambda c: None)) < 3
+        assert impatient.read(lambda c: c.exec_driver_sql("SELECT 1").scalar()) == 1
+
+
+def test_no_writer_waits_behind_another_for_longer_than_its_own_patience(path: Path) -> None:
+    """A patient writer of the same process waits for a second process; an impatient one does not."""
+    with Database.open(f"sqlite:///{path}", create=False, patience=30) as database:
+        done = threading.Event()
+        with written_elsewhere(path):
+            patient = threading.Thread(target=lambda: (database.write(lambda c: None), done.set()))
+            patient.start()
+            time.sleep(0.2)
+            assert seconds_of(lambda: database.with_patience(0.5).write(lambda c: None)) < 3
+            assert not done.is_set()
+        patient.join(20)
+        assert done.is_set(), "patience was for something"
+
+
+def test_a_writer_gets_its_turn_while_another_one_waits(path: Path) -> None:
+    with Database.open(f"sqlite:///{path}", create=False, patience=30) as database:
+        turns: list[str] = []
+        with written_elsewhere(path):
+            writers = [
+                threading.Thread(target=lambda n=n: database.write(lambda c: turns.append(n)))
+                for n in ("one", "two", "three")
+            ]
+            for writer in writers:
+                writer.start()
+            time.sleep(0.3)
+        for writer in writers:
+            writer.join(20)
+        assert sorted(turns) == ["one", "three", "two"]
+
+
+def told(words: list[str]) -> tuple[int, str]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        code = main(words)
+    return code, out.getvalue()
+
+
+def as_nobody(work: Callable[[], str]) -> str:
+    """Run ``work`` in a fork that has no rights to what is not everybody's, and return its text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.getuid() == 0:
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            said = work()
+        except BaseException:
+            said = traceback.format_exc()
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as given:
+        said = given.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.fixture
+def others() -> Iterator[Path]:
+    """Another user's runs directory with a study in it, which everybody may read."""
+    top = Path(tempfile.mkdtemp())
+    top.chmod(0o755)
+    runs = top / "runs"
+    runs.mkdir()
+    with Database.open(f"sqlite:///{runs / 'sweeper.db'}", create=True) as database:
+        repository = Repository(database)
+        row = StudyRow("theirs", {"epochs": 1}, "loss", "minimize", 2, window=None, seed=1)
+        repository.create_or_open(row)
+        claim = repository.claim("theirs", WorkerIdentity.here(), lambda number: number)
+        repository.finish(claim.token, "complete", end_step=1, value=0.5, digest="ab" * 16)
+    yield runs
+    top.chmod(0o755)
+    runs.chmod(0o755)
+    shutil.rmtree(top)
+
+
+VERBS = (["ls"], ["status", "theirs"], ["show", "theirs", "0"], ["best", "theirs"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="another user's rights are made with setuid")
+@pytest.mark.parametrize("state", ["closed", "being written", "its writer was killed"])
+def test_another_users_database_can_be_read_and_is_left_as_it_was(others: Path, state: str) -> None:
+    words = [[*verb, "--json", "--runs-dir", str(others)] for verb in VERBS]
+    expected = [told(each) for each in words]
+    assert [code for code, _ in expected] == [0] * len(VERBS), expected
+    file = others / "sweeper.db"
+    writer = None
+    if state != "closed":
+        writer = sqlite3.connect(file, isolation_level=None)
+        writer.execute("UPDATE sweeper_studies SET target = 3")
+        expected = [told(each) for each in words]
+    if state == "its writer was killed":
+        kept = {end: file.with_name(f"sweeper.db{end}").read_bytes() for end in ("-wal", "-shm")}
+        before = file.read_bytes()
+        writer.close()
+        file.write_bytes(before)
+        for end, content in kept.items():
+            file.with_name(f"sweeper.db{end}").write_bytes(content)
+    for each in others.iterdir():
+        each.chmod(0o444)
+    others.chmod(0o555)
+    listed = sorted(others.iterdir())
+    for each, (_, data) in zip(words, expected, strict=True):
+        assert as_nobody(lambda each=each: told(each)[1]) == data
+    run = ["stop", "theirs", "--runs-dir", str(others)]
+    assert "readonly database" in as_nobody(lambda: told(run)[1])
+    assert sorted(others.iterdir()) == listed
+    if writer is not None:
+        writer.close()

@@ -1,0 +1,67 @@
+"""The study's file is edited while the study runs: nothing is begun under the new code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from study_files import StudyText
+from sweeps import database_url, trials_in
+
+from sweeper.code import CodeFingerprint
+from sweeper.errors import DefinitionChangedError
+from sweeper.events import AttemptEnded, Event
+from sweeper.execution.isolation import WarmServer
+from sweeper.execution.sources import target_source
+from sweeper.execution.sweep import SweepRequest, run_sweep
+
+
+def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path: Path) -> None:
+    text = StudyText(
+        arguments='objective="val_loss", epochs=1, trials=2, sampler="random", audit="off"'
+    )
+    file = text.write(tmp_path / "edited.py")
+
+    def edit(event: Event) -> None:
+        if isinstance(event, AttemptEnded):
+            file.write_text(file.read_text().replace("Dropout(0.3)", "Dropout(0.4)"))
+
+    request = SweepRequest(
+        source=str(file),
+        study=None,
+        workers=1,
+        trials=None,
+        engine="local",
+        isolation="spawn",
+        storage=database_url(tmp_path),
+        runs_dir=tmp_path,
+        listener=edit,
+    )
+    told = r"was edited while it runs: build_model has changed \(edited\.py, line \d+\)"
+    with pytest.raises(DefinitionChangedError, match=told):
+        run_sweep(request)
+    assert [trial.state for trial in trials_in(tmp_path)] == ["complete", "interrupted"]
+
+
+def test_a_server_that_starts_again_compares_the_code(tmp_path: Path) -> None:
+    file = StudyText().write(tmp_path / "served.py")
+    server = WarmServer(target_source(str(file)))
+    try:
+        server.loaded()
+        source = server.source
+    finally:
+        server.close()
+    file.write_text(file.read_text().replace("Dropout(0.3)", "Dropout(0.4)"))
+    edited = WarmServer(source)
+    try:
+        with pytest.raises(DefinitionChangedError, match="build_model has changed"):
+            edited.loaded()
+    finally:
+        edited.close()
+    file.write_text(file.read_text().replace("Dropout(0.4)", "Dropout(0.30)"))
+    restored = WarmServer(source)
+    try:
+        assert source.code is not None
+        assert restored.loaded().code == CodeFingerprint.from_json(source.code)
+    finally:
+        restored.close()

@@ -1,0 +1,175 @@
+"""Another study's files never become this one's, and a study's own go with it wherever it moves."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from study_files import StudyText
+from sweeps import Ended, Result, RunningCommand, command, results_of, trials_in
+
+DATA = """
+from sklearn.datasets import load_digits
+x, y = load_digits(return_X_y=True)
+x, y = (x[:200, 16:32] / 16).astype("float32"), y[:200] % 4
+"""
+
+STUDY = StudyText(
+    head="""
+    DIE_AT = int(os.environ.get("DIE_AT", 0))
+
+    class Writing(keras.callbacks.Callback):
+        \"\"\"Keeps paths below the trial's directory: one from the factory, one that changes.\"\"\"
+
+        def __init__(self, directory):
+            super().__init__()
+            self.fixed, self.newest = directory / "fixed.txt", str(directory)
+            self.written = []
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.newest = str(self.fixed.parent / f"epoch-{epoch}.txt")
+            self.written = [*self.written, Path(self.newest)]
+            for path in (self.fixed, *self.written):
+                path.write_text(f"{epoch} {logs['loss']!r}")
+
+        def on_train_batch_end(self, batch, logs=None):
+            if DIE_AT and int(self.model.optimizer.iterations) >= DIE_AT:
+                os.killpg(os.getpgrp(), signal.SIGKILL)
+    """,
+    data=DATA,
+    callbacks="""
+        Writing(trial.directory),
+        keras.callbacks.CSVLogger(str(trial.directory / "log.csv")),
+        keras.callbacks.ModelCheckpoint(str(trial.directory / "at-{epoch}.keras")),
+        keras.callbacks.EarlyStopping(monitor="loss", patience=25),
+    """,
+    arguments="""objective="val_loss", epochs=4, trials=1, sampler="random", audit="off",
+    checkpoint_every=Every(steps=7)""",
+)
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A study that was killed at step 50 of 80, and what it gives when it is not."""
+
+    file: Path
+    home: Path
+    whole: dict[int, Result]
+
+    def copy(self, directory: Path) -> Path:
+        """The killed study's home in another place; its database has the first one's paths."""
+        shutil.copytree(self.home, directory)
+        return directory
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    place = tmp_path_factory.mktemp("study")
+    file, home = STUDY.write(place / "study.py"), place / "home"
+    home.mkdir()
+    with (
+        RunningCommand("run", file, "--runs-dir", place / "whole", cwd=place) as whole,
+        RunningCommand("run", file, cwd=home, env={"DIE_AT": "50"}) as run,
+    ):
+        assert run.end() == -9, run.err
+        assert whole.end() == 0, whole.err
+    return Killed(file, home, results_of(trials_in(place / "whole")))
+
+
+def contents(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and not path.name.startswith("sweeper.db")
+    }
+
+
+def check_went_on(ended: Ended, killed: Killed, runs: Path) -> None:
+    assert ended.code == 0, ended.err
+    trials = trials_in(runs)
+    assert results_of(trials) == killed.whole
+    assert trials[0].attempts[-1].start_step in range(35, 51), "it began anew"
+
+
+def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(
+    killed: Killed, tmp_path: Path
+) -> None:
+    """``cp -r runs``, and resume with ``--runs-dir``: the old place is not written to."""
+    before = contents(killed.home)
+    there = killed.copy(tmp_path / "there") / "runs"
+    ended = command("resume", "small", "--runs-dir", there, cwd=tmp_path)
+    check_went_on(ended, killed, there)
+    assert contents(killed.home) == before
+    files = there / "small" / "trial-00000" / "files"
+    assert len((files / "log.csv").read_text().splitlines()) == 5
+    assert {f"epoch-{n}.txt" for n in range(4)} <= {path.name for path in files.iterdir()}
+    (trial,) = trials_in(there)
+    assert all(Path(kept.path).is_relative_to(there) for kept in trial.checkpoints)
+    assert all(Path(kept.path).is_dir() for kept in trial.checkpoints)
+
+
+def test_a_resume_from_another_directory_finds_the_checkpoints_by_their_paths(
+    killed: Killed, tmp_path: Path
+) -> None:
+    home = killed.home
+    kept = tmp_path / "kept"
+    killed.copy(kept)
+    try:
+        url = f"sqlite:///{home / 'runs' / 'sweeper.db'}"
+        ended = command("resume", "small", "--storage", url, cwd=tmp_path)
+        check_went_on(ended, killed, home / "runs")
+        assert f"goes on from its checkpoints in {home}" in ended.err
+        files = tmp_path / "runs" / "small" / "trial-00000" / "files"
+        assert len((files / "log.csv").read_text().splitlines()) == 5
+    finally:
+        shutil.rmtree(home)
+        kept.rename(home)
+
+
+def test_checkpoints_that_are_gone_are_said_before_anything_is_trained_again(
+    killed: Killed, tmp_path: Path
+) -> None:
+    runs = killed.copy(tmp_path / "there") / "runs"
+    kept = tmp_path / "elsewhere"
+    killed.home.rename(kept)
+    try:
+        shutil.rmtree(runs / "small" / "trial-00000" / "attempt-01" / "checkpoints")
+        ended = command("resume", "small", "--runs-dir", runs, cwd=tmp_path)
+    finally:
+        kept.rename(killed.home)
+    assert ended.code == 0, ended.err
+    said = re.search(r"the newest, of step \d+, is not at", ended.err)
+    assert said is not None
+    assert said.start() < ended.err.index("attempt 2 started")
+    assert "trained again, from the beginning" in ended.err
+    assert results_of(trials_in(runs)) == killed.whole
+
+
+@pytest.mark.parametrize("form", ["database removed", "another database"])
+def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
+    killed: Killed, tmp_path: Path, form: str
+) -> None:
+    """The attack: other seed, data and range under the same name, on the runs of the first."""
+    runs = killed.copy(tmp_path / "there") / "runs"
+    storage = f"sqlite:///{runs / 'sweeper.db'}"
+    if form == "database removed":
+        for path in runs.glob("sweeper.db*"):
+            path.unlink()
+    else:
+        storage = f"sqlite:///{tmp_path / 'other.db'}"
+    before = contents(runs)
+    other = replace(
+        STUDY,
+        data=DATA.replace("[:200", "[300:500"),
+        rate='trial.suggest_float("learning_rate", 1e-5, 1e-4, log=True)',
+        arguments=f"{STUDY.arguments}, seed=7",
+    ).write(tmp_path / "study.py")
+    ended = command("run", other, "--runs-dir", runs, "--storage", storage, cwd=tmp_path)
+    assert ended.code == 1
+    assert f"{runs / 'small'} belongs to study 'small' (identity " in ended.err
+    assert "trial 0" not in ended.err
+    assert contents(runs) == before

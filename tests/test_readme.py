@@ -1,0 +1,117 @@
+"""Every block of the README and of the how-tos can be copied, pasted and run as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+import typer.main
+
+from sweeper.cli.main import app
+from sweeper.cli.verbs import Invocation
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+_ENDS = {"&&", "||", "|", ";", "&"}
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    fence = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    text = page.read_text()
+    return [
+        Block(page, text[: found.start()].count("\n") + 1, found[1], found[2])
+        for found in fence.finditer(text)
+        if found[1] in languages
+    ]
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """Every ``sweeper …`` of a block, its words; what is piped or chained is apart."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words: list[str] = []
+        for word in [*shlex.split(line.removeprefix("$ "), comments=True), "&&"]:
+            if word not in _ENDS:
+                words.append(word)
+                continue
+            if words and Path(words[0]).name == "sweeper":
+                yield words[1:]
+            words = []
+
+
+def parse(words: list[str]) -> None:
+    """Parse as the command line does, up to running the verb."""
+    command = typer.main.get_command(app)
+    context = command.make_context("sweeper", list(words), obj=Invocation())
+    while hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        context = command.make_context(name, rest, parent=context)
+
+
+CONSOLE = [block for page in PAGES for block in blocks(page, "console", "bash", "sh")]
+
+
+@pytest.mark.parametrize("block", CONSOLE, ids=str)
+def test_every_command_is_one_that_the_shell_and_the_command_line_take(block: Block) -> None:
+    shell = subprocess.run(["bash", "-n"], input=block.text, text=True, check=False)
+    assert shell.returncode == 0
+    assert "<" not in block.text, "nobody can paste a placeholder"
+    for words in commands(block):
+        parse(words)
+    if block.page == README:
+        for word in re.findall(r"[\w./-]+\.(?:py|sh|yaml|md)\b|\btests/run\b", block.text):
+            assert (ROOT / word).is_file(), word
+
+
+def test_the_check_sees_commands_and_wrong_ones() -> None:
+    found = [words for block in CONSOLE for words in commands(block)]
+    assert ["run", "studies/digits_learning_rate.py"] in found
+    assert ["resume", "digits-learning-rate"] in found
+    for wrong in (["run"], ["resume", "s", "--no-such-option"], ["no-such-verb"], ["ls", "more"]):
+        with pytest.raises(Exception, match=r"(?i)missing|no such|unexpected|got"):
+            parse(wrong)
+
+
+PYTHON = blocks(README, "python")
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_every_python_block_of_the_readme_runs_as_it_stands(block: Block, tmp_path: Path) -> None:
+    """As a module, and its data made: the run under ``if __name__`` is the same as the command's."""
+    (tmp_path / "pasted.py").write_text(block.text)
+    done = subprocess.run(
+        [sys.executable, "-c", "import pasted; getattr(pasted, 'load_data', len)(())"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_has_its_two_commands_and_its_python() -> None:
+    assert len([block for block in CONSOLE if block.page == README]) >= 4
+    assert len(PYTHON) == 2

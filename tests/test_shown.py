@@ -1,0 +1,161 @@
+"""A URL is shown without its secrets, whatever is wrong with it, wherever it is shown."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from sweeper.cli.main import main
+from sweeper.errors import DatabaseUnavailableError, UsageError
+from sweeper.execution.placed import HostOrder
+from sweeper.execution.preparing import StudyPlace
+from sweeper.execution.serving import Lending
+from sweeper.execution.sweep import SweepRequest
+from sweeper.execution.worker_host import WorkerRequest
+from sweeper.paths import parse_place
+from sweeper.settings import load_settings
+from sweeper.shown import shown_text, shown_url, without_secrets
+from sweeper.storage.database import Database
+from sweeper.storage.faults import parse_url, unavailable
+
+WITH_SECRETS = [
+    "postgresql+psycopg://me:SECRET@host:5432/db",
+    "postgresql://me:a/SECRET@host/db",
+    "postgresql://me:a?SECRET@host/db",
+    "postgresql://me:a#SECRET@host/db",
+    "postgresql://me:a@SECRET@host/db",
+    "postgresql://:SECRET@host",
+    "postgresql://me%3ASECRET@host/db",
+    "postgresql://me:SECRET",
+    "postgresql://me:SECRET/db",
+    "postgresql:///me:SECRET@host/db",
+    "postgresql:/me:SECRET@host/db",
+    "postgresql//me:SECRET@host/db",
+    "postgresql:me:SECRET@host/db",
+    "me:SECRET@host/db",
+    "sqlite://me:SECRET@host/db",
+    "postgresql://host/db?user=me&password=SECRET",
+    "postgresql://host/db?PASSWORD=SECRET&sslmode=require",
+    "postgresql://host/db?password=a&SECRET",
+    "postgresql://host/db?sslpassword=SECRET",
+    "postgresql://host:port/db?passwrd=SECRET",
+    "postgresql://host/db;password=SECRET",
+    "host=h password='a SECRET' user=me",
+    "s3://key:SECRET@bucket/prefix",
+    "S3://key:SECRET@bucket/prefix",
+    "s3:/key:SECRET@bucket/prefix",
+    "key:SECRET@s3://bucket",
+    "ray://me:SECRET@host:10001",
+]
+WITHOUT = [
+    "sqlite:///runs/sweeper.db",
+    "sqlite:////home/a@b/c:d@e.db",
+    "sqlite:///x.db?mode=ro&uri=true",
+    "postgresql://me@host:5432/db?sslmode=require",
+    "postgresql://[::1]:5432/db",
+    "tcp://10.0.0.1:8786",
+    "s3://bucket/prefix",
+    "/home/a@b/runs",
+    "runs",
+]
+
+
+@pytest.mark.parametrize("url", WITH_SECRETS)
+def test_no_secret_is_shown_and_the_rest_is(url: str) -> None:
+    shown = shown_url(url)
+    assert "SECRET" not in shown
+    assert "***" in shown
+    assert shown_url(shown) == shown
+
+
+@pytest.mark.parametrize("url", WITHOUT)
+def test_a_url_without_a_secret_is_shown_as_it_is(url: str) -> None:
+    assert shown_url(url) == url
+    assert shown_text(f"error: {url!r}, and more") == f"error: {url!r}, and more"
+
+
+@pytest.mark.parametrize("url", WITH_SECRETS)
+def test_settings_the_database_and_places_refuse_a_url_without_showing_it(url: str) -> None:
+    for read in (
+        lambda: load_settings(storage=url, workers=0),
+        lambda: load_settings(checkpoints=url, workers=0),
+        lambda: load_settings(runs_dir=Path(f"{url}?"), workers=0),
+        lambda: Database.open(f"{url.partition('?')[0]}:x?password=SECRET", create=False),
+    ):
+        with pytest.raises((UsageError, DatabaseUnavailableError)) as caught:
+            read()
+        assert "SECRET" not in str(caught.value)
+        assert caught.value.__suppress_context__ or "SECRET" not in str(caught.value.__context__)
+
+
+def test_a_mistyped_bucket_is_no_directory() -> None:
+    with pytest.raises(UsageError, match=r"s3:/key:\*\*\*@bucket.*object stores"):
+        parse_place("s3:/key:SECRET@bucket")
+
+
+@pytest.mark.parametrize("key", ["bucket:SECRET", "b/p?token=SECRET", "b/key:SECRET"])
+def test_a_place_with_more_than_a_key_in_it_is_refused_without_showing_it(key: str) -> None:
+    with pytest.raises(UsageError, match="cannot be part") as caught:
+        parse_place(f"s3://{key}")
+    assert "SECRET" not in str(caught.value)
+
+
+def test_a_port_that_is_no_number_is_said_to_be_none() -> None:
+    with pytest.raises(DatabaseUnavailableError, match=r"its port is no number.*HOST:PORT"):
+        parse_url("postgresql://me:SECRET@host:abc/db")
+
+
+def test_what_a_driver_says_of_a_url_is_told_without_its_secrets() -> None:
+    url = make_url("postgresql://me:s%2Fcret@host/db?password=other&user=me")
+    told = str(unavailable(url, OSError("no login for me with s/cret, s%2Fcret or other")))
+    assert "no login for me with ***, *** or ***" in told
+    assert without_secrets("plain", "sqlite:///x.db") == "plain"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status", "s", "--storage", "URL"],
+        ["status", "URL"],
+        ["ls", "URL"],
+        ["ls", "--URL"],
+        ["run", "study.py", "--workers", "URL"],
+        ["status", "s", "--runs-dir", "URL"],
+        ["db", "copy", "URL", "URL"],
+        ["db", "copy", "sqlite:///none.db", "URL"],
+        ["dashboard", "--storage", "URL"],
+        ["run", "study.py", "--checkpoints", "URL"],
+        ["status", "s", "--debug", "--storage", "URL"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:SECRET@127.0.0.1:1/db?password=SECRET",
+        "postgresql://me:SECRET@h:x/db",
+        "s3://key:SECRET@bucket",
+        "postgres:/me:SECRET@h/db",
+    ],
+)
+def test_no_command_shows_a_secret_whatever_it_is_given(
+    words: list[str],
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([word.replace("URL", url) for word in words]) != 0
+    said = "".join(capfd.readouterr())
+    assert "SECRET" not in said.replace("\n", "").replace("│", "").replace(" ", "")
+    assert said
+
+
+@pytest.mark.parametrize("kind", [HostOrder, StudyPlace, Lending, SweepRequest, WorkerRequest])
+def test_no_record_of_a_run_has_its_database_in_its_text(kind: typing.Any) -> None:
+    assert [field.repr for field in fields(kind) if field.name == "storage"] == [False]

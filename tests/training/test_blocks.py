@@ -1,0 +1,356 @@
+"""Where a block of steps begins and ends changes no result: blocks grow with the clock.
+
+Every kind of data is trained on with blocks of one step and with the longest there are, and each
+epoch's metrics, those of its validation, and the digest must be the same. The controls at the end
+take away what holds blocks within an epoch, and see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainings import Watcher, digits, plan
+
+from sweeper import Data
+from sweeper.checkpoints.reading import load_newest
+from sweeper.errors import DataError, RestoreError, UncapturableError
+from sweeper.training import loop as loop_module
+from sweeper.training import runners as runners_module
+from sweeper.training.loop import TrainingLoop
+from sweeper.training.reading import Reader
+from sweeper.training.sources import tfdata as tfdata_module
+
+X, Y = digits(96)
+SHORTEST, LONGEST = 1e-3, 10.0
+"""Seconds: a block of one step, and one as long as an epoch after a few."""
+
+
+def small(**options: Any) -> keras.Model:
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"], **options)
+    return model
+
+
+def slices() -> Any:
+    return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+def files() -> Any:
+    """Four files, read two at a time."""
+    return tf.data.Dataset.range(4).interleave(
+        lambda number: slices().shard(4, number), cycle_length=2, num_parallel_calls=2
+    )
+
+
+def pipeline() -> Any:
+    return files().cache().shuffle(40, seed=3).repeat().batch(4).prefetch(30)
+
+
+def generator() -> Any:
+    """Of unknown length."""
+    signature = tuple(tf.TensorSpec(a.shape[1:], a.dtype) for a in (X, Y))
+    return tf.data.Dataset.from_generator(
+        lambda: zip(X, Y, strict=True), output_signature=signature
+    ).batch(4)
+
+
+def positive(_x: Any, y: Any) -> Any:
+    return y >= 0
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, length: int | None = 24) -> None:
+        super().__init__()
+        self._length = length
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        at = index % 24 * 4
+        return X[at : at + 4], Y[at : at + 4]
+
+
+def of_epoch(epoch: int) -> Iterator[Any]:
+    draw = np.random.default_rng(epoch)
+    for _ in range(24):
+        chosen = draw.integers(0, len(X), 4)
+        yield X[chosen], Y[chosen]
+
+
+def grain_data(*, endless: bool) -> Any:
+    import grain
+
+    samples = grain.MapDataset.range(len(X)).seed(1).shuffle()
+    batches = samples.map(lambda i: (X[i], Y[i])).batch(4)
+    return batches.repeat() if endless else batches
+
+
+SOURCES: dict[str, Callable[[], Any]] = {
+    "arrays": lambda: (X, Y),
+    "finite": lambda: slices().shuffle(40).batch(4),
+    "unknown length": lambda: slices().shuffle(40).filter(positive).batch(4),
+    "generator": generator,
+    "repeated": lambda: slices().repeat(3).batch(4),
+    "shuffled, repeated": lambda: slices().shuffle(40).repeat(3).batch(4).prefetch(30),
+    "shuffled, cached": lambda: slices().shuffle(40).cache().batch(4),
+    "endless": lambda: slices().repeat().batch(4),
+    "endless, shuffled": lambda: slices().shuffle(40).repeat().batch(4).prefetch(30),
+    "endless, filtered": lambda: slices().shuffle(40).repeat().filter(positive).batch(4),
+    "pipeline": pipeline,
+    "PyDataset": Batches,
+    "endless PyDataset": lambda: Batches(None),
+    "function of the epoch": lambda: of_epoch,
+    "grain": lambda: grain_data(endless=False),
+    "endless grain": lambda: grain_data(endless=True),
+}
+ENDLESS = frozenset(name for name in SOURCES if name.startswith("endless")) | {"pipeline"}
+WHOLE = [name for name in SOURCES if name not in ENDLESS]
+
+
+class Hasty(Watcher):
+    """Takes a snapshot every 7 steps, whatever a block is."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        super().__init__(directory, snapshot_at=self._every_seventh, **options)
+
+    @staticmethod
+    def _every_seventh(position: Any) -> bool:
+        return position.step > 0 and position.step % 7 == 0
+
+    def steps_until_due(self, position: Any) -> int:
+        return min(super().steps_until_due(position), 7 - position.step % 7)
+
+
+def trained(
+    data: Callable[[], Data],
+    seconds: float,
+    directory: Path,
+    *,
+    stop_at: int | None = None,
+    **options: Any,
+) -> Any:
+    """What a training with blocks of ``seconds`` comes to: history, digest and snapshots."""
+    options = {"model": small, "epochs": 3, **options}
+    watcher = Hasty(directory, stop_at=stop_at)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop_module, "_BLOCK_SECONDS", seconds)
+        loaded = load_newest([directory], pytest.fail)
+        loop = TrainingLoop(plan(data=data, **options), watcher, notice=lambda _: None)
+        try:
+            loop.run(loaded)
+        except loop_module.Stopped:
+            assert stop_at is not None
+    return loop.history.history, watcher.digest, [path.name for path in watcher.kept]
+
+
+def short_and_long(data: Callable[[], Data], directory: Path, **options: Any) -> list[Any]:
+    return [
+        trained(data, seconds, directory / str(seconds), **options)
+        for seconds in (SHORTEST, LONGEST)
+    ]
+
+
+def check(data: Callable[[], Data], directory: Path, **options: Any) -> None:
+    short, long = short_and_long(data, directory, **options)
+    assert short == long
+
+
+def both(name: str, train: int | None, validation: int | None) -> Data:
+    return Data(
+        train=SOURCES[name](),
+        validation=SOURCES[name](),
+        batch_size=4,
+        validation_batch_size=4,
+        steps_per_epoch=train,
+        validation_steps=validation,
+    )
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_blocks_of_any_length_give_the_same_with_a_limit_of_steps(
+    name: str, tmp_path: Path
+) -> None:
+    check(lambda: both(name, 17, 11), tmp_path)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_blocks_of_any_length_give_the_same_without_a_limit(name: str, tmp_path: Path) -> None:
+    check(lambda: both(name, None, None), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pipeline", "shuffled, repeated", "shuffled, cached"])
+def test_a_limited_validation_is_the_same_after_a_stop(name: str, tmp_path: Path) -> None:
+    def data() -> Data:
+        return both(name, 17, 11)
+
+    whole = trained(data, LONGEST, tmp_path / "whole")[:2]
+    trained(data, SHORTEST, tmp_path / "stopped", stop_at=20)
+    trained(data, LONGEST, tmp_path / "stopped", stop_at=40)
+    assert trained(data, SHORTEST, tmp_path / "stopped")[:2] == whole
+
+
+def test_a_limit_is_the_runners_whoever_asks_for_more() -> None:
+    for name in ("arrays", "unknown length", "endless", "function of the epoch"):
+        loop = TrainingLoop(
+            plan(model=small, data=lambda n=name: both(n, 5, 3)), Watcher(), notice=lambda _: None
+        )
+        assert loop._test is not None
+        assert loop._test.run(0, 0, 1 << 30)[0] == 3, name
+        assert loop._train.run(0, 0, 1 << 30)[0] == 5, name
+        assert loop._train.run(0, 5, 1 << 30)[0] == 0, name
+
+
+class EndsItself(keras.Model):
+    """Asks for an end in its own steps, eagerly or through ``tf.py_function``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = keras.layers.Dense(4, activation="softmax")
+        self.seen = 0
+
+    def call(self, x: Any) -> Any:
+        return self.layer(x)
+
+    def count(self) -> Any:
+        self.seen += 1
+        self.stop_evaluating = self.seen % 3 == 0
+        self.stop_training = self.seen == 20
+        return np.float32(0)
+
+    def train_step(self, data: Any) -> Any:
+        logs = super().train_step(data)
+        tf.py_function(self.count, [], tf.float32)
+        return logs
+
+    def test_step(self, data: Any) -> Any:
+        logs = super().test_step(data)
+        tf.py_function(self.count, [], tf.float32)
+        return logs
+
+
+@pytest.mark.parametrize("eagerly", [True, False])
+def test_a_step_that_asks_for_an_end_is_heard_at_once(eagerly: bool, tmp_path: Path) -> None:
+    def model() -> keras.Model:
+        made = EndsItself()
+        made.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=eagerly)
+        return made
+
+    check(lambda: both("finite", 13, None), tmp_path, model=model)
+
+
+class Counting(keras.callbacks.Callback):
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = self.ended = 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.begun += 1
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ended += 1
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.begun += 1
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ended += 1
+
+
+@pytest.mark.parametrize("name", ["unknown length", "function of the epoch"])
+def test_no_batch_begins_beyond_a_limit(name: str, tmp_path: Path) -> None:
+    counting = Counting()
+    trained(lambda: both(name, 5, 3), LONGEST, tmp_path, callbacks=lambda: [counting])
+    assert (counting.begun, counting.ended) == (24, 24)
+
+
+# What is refused, or said
+
+
+def test_a_limited_validation_of_an_endless_cache_of_a_shuffle_is_refused() -> None:
+    def data() -> Data:
+        cached = slices().shuffle(40).cache().repeat().batch(4)
+        return Data(train=(X, Y), validation=cached, validation_steps=5)
+
+    with pytest.raises(DataError, match=r"validation_steps.*cache\(\) before shuffle"):
+        TrainingLoop(plan(data=data), Watcher())
+
+
+def test_a_function_that_reads_a_shuffled_dataset_from_outside_is_refused() -> None:
+    outside = slices().shuffle(40, seed=1)
+    steady = slices().shuffle(40, seed=1, reshuffle_each_iteration=False)
+
+    def read(base: Any) -> TrainingLoop:
+        parts = tf.data.Dataset.range(4).interleave(lambda i: base.shard(4, i), cycle_length=2)
+        return TrainingLoop(plan(data=lambda: Data(train=parts.batch(4))), Watcher())
+
+    with pytest.raises(UncapturableError, match=r"InterleaveDataset.*ShuffleDatasetV3"):
+        read(outside)
+    read(steady)
+
+
+def test_an_interleave_sized_by_the_processors_resumes_where_there_are_as_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def data() -> Data:
+        parts = tf.data.Dataset.range(4).interleave(lambda i: slices().shard(4, i))
+        return Data(train=parts.batch(4))
+
+    said: list[str] = []
+    TrainingLoop(plan(data=data), Watcher(), notice=said.append)
+    assert "interleave(…) without cycle_length" in said[0]
+    trained(data, SHORTEST, tmp_path, stop_at=9)
+    monkeypatch.setattr(tfdata_module, "_processors", lambda: 997)
+    with pytest.raises(RestoreError, match=r"would read 997 here.*cycle_length"):
+        trained(data, SHORTEST, tmp_path)
+
+
+# Negative controls: blocks that are not held within an epoch, and seeds that reading leaves behind.
+
+
+@pytest.mark.parametrize("name", ["unknown length", "endless", "pipeline"])
+def test_control_a_reader_that_is_read_past_its_limit_is_noticed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reader, "within", lambda _self, step: step)
+    monkeypatch.setattr(runners_module.DatasetRunner, "limit", None)
+
+    def data() -> Data:
+        return Data(train=(X, Y), validation=SOURCES[name](), validation_steps=11)
+
+    short, long = short_and_long(data, tmp_path)
+    assert short != long
+
+
+def test_control_seeds_that_are_not_put_back_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far TensorFlow has read ahead cannot be had at will; two lengths of reading can."""
+
+    def orders(rewound: bool) -> list[Any]:
+        found = []
+        for ahead in (1, 30):
+            keras.utils.set_random_seed(1)
+            made = slices().shuffle(40, seed=3).repeat().batch(4).prefetch(ahead)
+            source = tfdata_module.TfDataSource(
+                made, name="validation", class_weight=None, notice=pytest.fail, limit=20
+            )
+            if not rewound:
+                source._rewinding = None
+            reader = Reader(source, 20, goes_on=False, name="validation")
+            for epoch in range(2):
+                batches = [reader.next(epoch, step) for step in range(20)]
+                reader.end_epoch(epoch)
+            found.append([batch[1].numpy().tolist() for batch in batches])
+        return found
+
+    rewound, left = orders(rewound=True), orders(rewound=False)
+    assert rewound[0] == rewound[1]
+    assert left[0] != left[1]

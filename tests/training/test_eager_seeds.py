@@ -1,0 +1,140 @@
+"""Eager random operations with seeds of their own go on where they were, though kernels hide it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.ops import gen_random_ops
+from trainings import Watcher, equal, plan, small_data, train, weights
+
+from sweeper.checkpoints.reading import load_newest
+from sweeper.training.eager_seeds import EagerSeeds
+from sweeper.training.hidden_state import HiddenState
+from sweeper.training.randomops import STATEFUL_RANDOM
+
+DRAWS: dict[str, Callable[[], Any]] = {
+    "normal": lambda: tf.random.normal((4,), seed=1),
+    "uniform and normal": lambda: tf.random.uniform((4,), seed=1) + tf.random.normal((4,), seed=1),
+    "truncated": lambda: tf.random.truncated_normal((4,), seed=3),
+    "integers": lambda: tf.random.uniform((4,), maxval=9, dtype=tf.int32, seed=4),
+    "gamma": lambda: tf.random.gamma((4,), 2.0, seed=4),
+    "poisson": lambda: tf.random.poisson((4,), 3.0, seed=4),
+    "categorical": lambda: tf.random.categorical([[0.1, 0.2, 0.3]], 4, seed=1)[0],
+    "shuffle": lambda: tf.random.shuffle(tf.range(4), seed=2),
+    "dropout": lambda: tf.nn.dropout(tf.ones((4,)), 0.5, seed=5),
+    "image": lambda: tf.image.random_brightness(tf.ones((2, 2, 1)), 0.5, seed=6)[0, :, 0],
+    "box": lambda: tf.image.sample_distorted_bounding_box([8, 8, 3], [[[0.1, 0.1, 0.9, 0.9]]], 6)[
+        0
+    ],
+    "sampler": lambda: tf.random.uniform_candidate_sampler([[1]], 1, 4, True, 999, seed=7)[0],
+    "explicit": lambda: tf.raw_ops.RandomUniform(shape=[4], dtype=tf.float32, seed=1, seed2=2),
+    "variable": lambda: tf.random.normal(keras.ops.shape(keras.Variable(np.ones(4))), seed=8),
+    "without": lambda: tf.random.normal((4,)),
+}
+
+
+class Adds(keras.callbacks.Callback):
+    """Adds what it draws to the weights, in every other step."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch % 2:
+            drawn = tf.cast(DRAWS[self.what](), tf.float32)
+            self.model.layers[-1].bias.assign_add(0.01 * tf.reshape(drawn[:1] * tf.ones(4), (4,)))
+
+
+def sgd() -> keras.Model:
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
+    model.compile(keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy")
+    return model
+
+
+def ends(directory: Path, what: str, stops: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
+    for stop in (*stops, None):
+        planned = plan(
+            model=sgd,
+            data=lambda: small_data(validation=None),
+            callbacks=lambda: [Adds(what)],
+            epochs=2,
+        )
+        loaded = load_newest([directory], pytest.fail) if directory.exists() else None
+        train(planned, Watcher(directory=directory, stop_at=stop), loaded)
+    return weights(planned.model)
+
+
+@pytest.mark.parametrize("what", DRAWS)
+def test_an_eager_operation_with_a_seed_resumes_exactly(what: str, tmp_path: Path) -> None:
+    whole = ends(tmp_path / "whole", what, ())
+    assert equal(whole, ends(tmp_path / "stopped", what, (6, 9)))
+
+
+@pytest.mark.parametrize("what", ["normal", "sampler", "explicit"])
+def test_left_to_tensorflow_a_resumed_training_ends_elsewhere(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control."""
+    monkeypatch.setattr(HiddenState, "components", property(lambda self: (self.fresh_entropy,)))
+    whole = ends(tmp_path / "whole", what, ())
+    assert not equal(whole, ends(tmp_path / "stopped", what, (6, 9)))
+
+
+def test_the_first_call_gives_what_it_always_gives_and_every_other_something_new() -> None:
+    tf.random.set_seed(5)
+    usual = [float(tf.random.normal((), seed=1)), float(tf.random.uniform((), seed=1))]
+    tf.random.set_seed(5)
+    with EagerSeeds():
+        assert [float(tf.random.normal((), seed=1)), float(tf.random.uniform((), seed=1))] == usual
+        more = {float(tf.random.normal((), seed=1)) for _ in range(50)}
+        assert len(more - set(usual)) == 50
+        tf.random.set_seed(5)
+        assert float(tf.random.normal((), seed=1)) == usual[0], "set_seed begins all again"
+
+
+def test_datasets_and_graphs_keep_their_seeds() -> None:
+    def order() -> list[int]:
+        return [int(i) for i in tf.data.Dataset.range(9).shuffle(9, seed=1)]
+
+    @tf.function
+    def drawn() -> Any:
+        return tf.random.normal((), seed=1)
+
+    tf.random.set_seed(5)
+    usual = order(), float(drawn())
+    tf.random.set_seed(5)
+    with EagerSeeds() as seeds:
+        assert order() == order() == usual[0]
+        assert seeds.capture({}) == {"operations": []}
+
+
+def test_afterwards_tensorflow_is_as_it_was() -> None:
+    def state() -> tuple[Any, ...]:
+        return context.internal_operation_seed, gen_random_ops.pywrap_tfe, gen_random_ops._execute
+
+    before = state()
+    with EagerSeeds():
+        assert not any(one is other for one, other in zip(before, state(), strict=True))
+    assert all(one is other for one, other in zip(before, state(), strict=True))
+
+
+def test_every_random_op_of_tensorflow_with_a_state_of_its_own_is_known() -> None:
+    """CuDNN's recurrent nets draw only with a dropout, which Keras never gives; queues hold data."""
+    passed_over = ("CudnnRNN", "RandomShuffleQueue")
+    found = set()
+    for name in dir(tf.raw_ops):
+        definition = op_def_registry.get(name)
+        if definition is not None and definition.is_stateful:
+            seeds = {attr.name for attr in definition.attr} >= {"seed", "seed2"}
+            if seeds and not name.startswith(passed_over):
+                found.add(name)
+    assert found == STATEFUL_RANDOM

@@ -1,0 +1,139 @@
+"""Generators without a seed begin from the trial's, and a resumed trial's go on where they were."""
+
+from __future__ import annotations
+
+import copy
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from numpy.random import bit_generator
+from trainings import SEEDS, Watcher, equal, plan, small_data, train, weights
+
+from sweeper import Data
+from sweeper.checkpoints.reading import load_newest
+from sweeper.errors import UncapturableError
+from sweeper.training.fresh_entropy import FreshEntropy, system_entropy
+
+UNSEEDED: dict[str, Callable[[], float]] = {
+    "default_rng": lambda: np.random.default_rng().random(),
+    "SeedSequence": lambda: np.random.SeedSequence().generate_state(1)[0] / 2**32,
+    "RandomState": lambda: np.random.RandomState().random_sample(),
+    "PCG64": lambda: np.random.Generator(np.random.PCG64()).random(),
+    "np.random.seed": lambda: np.random.seed() or np.random.random_sample(),
+    "random.Random": lambda: random.Random().random(),
+    "random.seed": lambda: random.seed() or random.random(),
+}
+
+
+class Jitters(keras.callbacks.Callback):
+    """Sets the learning rate by a generator that it makes anew each time."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        super().__init__()
+        self.rate = 0.0
+        Jitters.draw = staticmethod(draw)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch % 3 == 0:
+            self.rate = 0.01 * (1 + Jitters.draw())
+            self.model.optimizer.learning_rate = self.rate
+
+
+def sgd() -> keras.Model:
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
+    model.compile(keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy")
+    return model
+
+
+def ends(directory: Path, draw: Callable[[], float], stops: tuple[int, ...]) -> list[np.ndarray]:
+    for stop in (*stops, None):
+        planned = plan(model=sgd, callbacks=lambda: [Jitters(draw)], epochs=2)
+        loaded = load_newest([directory], pytest.fail) if directory.exists() else None
+        train(planned, Watcher(directory=directory, stop_at=stop), loaded)
+    return weights(planned.model)
+
+
+@pytest.mark.parametrize("name", UNSEEDED)
+def test_a_callback_that_makes_unseeded_generators_resumes_exactly(
+    name: str, tmp_path: Path
+) -> None:
+    whole = ends(tmp_path / "whole", UNSEEDED[name], ())
+    assert equal(whole, ends(tmp_path / "stopped", UNSEEDED[name], (4, 9)))
+
+
+def test_a_count_that_is_not_restored_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control."""
+    whole = ends(tmp_path / "whole", UNSEEDED["default_rng"], ())
+    monkeypatch.setattr(FreshEntropy, "restore", lambda *_: None)
+    assert not equal(whole, ends(tmp_path / "stopped", UNSEEDED["default_rng"], (4,)))
+
+
+def test_an_unseeded_split_in_a_factory_is_the_same_in_every_build() -> None:
+    one, other = (plan(data=unseeded_split).data.train[1] for _ in range(2))
+    assert one.tobytes() == other.tobytes()
+
+
+def unseeded_split() -> Data:
+    x, y = small_data().train
+    order = np.random.default_rng().permutation(len(y))
+    return Data(train=(x[order], y[order]), batch_size=16)
+
+
+def test_without_the_stream_two_builds_split_differently() -> None:
+    """Negative control."""
+    with system_entropy():
+        one, other = (unseeded_split().train[1] for _ in range(2))
+    assert one.tobytes() != other.tobytes()
+
+
+def test_factories_and_trials_have_streams_of_their_own() -> None:
+    drawn = set()
+    for sequence, use in (
+        (SEEDS.sequence("model"), "model"),
+        (SEEDS.sequence("data"), "data"),
+        (SEEDS.sequence("data"), "training"),
+        (np.random.SeedSequence([7, 4]), "data"),
+    ):
+        with FreshEntropy(sequence, use):
+            drawn |= {np.random.default_rng().integers(1 << 60), random.Random().getrandbits(60)}
+    assert len(drawn) == 8
+
+
+def test_afterwards_the_libraries_are_as_they_were() -> None:
+    def state() -> tuple[Any, ...]:
+        return bit_generator.randbits, random.Random.seed, random.seed
+
+    before = state()
+    with FreshEntropy(SEEDS.sequence("model"), "model"):
+        assert not any(one is other for one, other in zip(before, state(), strict=True))
+    assert all(one is other for one, other in zip(before, state(), strict=True))
+    assert np.random.default_rng().random() != np.random.default_rng().random()
+
+
+def test_copies_and_what_is_none_of_the_trials_move_no_stream() -> None:
+    with FreshEntropy(SEEDS.sequence("model"), "model") as stream:
+        numpys, pythons = np.random.default_rng(1), random.Random(1)
+        copy.deepcopy((numpys, pythons))
+        with system_entropy():
+            np.random.default_rng()
+        assert stream.drawn == 0
+        np.random.default_rng()
+        assert stream.drawn == 1
+
+
+def test_a_generator_made_in_another_thread_is_refused_with_its_line() -> None:
+    stream = FreshEntropy(SEEDS.sequence("model"), "model")
+    with stream:
+        thread = threading.Thread(target=unseeded_split)
+        thread.start()
+        thread.join()
+        with pytest.raises(UncapturableError, match=r"^test_fresh_entropy.py:\d+: an unseeded"):
+            stream.capture({})

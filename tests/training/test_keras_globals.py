@@ -1,0 +1,144 @@
+"""What Keras keeps for the whole process is restored, whatever a callback has made of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainings import Watcher, equal, plan, small_data, train, weights
+
+from sweeper.checkpoints.reading import load_newest
+from sweeper.errors import UncapturableError
+from sweeper.training.generators import GlobalSeedGenerator
+
+
+def both() -> None:
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(3)
+
+
+MEDDLING: dict[str, Callable[[], object]] = {
+    "clears": keras.utils.clear_session,
+    "reseeds": lambda: keras.utils.set_random_seed(11),
+    "both": both,
+}
+
+
+class Noise(keras.layers.Layer):
+    """Draws from Keras's global generator in the step."""
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return x + keras.random.normal(keras.ops.shape(x), stddev=0.1) if training else x
+
+
+class Meddles(keras.callbacks.Callback):
+    """Draws from the global generator, and does something to it in the middle."""
+
+    def __init__(self, what: str, at: tuple[int, ...]) -> None:
+        super().__init__()
+        self.what = what
+        self.at = at
+        self.count = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.count += 1
+        if self.count in self.at:
+            MEDDLING[self.what]()
+        if self.count % 2:
+            kernel = self.model.layers[-1].kernel
+            kernel.assign_add(0.01 * keras.random.normal(kernel.shape))
+
+
+def build(*, eager: bool) -> keras.Model:
+    model = keras.Sequential(
+        [keras.Input((8,)), Noise(), keras.layers.Dense(4, activation="softmax")]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy", run_eagerly=eager)
+    return model
+
+
+def ends(
+    directory: Path,
+    what: str,
+    stops: tuple[int, ...],
+    *,
+    at: tuple[int, ...] = (4,),
+    eager: bool = False,
+) -> list[np.ndarray[Any, Any]]:
+    for stop in (*stops, None):
+        planned = plan(
+            model=lambda: build(eager=eager),
+            data=lambda: small_data(validation=None),
+            callbacks=lambda: [Meddles(what, at)],
+            epochs=2,
+        )
+        # Nothing of the process that made the checkpoint may help the one that goes on.
+        random.seed(None)
+        planned_again = load_newest([directory], pytest.fail) if directory.exists() else None
+        if planned_again is None:
+            random.seed(5)
+        train(planned, Watcher(directory=directory, stop_at=stop), planned_again)
+    return weights(planned.model)
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("what", ["clears", "reseeds", "both"])
+def test_a_global_generator_that_a_callback_replaces_resumes_exactly(
+    what: str, eager: bool, tmp_path: Path
+) -> None:
+    """Stopped before anything is done to it, right after, and after the second time."""
+    options: dict[str, Any] = {"eager": eager, "at": (4, 8)}
+    whole = ends(tmp_path / "whole", what, (), **options)
+    assert equal(whole, ends(tmp_path / "stopped", what, (3, 4, 9), **options))
+
+
+class Predicts(Meddles):
+    """Runs a function of TensorFlow's that draws from the global generator as it was then."""
+
+    def __init__(self, what: str, at: tuple[int, ...]) -> None:
+        super().__init__(what, at)
+        self.drawn = tf.function(lambda: keras.random.normal(()))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.drawn()
+
+
+@pytest.mark.parametrize(("at", "refused"), [((9,), True), ((3,), False), ((), False)], ids=str)
+def test_a_function_traced_with_a_generator_that_was_replaced_is_refused(
+    at: tuple[int, ...], refused: bool
+) -> None:
+    """Replaced after the trace, before it, and never."""
+    planned = plan(
+        model=lambda: build(eager=False),
+        data=lambda: small_data(validation=None),
+        callbacks=lambda: [Predicts("clears", at)],
+        epochs=2,
+    )
+    watcher = Watcher(snapshot_at=lambda position: position.step in (7, 10))
+    if refused:
+        with pytest.raises(UncapturableError, match="was traced with Keras's global seed gen"):
+            train(planned, watcher)
+    else:
+        train(planned, watcher)
+
+
+@pytest.mark.parametrize("forgotten", ["traced", "state"])
+def test_either_generator_left_out_shows(
+    forgotten: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: the step goes by the one it was traced with, callbacks by the new one."""
+    whole = ends(tmp_path / "whole", "clears", ())
+    restore = GlobalSeedGenerator.restore
+
+    def forgetful(self: GlobalSeedGenerator, saved: Any, tensors: Any) -> None:
+        other = {**tensors, f"{self.name}/{forgotten}": np.array([1, 2], "int32")}
+        restore(self, saved, other)
+
+    monkeypatch.setattr(GlobalSeedGenerator, "restore", forgetful)
+    assert not equal(whole, ends(tmp_path / "stopped", "clears", (6,)))

@@ -1,0 +1,74 @@
+"""A data set is never what fills a GPU's memory, and where it lies changes no batch."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from sweeper.training import placement
+from sweeper.training.placement import MOST_ON_GPU, place_arrays
+
+DATA = (np.arange(30.0).reshape(10, 3), {"y": np.arange(10), "weights": None})
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
+    """A machine with a GPU, as far as TensorFlow's settings tell; its limits are to be appended."""
+    limits: list[SimpleNamespace] = []
+    monkeypatch.setattr(placement.tf.config, "list_physical_devices", lambda _kind: ["GPU:0"])
+    monkeypatch.setattr(
+        placement.tf.config, "get_logical_device_configuration", lambda _gpu: limits or None
+    )
+    return limits
+
+
+def placed(arrays: object, monkeypatch: pytest.MonkeyPatch) -> tuple[str | None, list[str]]:
+    """On which device, without allocating what a test could not."""
+    told: list[str] = []
+    monkeypatch.setattr(placement.tf, "constant", lambda array: array)
+    return place_arrays(arrays, "train", told.append).device, told
+
+
+def sized(count: int) -> SimpleNamespace:
+    return SimpleNamespace(nbytes=count)
+
+
+def test_what_is_larger_than_the_bound_stays_in_the_hosts_memory_and_that_is_said(
+    gpu: list[SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert placed((sized(MOST_ON_GPU // 2), sized(MOST_ON_GPU // 2)), monkeypatch) == (None, [])
+    device, told = placed((sized(MOST_ON_GPU), None, sized(1)), monkeypatch)
+    assert device == "/device:CPU:0"
+    assert "the train data are 1,024 MiB" in told[0]
+    gpu.append(SimpleNamespace(memory_limit=2048))
+    assert placed(sized(512 * 2**20), monkeypatch) == (None, [])
+    assert placed(sized(513 * 2**20), monkeypatch)[0] == "/device:CPU:0"
+
+
+def test_without_a_gpu_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement.tf.config, "list_physical_devices", lambda _kind: [])
+    assert placed(sized(2**40), monkeypatch) == (None, [])
+
+
+def test_batches_are_gathered_where_the_arrays_are_and_are_the_same(
+    gpu: list[SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gather that TensorFlow placed on the GPU would copy the whole array there at each step."""
+    anywhere = place_arrays(DATA, "train", lambda _: None)
+    monkeypatch.setattr(placement, "MOST_ON_GPU", 100)
+    hosted = place_arrays(DATA, "train", lambda _: None)
+    spec = [tf.TensorSpec((None,), tf.int64)]
+    graph = tf.function(hosted.gather, input_signature=spec).get_concrete_function().graph
+    gathers = [op.device for op in graph.get_operations() if op.type.startswith("Gather")]
+    assert len(gathers) == 2
+    assert all(device.endswith("CPU:0") for device in gathers)
+    indices = tf.constant([7, 0, 7], tf.int64)
+    for one, other in zip(
+        tf.nest.flatten(hosted.gather(indices)),
+        tf.nest.flatten(anywhere.gather(indices)),
+        strict=True,
+    ):
+        assert (one is None and other is None) or np.array_equal(one, other)

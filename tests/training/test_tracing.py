@@ -1,0 +1,176 @@
+"""What TensorFlow traces and runs during a training is looked into, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.framework import func_graph
+from tensorflow.python.ops import resource_variable_ops
+from trainings import Watcher, mlp, plan, small_data, train
+
+from sweeper.errors import UncapturableError
+from sweeper.training.hidden_state import HiddenState
+from sweeper.training.tracing import TracedFunctions
+
+
+@tf.function
+def seeded() -> Any:
+    return tf.random.normal((4,), seed=1)
+
+
+@tf.function
+def nested() -> Any:
+    return tf.cond(tf.constant(True), lambda: 2 * helper(), lambda: tf.zeros(4))
+
+
+@tf.function
+def helper() -> Any:
+    return tf.random.uniform((4,))
+
+
+@tf.function
+def harmless() -> Any:
+    return tf.random.stateless_normal((4,), seed=(1, 2))
+
+
+FUNCTIONS: dict[str, Callable[[], Any]] = {
+    "seeded": seeded,
+    "nested": nested,
+    "harmless": harmless,
+}
+
+
+class Calls(keras.callbacks.Callback):
+    """Calls a function of TensorFlow's, and adds what it gives to a weight."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.layers[-1].bias.assign_add(0.01 * FUNCTIONS[self.what]())
+
+
+def training_with(what: str) -> None:
+    train(
+        plan(data=lambda: small_data(validation=None), callbacks=lambda: [Calls(what)], epochs=1),
+        Watcher(),
+    )
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["traced in training", "traced before"])
+@pytest.mark.parametrize(
+    ("what", "op", "line"),
+    [
+        ("seeded", "RandomStandardNormal", "return tf.random.normal((4,), seed=1)"),
+        ("nested", "RandomUniform", "return tf.random.uniform((4,))"),
+    ],
+)
+def test_a_function_of_a_callback_that_draws_by_a_kernel_is_refused_with_its_line(
+    what: str, op: str, line: str, traced: bool
+) -> None:
+    function = FUNCTIONS[what]
+    FUNCTIONS[what] = fresh = tf.function(function.python_function)
+    if traced:
+        fresh()
+    with pytest.raises(UncapturableError) as refused:
+        training_with(what)
+    number = Path(__file__).read_text().splitlines().index(f"    {line}") + 1
+    assert str(refused.value).startswith(f"the function {what} holds the random op {op} (")
+    assert f"test_tracing.py:{number})" in str(refused.value)
+
+
+def test_what_is_traced_only_or_has_no_state_is_let_pass() -> None:
+    """Negative control of the refusal."""
+    training_with("harmless")
+    with TracedFunctions():
+        tf.function(seeded.python_function).get_concrete_function()
+        drawn = tf.data.Dataset.range(2).map(lambda _: tf.random.uniform((), seed=1))
+        assert len(list(drawn)) == 2
+
+
+def test_a_helper_of_an_eager_step_is_refused() -> None:
+    class Model(keras.Model):
+        def train_step(self, data: Any) -> Any:
+            logs = super().train_step(data)
+            self.layers[-1].bias.assign_add(tf.function(helper.python_function)())
+            return logs
+
+    def build() -> keras.Model:
+        inputs = keras.Input((8,))
+        model = Model(inputs, keras.layers.Dense(4, activation="softmax")(inputs))
+        model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+        return model
+
+    with pytest.raises(UncapturableError, match=r"the function helper .*test_tracing.py:\d+"):
+        train(plan(model=build, epochs=1), Watcher())
+
+
+def test_a_loaded_model_that_draws_is_refused(tmp_path: Path) -> None:
+    class Draws(tf.Module):
+        @tf.function(input_signature=[])
+        def draw(self) -> Any:
+            return tf.random.normal((4,))
+
+    tf.saved_model.save(Draws(), str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    with TracedFunctions(), pytest.raises(UncapturableError, match=r"RandomStandardNormal"):
+        loaded.draw()
+
+
+@pytest.mark.parametrize(("name", "told"), [("train_step", "training"), ("test_step", "valid")])
+def test_a_layer_that_draws_by_a_kernel_is_refused_with_its_line(name: str, told: str) -> None:
+    class Noise(keras.layers.Layer):
+        def call(self, x: Any, training: bool = False) -> Any:
+            draws = training if name == "train_step" else not training
+            return x + tf.random.normal((8,)) if draws else x
+
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((8,)), Noise(), keras.layers.Dense(4)])
+        model.compile("sgd", "mse")
+        return model
+
+    with pytest.raises(
+        UncapturableError,
+        match=rf"^the {told}\w* step holds .*RandomStandardNormal \(.*test_tracing.py:\d+\)",
+    ):
+        train(plan(model=build, epochs=1), Watcher())
+
+
+def test_variables_made_in_training_are_offered_by_the_functions_that_use_them() -> None:
+    traces = []
+    before = tf.Variable(1.0, name="before")
+    with TracedFunctions() as functions:
+        functions.on_trace(traces.append)
+        made = [tf.Variable(float(i), name=f"made_{i}") for i in range(3)]
+
+        def uses() -> Any:
+            made[2].assign_add(before)
+            return made[1] * 2.0
+
+        tf.function(uses)()
+        assert [trace.function for trace in traces] == [uses]
+        assert list(map(id, traces[0].variables)) == list(map(id, (before, made[2], made[1])))
+        assert [each.name for each in functions.captured()] == ["0/1", "0/2"]
+        assert functions.captured()[1].variable is made[1]
+
+
+def test_afterwards_tensorflow_is_as_it_was() -> None:
+    def state() -> tuple[Any, ...]:
+        return (
+            func_graph.func_graph_from_py_func,
+            atomic_function.AtomicFunction.call_flat,
+            resource_variable_ops.BaseResourceVariable.__init__,
+        )
+
+    before = state()
+    hidden = HiddenState(plan(model=mlp).order_seed)
+    with hidden:
+        assert not any(one is other for one, other in zip(before, state(), strict=True))
+    assert all(one is other for one, other in zip(before, state(), strict=True))

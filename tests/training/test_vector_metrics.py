@@ -1,0 +1,296 @@
+"""A metric that is a vector: whole in history, callbacks and checkpoints, by components elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainings import Watcher, digits, equal, plan, train, weights
+
+from sweeper import Data
+from sweeper.checkpoints.reading import load_newest
+from sweeper.errors import NonFiniteError, ObjectiveError
+from sweeper.training import state as state_module
+from sweeper.training.logs import named_numbers
+from sweeper.training.loop import TrainingLoop
+
+X, LABELS = digits(96)
+Y = keras.utils.to_categorical(LABELS, 4)
+
+
+class Confusion(keras.metrics.Metric):
+    """Predictions by class and label: two dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__(name="confusion")
+        self.counts = self.add_weight(shape=(4, 4), initializer="zeros", name="counts")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        del sample_weight
+        counts = tf.math.confusion_matrix(tf.argmax(y_true, -1), tf.argmax(y_pred, -1), 4)
+        self.counts.assign_add(tf.cast(counts, "float32"))
+
+    def result(self) -> Any:
+        return tf.identity(self.counts.value)
+
+
+class Reporting(keras.Model):
+    """A step of its own, which reports a vector, and one number a sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = keras.layers.Dense(4, activation="softmax")
+
+    def call(self, x: Any) -> Any:
+        return self.layer(x)
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            losses = keras.losses.categorical_crossentropy(y, self(x, training=True))
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        norms = tf.stack([tf.norm(gradient) for gradient in gradients])
+        return {"loss": loss, "norms": norms, "losses": losses}
+
+
+def classifier(**options: Any) -> keras.Model:
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
+    metrics = [keras.metrics.F1Score(), "accuracy", Confusion()]
+    model.compile("adam", "categorical_crossentropy", metrics=metrics, **options)
+    return model
+
+
+def eager() -> keras.Model:
+    return classifier(run_eagerly=True)
+
+
+def reporting() -> keras.Model:
+    model = Reporting()
+    model.compile("adam")
+    return model
+
+
+MODELS = {"metrics": classifier, "eager": eager, "a step of its own": reporting}
+
+
+def data(name: str = "metrics") -> Data:
+    validation = None if name == "a step of its own" else (X[:32], Y[:32])
+    return Data(train=(X, Y), validation=validation, batch_size=16, shuffle=False)
+
+
+def told(logs: Any) -> dict[str, Any]:
+    """Logs that can be compared: each value's type, dtype and bits."""
+    return {
+        name: (type(value).__name__, np.asarray(value).dtype.str, np.asarray(value).tolist())
+        for name, value in (logs or {}).items()
+    }
+
+
+def history_of(loop: Any) -> dict[str, Any]:
+    return {
+        name: [told({name: value}) for value in values]
+        for name, values in loop.history.history.items()
+    }
+
+
+class Recorder(keras.callbacks.Callback):
+    """Every batch's and epoch's logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Any] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.calls.append((batch, told(logs)))
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self.calls.append(("test", told(logs)))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.calls.append((epoch, told(logs)))
+
+
+@pytest.fixture
+def _without_constant_folding() -> Iterator[None]:
+    tf.config.optimizer.set_experimental_options({"constant_folding": False})
+    yield
+    tf.config.optimizer.set_experimental_options({"constant_folding": True})
+
+
+@pytest.mark.usefixtures("_without_constant_folding")
+@pytest.mark.parametrize("name", MODELS)
+def test_callbacks_history_and_csv_are_fits_own(name: str, tmp_path: Path) -> None:
+    given, theirs, ours = data(name), Recorder(), Recorder()
+
+    def callbacks(recorder: Recorder, file: str) -> list[keras.callbacks.Callback]:
+        return [recorder, keras.callbacks.CSVLogger(str(tmp_path / file))]
+
+    planned = plan(model=MODELS[name], data=lambda: given)
+    planned.model.fit(
+        *given.train, batch_size=16, epochs=3, shuffle=False, verbose=0,
+        validation_data=given.validation, callbacks=callbacks(theirs, "theirs.csv"),
+    )  # fmt: skip
+    again = plan(
+        model=MODELS[name], data=lambda: given, callbacks=lambda: callbacks(ours, "ours.csv")
+    )
+    loop = train(again, Watcher())
+    assert any(value[0] == "ndarray" for value in ours.calls[-1][1].values())
+    assert ours.calls == theirs.calls
+    assert history_of(loop) == history_of(planned.model)
+    assert (tmp_path / "ours.csv").read_text() == (tmp_path / "theirs.csv").read_text()
+    assert equal(weights(again.model), weights(planned.model))
+
+
+def test_stopping_early_by_a_vector_fails_as_in_fit() -> None:
+    def callbacks() -> list[keras.callbacks.Callback]:
+        return [keras.callbacks.EarlyStopping("val_f1_score", mode="max")]
+
+    given = data()
+    model = classifier()
+    with pytest.raises(ValueError) as theirs:
+        model.fit(
+            *given.train,
+            validation_data=given.validation,
+            callbacks=callbacks(),
+            epochs=3,
+            verbose=0,
+        )
+    with pytest.raises(ValueError) as ours:
+        train(plan(model=classifier, data=data, callbacks=callbacks), Watcher())
+    assert type(ours.value) is type(theirs.value)
+    assert str(ours.value) == str(theirs.value)
+
+
+def resumed(name: str, directory: Path, stops: list[int]) -> Any:
+    def planned() -> Any:
+        return plan(model=MODELS[name], data=lambda: data(name))
+
+    for stop in stops:
+        train(planned(), Watcher(directory, stop_at=stop), load_newest([directory], pytest.fail))
+    watcher = Watcher(directory)
+    loop = train(planned(), watcher, load_newest([directory], pytest.fail))
+    return history_of(loop), loop.epochs, watcher.digest, told(loop._position.logs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_vectors_resume_bit_for_bit_also_in_the_middle_of_an_epoch(
+    name: str, tmp_path: Path
+) -> None:
+    whole = resumed(name, tmp_path / "whole", [])
+    # Step 6 is the last of an epoch: its logs are all that the epoch's end has.
+    assert resumed(name, tmp_path / "stopped", [2, 6, 9, 12]) == whole
+
+
+def test_control_a_rounded_vector_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = resumed("a step of its own", tmp_path / "whole", [])
+    decode = state_module.decode
+
+    def rounded(node: Any, tensors: Any) -> Any:
+        value = decode(node, tensors)
+        return value.astype("float16") if isinstance(value, np.ndarray) else value
+
+    monkeypatch.setattr(state_module, "decode", rounded)
+    assert resumed("a step of its own", tmp_path / "stopped", [6]) != whole
+
+
+def test_epochs_report_every_component_by_name() -> None:
+    watcher = Watcher()
+    loop = train(plan(model=classifier, data=data), watcher)
+    reported = watcher.epochs[-1][1]
+    whole = loop.history.history
+    assert [reported[f"val_f1_score[{i}]"] for i in range(4)] == whole["val_f1_score"][-1].tolist()
+    assert reported["confusion[2,1]"] == whole["confusion"][-1][2, 1]
+    assert reported["accuracy"] == whole["accuracy"][-1]
+    assert "f1_score" not in reported
+    assert all(type(number) is float for number in reported.values())
+    assert len(reported) == 2 * (2 + 4 + 16)
+
+
+def test_what_has_one_element_or_is_no_number_has_no_components() -> None:
+    assert dict(named_numbers("a", np.float32(0.5))) == {"a": 0.5}
+    assert dict(named_numbers("a", 3)) == {"a": 3.0}
+    assert dict(named_numbers("a", np.array([[1, 2]]))) == {"a[0,0]": 1.0, "a[0,1]": 2.0}
+    assert dict(named_numbers("a", np.array(["x"]))) == {}
+    assert dict(named_numbers("a", "x")) == {}
+
+
+class Wide(keras.metrics.Metric):
+    """More numbers than a database should have of an epoch."""
+
+    def update_state(self, *_arguments: Any, **_options: Any) -> None:
+        """Nothing is counted."""
+
+    def result(self) -> Any:
+        return tf.range(1001)
+
+
+def test_a_metric_of_too_many_numbers_is_kept_whole_and_that_is_said() -> None:
+    def model() -> keras.Model:
+        made = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
+        made.compile("sgd", "categorical_crossentropy", metrics=[Wide(name="wide")])
+        return made
+
+    said: list[str] = []
+    watcher = Watcher()
+    planned = plan(model=model, data=data, epochs=2, objective="wide[1000]")
+    loop = TrainingLoop(planned, watcher, notice=said.append)
+    loop.run()
+    assert loop.history.history["wide"][-1].shape == (1001,)
+    assert set(watcher.epochs[-1][1]) == {"loss", "val_loss", "wide[1000]"}
+    assert [text.partition(",")[0] for text in said] == [
+        "the metric 'val_wide' has 1",
+        "the metric 'wide' has 1",
+    ]
+
+
+# Objectives
+
+
+@pytest.mark.parametrize("objective", ["val_f1_score[1]", "confusion[3,0]", "val_accuracy"])
+def test_a_component_may_be_the_objective(objective: str) -> None:
+    train(plan(model=classifier, data=data, epochs=1, objective=objective), Watcher())
+
+
+@pytest.mark.parametrize("model", [classifier, eager])
+def test_a_whole_vector_as_objective_is_refused_with_its_components(model: Any) -> None:
+    planned = plan(model=model, data=data, objective="val_f1_score")
+    components = r"val_f1_score\[0\]'.*val_f1_score\[3\]'"
+    with pytest.raises(ObjectiveError, match=rf"shape \[4\].*{components}.*average"):
+        train(planned, Watcher())
+
+
+@pytest.mark.parametrize("objective", ["val_f1_score[4]", "f1_score[0,1]", "val_accuracy[0]"])
+def test_a_component_that_is_not_there_is_refused_before_training(objective: str) -> None:
+    with pytest.raises(ObjectiveError, match=r"no such metric.*'val_f1_score\[3\]'"):
+        train(plan(model=classifier, data=data, objective=objective), Watcher())
+
+
+class Infinite(keras.metrics.Metric):
+    """Nothing to divide by in its second class."""
+
+    def update_state(self, *_arguments: Any, **_options: Any) -> None:
+        """Nothing is counted."""
+
+    def result(self) -> Any:
+        return tf.constant([1.0, math.inf])
+
+
+def test_only_a_component_that_decides_has_to_be_finite() -> None:
+    def model() -> keras.Model:
+        made = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
+        made.compile("sgd", "categorical_crossentropy", metrics=[Infinite(name="odd")])
+        return made
+
+    train(plan(model=model, data=data, objective="odd[0]", epochs=1), Watcher())
+    with pytest.raises(NonFiniteError, match=r"odd\[1\] is inf at the end of epoch 1"):
+        train(plan(model=model, data=data, objective="odd[1]", epochs=1), Watcher())
