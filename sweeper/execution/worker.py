@@ -62,6 +62,9 @@ _LAST_WORDS = 10.0
 _PARTING = 10.0
 """Seconds that an attempt's end waits for a database that is away, once a stop is requested."""
 
+_PARTING_AT_ONCE = 5.0
+"""The same, once it is to be killed: longer than one slow answer takes."""
+
 _KILLED = "killed on request"
 
 
@@ -353,7 +356,8 @@ class AttemptSupervisor:
         context = self._context
         longest = context.contact.limit
         if context.stopping.is_set():
-            longest = 0.0 if context.killing.is_set() else min(longest, _PARTING)
+            parting = _PARTING_AT_ONCE if context.killing.is_set() else _PARTING
+            longest = min(longest, parting)
         if context.contact.away_for > longest:
             msg = (
                 f"{context.contact.error()}; the end of trial {self._claim.number}'s attempt could "

@@ -52,9 +52,36 @@ def test_a_second_interrupt_leaves_an_inline_trial_to_be_resumed(
             train_through(link)
 
         serve(sweep, interrupted_twice, monkeypatch)
+        assert sweep.context.error is None
         [attempt] = sweep.trials[0].attempts
         assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
         assert sweep.trials[0].state == "interrupted"
+
+
+def test_an_answer_that_is_late_does_not_leave_a_killed_trial_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted_sweep(tmp_path, {}) as sweep:
+        finish, calls = sweep.context.impatient.finish, []
+
+        def answer_late(*arguments: Any, **named: Any) -> None:
+            calls.append(arguments)
+            if len(calls) < 5:
+                error = DatabaseUnavailableError("no answer within 1 s")
+                error.passing = True
+                raise error
+            finish(*arguments, **named)
+
+        monkeypatch.setattr(sweep.context.impatient, "finish", answer_late)
+
+        def killed(link: Link) -> None:
+            sweep.context.stopping.set()
+            sweep.context.killing.set()
+            train_through(link)
+
+        serve(sweep, killed, monkeypatch)
+        assert sweep.context.error is None
+        assert (len(calls), sweep.outcomes()) == (5, ["interrupted"])
 
 
 def test_what_the_worker_raises_while_a_trial_runs_inline_does_not_fail_it(
