@@ -256,7 +256,7 @@ def _known_places(cls: type) -> tuple[type, Any, tuple[Any, ...], bool]:
 
 def fields_of(thing: object) -> dict[str, Any]:
     """The attributes of ``thing`` itself, those in slots included; no property is run."""
-    _, getter, slots, is_local = _known_places(type(thing))
+    _, getter, slots, is_local = _dicts.get(id(type(thing))) or _known_places(type(thing))
     fields: dict[str, Any] = {}
     if is_local:
         local: Any = thing

@@ -7,10 +7,11 @@ an object that is unchanged holds the very same objects, which is what makes loo
 
 from __future__ import annotations
 
+import functools
 import threading
 import types
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import Any, ClassVar
 
@@ -103,7 +104,10 @@ class Structure(Holder):
             return True
         if not all(map(is_, keys, self.keys)) and not all(map(same, keys, self.keys)):
             return True
-        return any(iterator.changed() for iterator in self.iterators)
+        return self._gone_on()
+
+    def _gone_on(self) -> bool:
+        return bool(self.iterators) and any(iterator.changed() for iterator in self.iterators)
 
     def reset(self) -> None:
         self.write(self.keys, self.values)
@@ -130,24 +134,29 @@ class Attributes(Structure):
         super().__init__(thing, path)
         self.ignored = ignored
         self.watched = watched
-        self.as_before: Contents | None = None
-        """All attributes when they were last found unchanged, to see at once that they still are."""
+        self.as_before: tuple[list[str], Sequence[Any]] | None = None
+        """All names, and the values that count, as they were last found unchanged: where both are
+        the very same, so is everything."""
 
     def _fields(self) -> dict[str, Any]:
         thing = self.thing
         return thing.__dict__ if type(thing) is types.FunctionType else fields_of(thing)
 
     def changed(self) -> bool:
-        fields = self._fields()
-        if self.as_before is not None:
-            names, values = self.as_before
-            same_values = len(fields) == len(values) and all(map(is_, fields.values(), values))
-            if same_values and names == list(fields):
-                return any(iterator.changed() for iterator in self.iterators)
+        fields, before = self._fields(), self.as_before
+        if before is not None:
+            names, values = before
+            # A model of 200 layers has 12,000 attributes: few of them are to be touched.
+            if [*fields] == names and all(map(is_, self._that_count(fields), values)):
+                return self._gone_on()
         if super().changed():
             return True
-        self.as_before = list(fields), list(fields.values())
+        self.as_before = _shared_names(tuple(fields)), [*self._that_count(fields)]
         return False
+
+    def _that_count(self, fields: dict[str, Any]) -> Iterable[Any]:
+        """The values that are looked at while the names are the same."""
+        return fields.values() if self.watched is None else map(fields.get, self.watched)
 
     def reset(self) -> None:
         self.as_before = None
@@ -174,6 +183,12 @@ class Attributes(Structure):
                 _delete(self.thing, name)
             else:
                 _set(self.thing, name, value)
+
+
+@functools.cache
+def _shared_names(names: tuple[str, ...]) -> list[str]:
+    """The names as a list, one for all objects that have the same: it is not to be changed."""
+    return list(names)
 
 
 def _set(thing: Any, name: str, value: Any) -> None:
@@ -222,6 +237,12 @@ class ListItems(Structure):
     def __init__(self, thing: Any, path: str) -> None:
         super().__init__(thing, path)
         self.kind: Any = next(k for k in (list, deque, np.ndarray) if isinstance(thing, k))
+
+    def changed(self) -> bool:
+        thing, began = self.thing, self.values
+        if type(thing) is list and len(thing) == len(began) and all(map(is_, thing, began)):
+            return self._gone_on()
+        return super().changed()
 
     def read(self) -> Contents:
         if self.kind is np.ndarray:
