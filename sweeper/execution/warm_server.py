@@ -30,7 +30,7 @@ from pydantic import TypeAdapter
 from sweeper.definition import StudyDefinition
 from sweeper.errors import StudyImportError, SweeperError
 from sweeper.execution.channel import Assignment, Channel, StudySource
-from sweeper.execution.devices import import_tensorflow
+from sweeper.execution.devices import import_tensorflow, uncollected
 from sweeper.execution.orphans import kill_orphans, start_watcher
 from sweeper.execution.process import die_with_parent, failure_before_trial, serve_trial
 from sweeper.execution.signals import release_signals, signals_to_stop
@@ -74,7 +74,13 @@ class _Server:
 
     def load(self, source: StudySource) -> StudyDefinition | None:
         """Import everything, and tell the worker how that went."""
-        import_tensorflow()
+        with uncollected():
+            import_tensorflow()
+            import sweeper.execution.trial_run  # noqa: F401 - so that no trial has to import it
+            from sweeper.training.encoding.kinds import read_keras
+
+            read_keras()
+            gc.freeze()
         seed_everything(IMPORT_SEED)
         try:
             definition = load_source(source)
@@ -84,8 +90,6 @@ class _Server:
             trace = error.traceback if isinstance(error, StudyImportError) else ""
             self._tell(event="failed", type=type(error).__name__, message=str(error), trace=trace)
             return None
-        import sweeper.execution.trial_run  # noqa: F401 - so that no trial has to import it
-
         gc.collect()
         gc.freeze()
         self._tell(

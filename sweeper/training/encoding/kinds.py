@@ -37,6 +37,7 @@ __all__ = [
     "is_plain_object",
     "is_variable",
     "kind_of_container",
+    "read_keras",
 ]
 
 FACTORIES: Mapping[str, Any] = {
@@ -255,13 +256,30 @@ def _assigned_by(cls: Any, library: bool) -> frozenset[str]:
     return frozenset(found)
 
 
+def read_keras() -> None:
+    """Read the code of Keras's base classes and commonest ones now, for every process forked later."""
+    import keras
+
+    layers = keras.layers
+    for cls in (
+        *(keras.Model, keras.Sequential, layers.Dense, layers.Dropout, layers.BatchNormalization),
+        *(layers.Conv2D, layers.Embedding, layers.LSTM, layers.LayerNormalization),
+        *(keras.optimizers.Adam, keras.optimizers.SGD, keras.callbacks.Callback),
+        *(keras.losses.MeanSquaredError, keras.metrics.MeanSquaredError),
+    ):
+        assigned_by(cls, library=True)
+
+
 def inner_function(function: Any) -> Any:
     """What a decorated function wraps."""
     return getattr(function, "__wrapped__", getattr(function, "__func__", function))
 
 
-def _stores(code: types.CodeType, operation: str) -> set[str]:
+@functools.cache
+def _stores(code: types.CodeType, operation: str) -> frozenset[str]:
     """Names that the code assigns: global ones, or attributes of its first argument."""
+    if dis.opmap[operation] not in code.co_code[::2]:
+        return frozenset()
     found = set()
     before: Any = None
     for instruction in dis.get_instructions(code):
@@ -270,7 +288,7 @@ def _stores(code: types.CodeType, operation: str) -> set[str]:
         ):
             found.add(str(instruction.argval))
         before = instruction
-    return found
+    return frozenset(found)
 
 
 def _is_first_argument(instruction: Any, code: types.CodeType) -> bool:
