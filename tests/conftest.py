@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ os.environ["TF_NUM_INTEROP_THREADS"] = "1"
 
 _ON_REQUEST = ("chaos", "soak")
 
-_LONGEST_FIRST = ("exactness", "training", "system", "verification", "execution")
-"""Directories whose files begin first, so that no long one is left to one process at the end."""
+_LONGEST_FIRST = ("system", "exactness", "training", "execution", "verification")
+"""Directories whose files begin first, so that no long one is left to one process at the end: one of
+each in turn, because the first kind waits for processes of its own and the others compute."""
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -38,7 +40,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the long suites out unless markers are asked for by name; begin with long files."""
-    items.sort(key=_turn)
+    items[:] = _in_turn(items)
     for item in items:
         if any(map(item.get_closest_marker, _ON_REQUEST)):
             item.add_marker(pytest.mark.timeout(0))
@@ -50,9 +52,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in long]
 
 
-def _turn(item: pytest.Item) -> int:
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    return _LONGEST_FIRST.index(folder) if folder in _LONGEST_FIRST else len(_LONGEST_FIRST)
+def _in_turn(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests of each file together, the files in the order in which they are to begin."""
+    files: dict[str, dict[Path, list[pytest.Item]]] = {}
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        files.setdefault(folder, {}).setdefault(item.path, []).append(item)
+    long = [list(files.pop(folder, {}).values()) for folder in _LONGEST_FIRST]
+    turns = chain.from_iterable(zip_longest(*long, fillvalue=()))
+    short = chain.from_iterable(folder.values() for folder in files.values())
+    return list(chain.from_iterable(chain(turns, short)))
 
 
 @pytest.fixture(scope="session")
