@@ -97,6 +97,8 @@ class _Rehearsal:
             self._report["complete"] = True
         except _OverError:
             pass
+        finally:
+            self._earlier.release()
         return {
             **self._report,
             "code": self._code.to_json(),

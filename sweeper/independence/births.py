@@ -72,8 +72,7 @@ class BirthLine:
 class Inventory:
     """All objects that there are now, so that what is made later can be told from them.
 
-    They are held, and with them their ids, for as long as this is: for a process that is thrown away.
-    What somebody has frozen before is thawed, since the collector lists nothing that is.
+    They are held, and with them their ids, until `release`. What somebody has frozen before is thawed, since the collector lists nothing that is.
     """
 
     def __init__(self) -> None:
@@ -84,3 +83,7 @@ class Inventory:
     def has(self, thing: object) -> bool:
         """Whether ``thing`` was there already."""
         return id(thing) in self._ids
+
+    def release(self) -> None:
+        """Let the objects go. Nothing was there already afterwards."""
+        self._held, self._ids = [], set()

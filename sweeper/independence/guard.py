@@ -58,8 +58,8 @@ class Earlier:
 
     Args:
         let_pass: Told of what is shared only because an earlier trial of this process made it; the
-            trial is then not refused. For a process that is thrown away, since it holds everything
-            that was there before the first trial. None refuses it like anything else.
+            trial is then not refused. Everything that was there before the first trial is held
+            meanwhile, until `release`. None refuses it like anything else.
     """
 
     def __init__(self, let_pass: Callable[[IndependenceError], None] | None = None) -> None:
@@ -70,6 +70,11 @@ class Earlier:
     def made(self, thing: object) -> bool:
         """Whether an earlier trial made ``thing``, as far as that was to be known."""
         return self._before is not None and not self._before.has(thing)
+
+    def release(self) -> None:
+        """Let go of what was there before the first trial."""
+        if self._before is not None:
+            self._before.release()
 
     def keep(self, trial: int, owned: Mapping[int, Owned]) -> None:
         """Remember what ``trial`` owns, for as long as it lives."""

@@ -85,13 +85,20 @@ def judge(file: Path, directory: Path) -> Verdict:
                 verdict.refusal, verdict.trial = str(error), number
                 break
     finally:
-        for name in set(sys.modules) - before:
-            place = getattr(sys.modules[name], "__file__", None) or ""
-            if str(PITFALLS) in place:
-                del sys.modules[name]
+        forget_modules(before, PITFALLS)
         keras.backend.clear_session(free_memory=False)
         gc.unfreeze()
     return verdict
+
+
+def forget_modules(before: set[str], directory: Path) -> None:
+    """Forget what was imported from ``directory`` since ``before`` were the names of all modules."""
+    for name in set(sys.modules) - before:
+        module = sys.modules[name]
+        # A package without an __init__.py has no file, and still has its modules as attributes.
+        places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        if any(Path(place).is_relative_to(directory) for place in places if place):
+            del sys.modules[name]
 
 
 def _first(_name: str, distribution: Distribution) -> CategoricalChoice:

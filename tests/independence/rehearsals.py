@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from corpus import forget_modules
+
 from sweeper.definition import StudyDefinition
 from sweeper.execution.channel import Assignment, Message, Suggest, Suggested
 from sweeper.execution.rehearsal import rehearse
@@ -54,10 +56,7 @@ def loaded(file: Path) -> Iterator[StudyDefinition]:
     try:
         yield load_definition(str(file))
     finally:
-        for name in set(sys.modules) - before:
-            place = getattr(sys.modules[name], "__file__", None) or ""
-            if place.startswith(str(file.parent)):
-                del sys.modules[name]
+        forget_modules(before, file.parent)
         keras.backend.clear_session(free_memory=False)
         gc.unfreeze()
 
