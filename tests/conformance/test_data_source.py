@@ -575,7 +575,8 @@ def broken(kind: Any, dataset: Callable[[], Any], steps: int | None = None) -> C
         broken(IgnoresItsStep, lambda: (np.arange(20.0),)),
         broken(ForgetsItsIterator, TF_DATA["shuffled"]),
         broken(CountsNoIterators, TF_DATA["generator"]),
-        broken(LeavesSeedsWrong, TF_DATA["zipped"]),
+        # Whether a plain shuffle shows it depends on how far TensorFlow's thread has read ahead.
+        broken(LeavesSeedsWrong, TF_DATA["shuffled files"]),
         broken(TrustsASavedPosition, short_last, 4),
         broken(ForgetsItself, Reordering),
         broken(EndsEpochsTwice, Reordering),
