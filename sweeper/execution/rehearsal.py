@@ -92,13 +92,10 @@ class _Rehearsal:
             "train": self._train,
             "twins": self._train,
         }
-        try:
+        with contextlib.suppress(_OverError):
             parts[self._what.part]()
             self._report["complete"] = True
-        except _OverError:
-            pass
-        finally:
-            self._earlier.release()
+        self._earlier.release()
         return {
             **self._report,
             "code": self._code.to_json(),

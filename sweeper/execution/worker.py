@@ -62,9 +62,7 @@ _LAST_WORDS = 10.0
 _PARTING = 10.0
 """Seconds that an attempt's end waits for a database that is away, once a stop is requested."""
 
-_PARTING_AT_ONCE = 5.0
-"""The same, once it is to be killed: longer than one slow answer takes."""
-
+_PARTING_AT_ONCE = 5.0  # the same, once it is to be killed: longer than one slow answer takes
 _KILLED = "killed on request"
 
 
@@ -356,8 +354,7 @@ class AttemptSupervisor:
         context = self._context
         longest = context.contact.limit
         if context.stopping.is_set():
-            parting = _PARTING_AT_ONCE if context.killing.is_set() else _PARTING
-            longest = min(longest, parting)
+            longest = min(longest, _PARTING_AT_ONCE if context.killing.is_set() else _PARTING)
         if context.contact.away_for > longest:
             msg = (
                 f"{context.contact.error()}; the end of trial {self._claim.number}'s attempt could "

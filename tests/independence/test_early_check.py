@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ from sweeps import command, sweep, trials_in
 from sweeper.errors import IndependenceError, Interrupted
 from sweeper.events import Notice
 from sweeper.execution import early_check
+from sweeper.independence.births import Inventory
 from sweeper.independence.findings import Finding
 from sweeper.independence.guard import Earlier
 from sweeper.preflight.judging import judge_second
@@ -55,6 +57,11 @@ def test_what_a_process_of_its_own_makes_harmless_is_a_warning_and_all_else_an_e
 @pytest.mark.parametrize("file", ALLOWED, ids=lambda file: file.stem)
 def test_a_sound_study_is_neither_refused_nor_warned_of(file: Path, tmp_path: Path) -> None:
     assert of_sharing(rehearsed(file, tmp_path, "early")) == []
+
+
+def test_a_rehearsal_lets_go_of_what_was_there_before_it(tmp_path: Path) -> None:
+    rehearsed(PITFALLS / "allowed" / "cached_data.py", tmp_path, "early")
+    assert [each for each in gc.get_objects() if type(each) is Inventory and each._held] == []
 
 
 @pytest.mark.parametrize("name", ["cached_dataset", "cached_weights", "shuffled_once"])
