@@ -49,21 +49,22 @@ def _processor_seconds() -> float:
 
 
 def share(directory: Path) -> tuple[float, float, int]:
-    from sweeper.storage.audits import Audits
     from sweeper.storage.database import Database
+    from sweeper.storage.repository import Repository
 
     with Database.open(f"sqlite:///{directory / 'sweeper.db'}", create=False) as database:
-        audits, attempts = Audits(database).share("digits-learning-rate")
-        return audits, attempts, Audits(database).exactness("digits-learning-rate").intervals
+        found = Repository(database).audits
+        audits, attempts = found.share("digits-learning-rate")
+        return audits, attempts, found.exactness("digits-learning-rate").intervals
 
 
 def main() -> int:
     holds = True
     with tempfile.TemporaryDirectory() as temporary:
         for trials in map(int, sys.argv[1:] or ("16", "64")):
-            place = Path(temporary) / str(trials)
-            took = timed(place / "auto", "auto", trials)
-            audits, attempts, intervals = share(place / "auto")
+            directory = Path(temporary) / str(trials)
+            took = timed(directory / "auto", "auto", trials)
+            audits, attempts, intervals = share(directory / "auto")
             part = audits / (audits + attempts)
             bound = BOUNDS.get(trials)
             kept = bound is None or part <= bound
@@ -71,7 +72,7 @@ def main() -> int:
             wanted = "" if bound is None else f"; wanted <= {bound:.0%}: {'yes' if kept else 'NO'}"
             print(f"{trials} trials: {intervals} intervals audited in {audits:.1f} s, attempts")
             print(f"    {attempts:.1f} s; share {part:.1%}{wanted}")
-            without = timed(place / "off", "off", trials)
+            without = timed(directory / "off", "off", trials)
             for what, ours, theirs in zip(("clock", "processor"), took, without, strict=True):
                 more = (ours - theirs) / ours
                 print(f"    {what}: {ours:.1f} s, and {theirs:.1f} s without; {more:.1%} of it")

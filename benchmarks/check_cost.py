@@ -26,7 +26,7 @@ def main(study: str) -> int:
 
     reports = [check_study(study, workers=2) for _ in range(ROUNDS)]
     assert all(report.holds for report in reports), reports[0].findings
-    seconds = [report.seconds for report in reports]
+    seconds = [report.seconds or {} for report in reports]
     ratios = [
         Ratio(
             f"1. a check's work against its {reports[0].steps} training steps, start-up aside",

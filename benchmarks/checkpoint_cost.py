@@ -32,8 +32,8 @@ from ratios import Ratio, alternate
 from sweeper.checkpoints.policy import Keep
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.checkpoints.writer import BackgroundWriter
-from sweeper.execution.devices import configure_tensorflow
-from sweeper.training.state import HistoryRecord, Position, TrainingState, default_components
+from sweeper.execution.trial.devices import configure_tensorflow
+from sweeper.training.state.state import HistoryRecord, Position, TrainingState, default_components
 
 WIDTH = 2880
 BATCHES = (16, 128)
@@ -144,16 +144,16 @@ def throughput(directory: Path) -> Ratio:
     number = iter(range(10_000))
 
     def ours() -> float:
-        place = directory / f"writer-{next(number)}"
+        attempt_directory = directory / f"writer-{next(number)}"
         with BackgroundWriter(
-            CheckpointStore(place), Keep(), lambda _c: None, lambda _p: None
+            CheckpointStore(attempt_directory), Keep(), lambda _c: None, lambda _p: None
         ) as writer:
             snapshot = training.snapshot()
             started = time.perf_counter()
             writer.submit(snapshot)
             writer.flush()
             seconds = time.perf_counter() - started
-        shutil.rmtree(place)
+        shutil.rmtree(attempt_directory)
         return size / seconds / 1e6
 
     def plain() -> float:
@@ -176,10 +176,10 @@ def throughput(directory: Path) -> Ratio:
 
 def first_step(directory: Path, *, resumed: bool) -> tuple[float, float]:
     """Seconds from process start to the first new step's end, and seconds to read the file once."""
-    place = directory / ("resumed" if resumed else f"fresh-{time.time_ns()}")
+    attempt_directory = directory / ("resumed" if resumed else f"fresh-{time.time_ns()}")
     started = time.time()
     said = subprocess.run(
-        [sys.executable, __file__, "first-step", str(place)],
+        [sys.executable, __file__, "first-step", str(attempt_directory)],
         check=True,
         capture_output=True,
         text=True,
@@ -200,7 +200,7 @@ def resume(directory: Path) -> Ratio:
     )  # fmt: skip
 
 
-def first_step_main(place: Path) -> None:
+def first_step_main(attempt_directory: Path) -> None:
     """In a process of its own: one epoch of one step by `sweeper.fit`, then say when it was over."""
     import sweeper
 
@@ -211,7 +211,7 @@ def first_step_main(place: Path) -> None:
         def on_train_batch_end(self, _batch, _logs=None, **_more):
             print(time.time(), flush=True)
 
-    newest = sorted(place.glob("step-*"))
+    newest = sorted(attempt_directory.glob("step-*"))
     reading = 0.0
     if newest:
         started = time.perf_counter()
@@ -221,7 +221,9 @@ def first_step_main(place: Path) -> None:
     x = np.random.default_rng(0).normal(size=(16, WIDTH)).astype("float32")
     data = sweeper.Data(train=(x, x), batch_size=16)
     done = int(newest[-1].name.split("-")[1]) if newest else 0
-    sweeper.fit(network(), data, epochs=done + 1, checkpoints=place, callbacks=[Clock()])
+    sweeper.fit(
+        network(), data, epochs=done + 1, checkpoints=attempt_directory, callbacks=[Clock()]
+    )
     print(reading)
 
 

@@ -30,6 +30,7 @@ from sweeper.results import CheckpointRecord, EpochRecord
 from sweeper.space import FloatRange
 from sweeper.storage.copying import copied_tables
 from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
 
 TRIALS = 1000
@@ -43,7 +44,7 @@ def study(name: str, target: int, window: int | None = None) -> StudyRow:
     return StudyRow(name, {"epochs": 1}, "loss", "minimize", target, window, 0)
 
 
-def told(repository: Repository, claim: Claim) -> None:
+def train(repository: Repository, claim: Claim) -> None:
     """Write what a trial of one parameter and one epoch has written, but its end."""
     token = claim.token
     repository.record_process(token, 1, "fork", None)
@@ -63,8 +64,8 @@ def run_trials(repository: Repository, name: str, count: int) -> float:
         repository.release_lost(name)
         claim = repository.claim(name, me, lambda number: number)
         assert isinstance(claim, Claim), claim
-        told(repository, claim)
-        repository.finish(claim.token, "complete", value=0.5, digest="ab" * 16)
+        train(repository, claim)
+        repository.finish(claim.token, Ending("complete", value=0.5, digest="ab" * 16))
     return (time.perf_counter() - began) / count
 
 
@@ -190,11 +191,11 @@ def worker_threads(url: str, name: str, mean: float, threads: int, seed: int) ->
             asked.append(spent - before)
             numbers.append(claim.number)
             if mean:
-                timed(partial(told, repository, claim))
+                timed(partial(train, repository, claim))
                 # Log-normal with this mean.
                 time.sleep(chance.lognormvariate(math.log(mean) - 0.125, 0.5))
                 timed(partial(repository.renew, [claim.token], 60.0, worker_key=key))
-            timed(partial(repository.finish, claim.token, "complete", value=0.5))
+            timed(partial(repository.finish, claim.token, Ending("complete", value=0.5)))
         total = time.perf_counter() - began
         longest = max(asked, default=0.0)
         lines.append(f"{total} {spent} {longest} {' '.join(map(str, numbers))}")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import keras
 from digits import network
 
-from sweeper.execution.devices import configure_tensorflow
+from sweeper.execution.trial.devices import configure_tensorflow
 from sweeper.independence.guard import Guard
 
 ROUNDS = 15

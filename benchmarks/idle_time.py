@@ -23,10 +23,13 @@ import time
 from pathlib import Path
 
 from sweeper.definition import StudyDefinition
-from sweeper.execution.channel import Assignment, EpochsEnded, Finished, Started, Suggest, Suggested
-from sweeper.execution.engines import LocalEngine
-from sweeper.execution.slots import SlotContext
-from sweeper.execution.worker import AttemptSupervisor, serve_slot
+from sweeper.execution.audit.auditor import Auditor
+from sweeper.execution.protocol.messages import Assignment, EpochsEnded, Finished, Started
+from sweeper.execution.protocol.questions import Suggest, Suggested
+from sweeper.execution.serving import run_side_by_side
+from sweeper.execution.worker.context import InlineSupervisor, SlotContext
+from sweeper.execution.worker.slot import serve_slot
+from sweeper.execution.worker.study import StudyAccess
 from sweeper.paths import RunPaths
 from sweeper.results import EpochRecord
 from sweeper.search.spec import look_back, search_spec
@@ -93,7 +96,7 @@ def simulated() -> bool:
 def real() -> bool:
     definition = StudyDefinition(
         name="idle",
-        model=print,  # type: ignore[arg-type]
+        model=print,
         data=print,  # type: ignore[arg-type]
         objective="loss",
         epochs=1,
@@ -109,23 +112,23 @@ def real() -> bool:
     spans: list[tuple[float, float]] = []
     lock = threading.Lock()
 
-    def asleep(assignment: Assignment, supervisor: AttemptSupervisor) -> None:
+    def asleep(assignment: Assignment, supervisor: InlineSupervisor) -> None:
         began = time.monotonic()
         with lock:
             starts.append(began)
         loss = 0.0
         for name, space in (("rate", FloatRange(1e-5, 1e-1, log=True)), ("units", IntRange(8, 64))):
-            answer = supervisor.hear(Suggest(name, space))
+            answer = supervisor.handle(Suggest(name, space))
             loss += float(answer.value or 0) if isinstance(answer, Suggested) else 0.0
-        supervisor.hear(Started(0, 0, 10))
+        supervisor.handle(Started(0, 0, 10))
         time.sleep(lengths[assignment.number])
-        supervisor.hear(EpochsEnded((EpochRecord(0, {"loss": loss}),), 10, 1.0))
-        supervisor.hear(Finished(10, loss, "d" * 32))
+        supervisor.handle(EpochsEnded((EpochRecord(0, {"loss": loss}),), 10, 1.0))
+        supervisor.handle(Finished(10, loss, "d" * 32))
         with lock:
             spans.append((began, time.monotonic()))
 
-    with tempfile.TemporaryDirectory() as place:
-        database = Database.open(f"sqlite:///{place}/sweeper.db", create=True)
+    with tempfile.TemporaryDirectory() as directory:
+        database = Database.open(f"sqlite:///{directory}/sweeper.db", create=True)
         with database:
             repository = Repository(database)
             repository.create_or_open(
@@ -140,16 +143,19 @@ def real() -> bool:
                 )
             )
             context = SlotContext(
-                repository=repository,
-                settings=settings,
-                search=search,
-                paths=RunPaths(Path(place), settings.name),
-                worker=WorkerIdentity.here(),
+                StudyAccess(
+                    repository=repository,
+                    settings=settings,
+                    search=search,
+                    paths=RunPaths(Path(directory), settings.name),
+                    worker=WorkerIdentity.here(),
+                ),
                 runner=asleep,
                 listener=lambda _event: None,
+                make_auditor=Auditor,
             )
             began = time.monotonic()
-            LocalEngine().run(lambda: serve_slot(context), WORKERS)
+            run_side_by_side(lambda: serve_slot(context), WORKERS)
             if context.error is not None:
                 raise context.error
     wall = time.monotonic() - began

@@ -16,9 +16,10 @@ from digits import BATCH, network, x, y
 from ratios import Ratio, alternate
 
 from sweeper import Data
-from sweeper.execution.devices import configure_tensorflow
-from sweeper.training.loop import TrainingLoop, TrainingPlan
-from sweeper.training.randomness import TrialSeeds
+from sweeper.execution.trial.devices import configure_tensorflow
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import TrainingPlan
+from sweeper.training.randomness.seeds import TrialSeeds
 
 EPOCHS = 20
 STEPS = EPOCHS * -(-len(x) // BATCH)
@@ -31,7 +32,7 @@ class Silent:
 
     def started(self, position, steps_per_epoch): ...
     def steps_done(self, position): ...
-    def epoch_ended(self, epoch, step, logs, seconds): ...
+    def epoch_ended(self, record, step, seconds): ...
     def keep(self, snapshot): ...
     def steps_until_due(self, _position):
         return 1 << 30

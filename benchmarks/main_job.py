@@ -31,7 +31,7 @@ ROUNDS = int(os.environ.get("SWEEPER_BENCHMARK_ROUNDS", "9"))
 
 
 def assignment(directory: Path, number: int, epochs: int):
-    from sweeper.execution.channel import Assignment
+    from sweeper.execution.protocol.messages import Assignment
 
     return Assignment(
         study="benchmark",
@@ -63,19 +63,22 @@ class WarmProcess:
 
     def trial(self, directory: Path, number: int, epochs: int) -> float:
         given = asdict(assignment(directory, number, epochs))
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(given) + "\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
 
     def close(self) -> None:
+        assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]:
-    from sweeper.execution.channel import Suggest, Suggested
-    from sweeper.execution.isolation import ForkLauncher, WarmServer
-    from sweeper.execution.sources import target_source
+    from sweeper.execution.launch.launchers import ForkLauncher, WarmServer
+    from sweeper.execution.launch.sources import target_source
+    from sweeper.execution.protocol.questions import Suggest, Suggested
 
     directory.mkdir()
     numbers = iter(range(10_000))
@@ -99,7 +102,9 @@ def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]
         assert status.code == 0
         return time.perf_counter() - started
 
-    fresh, cleaned, uncleaned = [], [], []
+    fresh: list[float] = []
+    cleaned: list[float] = []
+    uncleaned: list[float] = []
     for turn in range(rounds + 3):
         times = (
             fresh_trial(),
@@ -107,8 +112,8 @@ def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]
             bare.trial(directory, next(numbers), epochs),
         )
         if turn >= 3:
-            for told, seconds in zip((fresh, cleaned, uncleaned), times, strict=True):
-                told.append(seconds)
+            for times_of, seconds in zip((fresh, cleaned, uncleaned), times, strict=True):
+                times_of.append(seconds)
     inline.close()
     bare.close()
     launcher.close()
@@ -133,16 +138,16 @@ def sweep_against_optuna(directory: Path) -> Ratio:
         return time.perf_counter() - started
 
     def ours() -> float:
-        place = directory / "ours"
-        shutil.rmtree(place, ignore_errors=True)
+        runs = directory / "ours"
+        shutil.rmtree(runs, ignore_errors=True)
         run = [sys.executable, "-m", "sweeper", "run", STUDY, "--workers", "2"]
-        return timed([*run, "--runs-dir", str(place)])
+        return timed([*run, "--runs-dir", str(runs)])
 
     def theirs() -> float:
-        place = directory / "optuna"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-        return timed([sys.executable, str(HERE / "optuna_sweep.py"), str(place)])
+        runs = directory / "optuna"
+        shutil.rmtree(runs, ignore_errors=True)
+        runs.mkdir()
+        return timed([sys.executable, str(HERE / "optuna_sweep.py"), str(runs)])
 
     mine, optuna = alternate(theirs, ours, max(3, ROUNDS // 3))
     return Ratio(

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from ratios import Ratio
 
-from sweeper.execution.sweep import SweepRequest, run_sweep
+from sweeper.execution.options import RunRequest, WorkerOptions
+from sweeper.execution.run import run_sweep
 from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, WorkerIdentity
 
 STUDY = Path(__file__).with_name("noop_study.py")
@@ -28,16 +30,11 @@ GROWTH = 1.3
 def sweep(runs: Path, before: int, total: int) -> float:
     """Run trials ``before`` to ``total``; seconds of worker time for each."""
     results = run_sweep(
-        SweepRequest(
+        RunRequest(
+            WorkerOptions(WORKERS, f"sqlite:///{runs / 'sweeper.db'}", runs, isolation="fork"),
+            lambda _event: None,
             source=str(STUDY),
-            study=None,
-            workers=WORKERS,
             trials=total,
-            engine="local",
-            isolation="fork",
-            storage=f"sqlite:///{runs / 'sweeper.db'}",
-            runs_dir=runs,
-            listener=lambda _event: None,
         )
     )
     ran = [t for t in results.trials if t.number >= before]
@@ -55,7 +52,9 @@ def fill(runs: Path, trials: int) -> None:
         repository.set_target("nothing", trials)
         worker = WorkerIdentity.here()
         while isinstance(claim := repository.claim("nothing", worker, lambda n: n), Claim):
-            repository.finish(claim.token, "complete", end_step=0, value=0.0, digest="0" * 32)
+            repository.finish(
+                claim.token, Ending("complete", end_step=0, value=0.0, digest="0" * 32)
+            )
 
 
 def study_with(runs: Path, trials: int) -> Path:

@@ -21,11 +21,11 @@ from digits import network
 from guard_cost import deep
 from sklearn.datasets import load_digits
 
-from sweeper.execution.devices import configure_tensorflow
+from sweeper.execution.trial.devices import configure_tensorflow
 from sweeper.training.data import Data
-from sweeper.training.loop import TrainingLoop
-from sweeper.training.plan import TrainingPlan
-from sweeper.training.state import Position
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import TrainingPlan
+from sweeper.training.state.state import Position
 from sweeper.training.userstate import UserState
 
 SHARE = 0.01
@@ -61,7 +61,7 @@ class Watches:
 
     def steps_done(self, position: Position) -> None: ...
 
-    def epoch_ended(self, _epoch: int, _step: int, _logs: Any, seconds: float) -> None:
+    def epoch_ended(self, _record: Any, _step: int, seconds: float) -> None:
         self.seconds.append(seconds)
 
     def steps_until_due(self, _position: Position) -> int:

@@ -15,9 +15,10 @@ import time
 
 import keras
 
-from sweeper.execution.channel import Assignment, Message, Suggest, Suggested
-from sweeper.execution.devices import configure_tensorflow, import_tensorflow
-from sweeper.execution.trial_run import run_trial
+from sweeper.execution.protocol.messages import Assignment, Message
+from sweeper.execution.protocol.questions import Judge, Judged
+from sweeper.execution.trial.devices import configure_tensorflow, import_tensorflow
+from sweeper.execution.trial.run import run_trial
 from sweeper.loading import load_definition
 
 
@@ -27,9 +28,16 @@ class Deaf:
     def send(self, message: Message) -> None:
         del message
 
-    def ask(self, question: Suggest) -> Suggested:
+    def suggest(self, name: str, distribution: object) -> float:
+        del name, distribution
+        return 0.001
+
+    def judge(self, question: Judge) -> Judged:
         del question
-        return Suggested(0.001)
+        return Judged(False)
+
+    def hold(self, step: int) -> None:
+        """Go on at once."""
 
     def stop_requested(self) -> bool:
         return False

@@ -9,15 +9,14 @@ exact batch: the counter is a plain attribute, so it is in the checkpoint, with 
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
+import tempfile
 from typing import Any
 
+import sweeper
 import keras
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
-
-import sweeper
 
 
 class RatePerBatch(keras.callbacks.Callback):

@@ -7,11 +7,10 @@ Run it twice: the second time nothing is trained, because the study is complete.
 
 from __future__ import annotations
 
+from sweeper import Data, Study, Trial
 import keras
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
-
-from sweeper import Data, Study, Trial
 
 
 def build_model(trial: Trial) -> keras.Model:

@@ -12,16 +12,15 @@ lays both wrong curves beside those of `studies/rmsprop_two_rates.py`, which bui
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
+from sweeper import Data, Study, Trial, load_study
 import keras
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-
-from sweeper import Data, Study, Trial, load_study
 
 RATES = (0.001, 0.0001)
 RIGHT = Path(__file__).parents[1] / "studies" / "rmsprop_two_rates.py"

@@ -9,12 +9,12 @@ file is closed, nothing says goodbye.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 from compare_learning_rates import study
 

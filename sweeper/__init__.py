@@ -12,8 +12,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from sweeper.installation import VERSION
+from sweeper.tensorflow_start import quiet_first_import
 
 if TYPE_CHECKING:
+    from sweeper.budgets import Halving, Hyperband
     from sweeper.checkpoints.policy import Every, Keep
     from sweeper.errors import (
         CheckpointError,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         DefinitionError,
         ExactnessError,
         ExecutionError,
+        ExportError,
         FactoryError,
         ForeignCheckpointError,
         IndependenceError,
@@ -43,25 +46,38 @@ if TYPE_CHECKING:
         UncapturableError,
         UnknownStudyError,
         UsageError,
+        WarmStartError,
     )
+    from sweeper.export.report import Exported
     from sweeper.fitting import fit
+    from sweeper.lengths import LengthRecord
     from sweeper.policy import Retries
+    from sweeper.populations import Population, Scale
     from sweeper.results import (
         AttemptRecord,
         BestTrial,
         CheckpointRecord,
         EpochRecord,
+        EvaluationRecord,
         ParetoTrial,
         StudyResults,
         StudyStatus,
         TrialRecord,
+        TrialStatus,
     )
     from sweeper.searching import Objective
+    from sweeper.stored.study import StoredStudy
     from sweeper.study import Study, load_study
     from sweeper.training.data import Data
+    from sweeper.training.replicas.multiworker import MultiWorker
+    from sweeper.training.step import TrainingStep
+    from sweeper.training.step_callbacks import AtStep, EverySteps
+    from sweeper.training.warmstart.options import WarmStart
     from sweeper.trial import Trial
 
-_PLACES = {
+_MODULES = {
+    "sweeper.budgets": ("Halving", "Hyperband"),
+    "sweeper.populations": ("Population", "Scale"),
     "sweeper.checkpoints.policy": ("Every", "Keep"),
     "sweeper.errors": (
         "CheckpointError",
@@ -73,6 +89,7 @@ _PLACES = {
         "DefinitionError",
         "ExactnessError",
         "ExecutionError",
+        "ExportError",
         "FactoryError",
         "ForeignCheckpointError",
         "IndependenceError",
@@ -91,27 +108,38 @@ _PLACES = {
         "UncapturableError",
         "UnknownStudyError",
         "UsageError",
+        "WarmStartError",
     ),
+    "sweeper.export.report": ("Exported",),
     "sweeper.fitting": ("fit",),
+    "sweeper.lengths": ("LengthRecord",),
     "sweeper.policy": ("Retries",),
     "sweeper.results": (
         "AttemptRecord",
         "BestTrial",
         "CheckpointRecord",
         "EpochRecord",
+        "EvaluationRecord",
         "ParetoTrial",
         "StudyResults",
         "StudyStatus",
         "TrialRecord",
+        "TrialStatus",
     ),
     "sweeper.searching": ("Objective",),
+    "sweeper.stored.study": ("StoredStudy",),
     "sweeper.study": ("Study", "load_study"),
     "sweeper.training.data": ("Data",),
+    "sweeper.training.replicas.multiworker": ("MultiWorker",),
+    "sweeper.training.step": ("TrainingStep",),
+    "sweeper.training.step_callbacks": ("AtStep", "EverySteps"),
+    "sweeper.training.warmstart.options": ("WarmStart",),
     "sweeper.trial": ("Trial",),
 }
-_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AtStep",
     "AttemptRecord",
     "BestTrial",
     "CheckpointError",
@@ -124,23 +152,34 @@ __all__ = [
     "DefinitionChangedError",
     "DefinitionError",
     "EpochRecord",
+    "EvaluationRecord",
     "Every",
+    "EverySteps",
     "ExactnessError",
     "ExecutionError",
+    "ExportError",
+    "Exported",
     "FactoryError",
     "ForeignCheckpointError",
+    "Halving",
+    "Hyperband",
     "IndependenceError",
     "Interrupted",
     "Keep",
+    "LengthRecord",
     "MixedStudyError",
+    "MultiWorker",
     "NonFiniteError",
     "Objective",
     "ObjectiveError",
     "ParameterError",
     "ParetoTrial",
+    "Population",
     "RestoreError",
     "Retries",
+    "Scale",
     "StorageError",
+    "StoredStudy",
     "Study",
     "StudyFileError",
     "StudyImportError",
@@ -148,25 +187,31 @@ __all__ = [
     "StudyStatus",
     "SupersededError",
     "SweeperError",
+    "TrainingStep",
     "Trial",
     "TrialError",
     "TrialRecord",
+    "TrialStatus",
     "UncapturableError",
     "UnknownStudyError",
     "UsageError",
+    "WarmStart",
+    "WarmStartError",
     "fit",
     "load_study",
 ]
 
 __version__ = VERSION
 
+quiet_first_import()
+
 
 def __getattr__(name: str) -> Any:
-    place = _PLACE_OF.get(name)
-    if place is None:
+    module = _MODULE_OF.get(name)
+    if module is None:
         msg = f"module 'sweeper' has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(importlib.import_module(place), name)
+    return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CodeFingerprint", "CodeGroup", "CodePart", "digest_of", "short_code"]
-
 _SHORT = 8
 _DIGEST = 32
 
@@ -53,7 +51,7 @@ class CodePart:
     statements: tuple[tuple[int, str], ...] = ()
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """For a person: the file and its lines."""
         if not self.first:
             return self.file
@@ -114,11 +112,11 @@ class CodeFingerprint:
         for name in sorted({*before.parts, *self.parts}):
             was, now = before.parts.get(name), self.parts.get(name)
             if was is None and now is not None:
-                found.append(f"{name} is new{_in(now.place)}")
+                found.append(f"{name} is new{_in(now.location)}")
             elif was is not None and now is None:
-                found.append(f"{name} is no longer used{_in(was.place, 'it was in ')}")
+                found.append(f"{name} is no longer used{_in(was.location, 'it was in ')}")
             elif was is not None and now is not None and was.digest != now.digest:
-                found.append(f"{name} has changed{_in(_changed_place(was, now))}")
+                found.append(f"{name} has changed{_in(_changed_location(was, now))}")
         return tuple(found)
 
 
@@ -133,6 +131,10 @@ class CodeGroup:
         trials: Their numbers.
         best: The leading complete one of them; None where none is, or with several objectives.
         value: Its objective.
+
+    Examples:
+        >>> [group.code for group in study.status().codes]  # empty while there is one code alone
+        []
     """
 
     code: str
@@ -150,13 +152,13 @@ class CodeGroup:
         }
 
 
-def _in(place: str, lead: str = "") -> str:
-    return f" ({lead}{place})" if place else ""
+def _in(location: str, lead: str = "") -> str:
+    return f" ({lead}{location})" if location else ""
 
 
-def _changed_place(was: CodePart, now: CodePart) -> str:
+def _changed_location(was: CodePart, now: CodePart) -> str:
     lines = _changed_lines(was.statements, now.statements)
-    return f"{now.file}, {_lines(lines)}" if lines and now.file else now.place
+    return f"{now.file}, {_lines(lines)}" if lines and now.file else now.location
 
 
 def _changed_lines(
@@ -183,6 +185,6 @@ def _lines(numbers: Iterable[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    told = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    ranges = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
     single = len(runs) == 1 and runs[0][0] == runs[0][1]
-    return f"line{'' if single else 's'} {told}"
+    return f"line{'' if single else 's'} {ranges}"

@@ -16,21 +16,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from sweeper.checkpoints.best import Retention, retention
 from sweeper.checkpoints.names import is_set_aside
-from sweeper.checkpoints.operations import FileOperations
+from sweeper.checkpoints.operations import FileOperations, free_pins
 from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.policy import Keep, parse_keep
 from sweeper.checkpoints.reading import read_kept, read_manifest
-from sweeper.checkpoints.store import leftovers, open_store, sweep_leftovers
+from sweeper.checkpoints.remote_store import open_store
+from sweeper.checkpoints.store import leftovers, sweep_leftovers
 from sweeper.errors import CheckpointError, DefinitionError
-from sweeper.execution.freeing import free_pins
-from sweeper.execution.owning import check_directories
-from sweeper.paths import Place, RemotePath, RunPaths, absolute_place, leads_outside, parse_place
+from sweeper.execution.worker.ownership import check_directories
+from sweeper.paths import (
+    Location,
+    RemotePath,
+    RunPaths,
+    absolute_location,
+    leads_outside,
+    parse_location,
+)
 from sweeper.results import CheckpointRecord, TrialRecord
-from sweeper.storage.audits import Audits
 from sweeper.storage.repository import FoundCheckpoint, Repository
-
-__all__ = ["Garbage", "collect"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Garbage:
 
     study: str
     trial: int
-    path: Place
+    path: Location
     why: Literal["retention", "unfinished", "damaged"]
     bytes: int
 
@@ -66,7 +71,7 @@ def collect(
     *,
     keep: Keep | None = None,
     dry_run: bool = False,
-    checkpoints: Place | None = None,
+    checkpoints: Location | None = None,
     tell: Callable[[Garbage], None] = lambda _: None,
 ) -> tuple[Garbage, ...]:
     """Find, and unless ``dry_run`` delete, what a study no longer needs of its checkpoints.
@@ -76,10 +81,10 @@ def collect(
         study: Its name.
         runs_dir: Where its files are.
         keep: Rules for finished trials instead of the study's own; unfinished trials always keep
-            what the study's rules keep.
+            what the study's rules keep. The best epoch's checkpoint stays where it is the value's.
         dry_run: Only tell.
         checkpoints: Where checkpoints go, when not below ``runs_dir``.
-        tell: Told of each as it goes, or would go, whatever happens afterwards.
+        tell: Called with each as it goes, or would go, whatever happens afterwards.
 
     Returns:
         What went, or would go.
@@ -90,22 +95,27 @@ def collect(
         ForeignCheckpointError: A directory, or a checkpoint in it, is another study's.
         CheckpointError: Something cannot be deleted.
     """
-    in_use = Audits(repository.database).directories_in_use(study)
+    in_use = repository.audits.directories_in_use(study)
     stored = repository.study(study)
     rules = _rules(stored.definition, study, keep)
     paths = RunPaths(runs_dir.absolute(), study)
-    apart = RunPaths(runs_dir.absolute(), study, absolute_place(checkpoints))
+    apart = RunPaths(runs_dir.absolute(), study, absolute_location(checkpoints))
     check_directories(apart.study_directories, stored, begun=repository.has_begun(study))
     if not dry_run:
         # The attempt of a process that was killed is open in the database until somebody looks.
         repository.release_lost(study)
+    at = stored.definition.get("at", "last")
+
+    def valued(keep: Keep) -> Retention:
+        return retention(keep, at, stored.objective, stored.direction)
+
     found: list[Garbage] = []
     for trial in repository.trials(study):
         directories = _directories(trial, paths, apart)
         if trial.state == "running" or not directories:
             continue
         finished = trial.state in ("complete", "pruned", "failed")
-        chosen = keep if keep is not None and finished else rules
+        chosen = valued(keep if keep is not None and finished else rules)
         origin = Origin(study, stored.identity, trial.number, stored.seed)
         garbage = list(_garbage(trial, directories, chosen, origin))
         garbage += _pins(trial, paths.trial(trial.number) / "audit", in_use)
@@ -137,13 +147,13 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
     return parse_keep(described)
 
 
-def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Place, int]:
+def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:
     """Where each attempt keeps its checkpoints, and the attempt's number.
 
     On this disk, those that are there. In an object store no directory says how many attempts
     there were; the database does.
     """
-    found: dict[Place, int] = {}
+    found: dict[Location, int] = {}
     for paths in below:
         for attempt in sorted(paths.trial(trial.number).glob("attempt-*")):
             order = attempt.name.removeprefix("attempt-")
@@ -153,21 +163,21 @@ def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Place, int]:
             for record in trial.attempts:
                 found[paths.checkpoints(trial.number, record.number)] = record.number
     for checkpoint in trial.checkpoints:
-        place = parse_place(checkpoint.path)
-        attempt_name = place.parent.parent.name.removeprefix("attempt-")
-        if isinstance(place, RemotePath) and attempt_name.isdigit():
-            found[place.parent] = int(attempt_name)
-    return {place: order for place, order in found.items() if not leads_outside(place)}
+        location = parse_location(checkpoint.path)
+        attempt_name = location.parent.parent.name.removeprefix("attempt-")
+        if isinstance(location, RemotePath) and attempt_name.isdigit():
+            found[location.parent] = int(attempt_name)
+    return {location: order for location, order in found.items() if not leads_outside(location)}
 
 
-def _known(trial: TrialRecord, directories: Container[Place]) -> list[Place]:
+def _known(trial: TrialRecord, directories: Container[Location]) -> list[Location]:
     """What the database has in an object store."""
-    places = (parse_place(checkpoint.path) for checkpoint in trial.checkpoints)
-    return [p for p in places if isinstance(p, RemotePath) and p.parent in directories]
+    locations = (parse_location(checkpoint.path) for checkpoint in trial.checkpoints)
+    return [p for p in locations if isinstance(p, RemotePath) and p.parent in directories]
 
 
 def _elsewhere(
-    trial: TrialRecord, directories: Container[Place], *, here: bool
+    trial: TrialRecord, directories: Container[Location], *, here: bool
 ) -> list[FoundCheckpoint]:
     """What the database has outside ``directories`` on a disk, and may still be there.
 
@@ -179,27 +189,28 @@ def _elsewhere(
     return [
         FoundCheckpoint(int(attempt_name), record)
         for record in trial.checkpoints
-        if isinstance(place := parse_place(record.path), Path)
-        and place.parent not in directories
-        and (place.is_dir() or not here)
-        and (attempt_name := place.parent.parent.name.removeprefix("attempt-")).isdigit()
+        if isinstance(location := parse_location(record.path), Path)
+        and location.parent not in directories
+        and (location.is_dir() or not here)
+        and (attempt_name := location.parent.parent.name.removeprefix("attempt-")).isdigit()
     ]
 
 
 def _garbage(
-    trial: TrialRecord, directories: dict[Place, int], keep: Keep, origin: Origin
+    trial: TrialRecord, directories: dict[Location, int], keep: Retention, origin: Origin
 ) -> Iterator[Garbage]:
     study, number = trial.study, trial.number
     known = _known(trial, directories)
     listed = read_kept(directories, known, origin=origin, unmarked=True)
     current = [c for c in listed if directories[c.path.parent] > trial.anew_after]
     # What ran under another definition, before the trial began anew, is gone on with by nobody.
-    unkept = [*keep.select(current), *(c for c in listed if c.good and c not in current)]
+    history = [epoch.metrics for epoch in trial.epochs]
+    unkept = [*keep.select(current, history), *(c for c in listed if c.good and c not in current)]
     for checkpoint in sorted(unkept, key=lambda c: (c.step, str(c.path))):
         yield Garbage(study, number, checkpoint.path, "retention", _size(checkpoint.path))
     for directory in directories:
         if isinstance(directory, RemotePath):
-            from sweeper.checkpoints.remote_reading import RemoteListing
+            from sweeper.checkpoints.remote.reading import RemoteListing
 
             listing = RemoteListing.of(directory)
             for unfinished in listing.unfinished():
@@ -234,7 +245,7 @@ def _delete(item: Garbage) -> None:
             raise CheckpointError(msg) from error
 
 
-def _there(directories: dict[Place, int], known: Sequence[Place]) -> list[FoundCheckpoint]:
+def _there(directories: dict[Location, int], known: Sequence[Location]) -> list[FoundCheckpoint]:
     found = []
     for kept in read_kept(directories, known):
         if not kept.good:
@@ -247,7 +258,7 @@ def _there(directories: dict[Place, int], known: Sequence[Place]) -> list[FoundC
     return found
 
 
-def _size(path: Place) -> int:
+def _size(path: Location) -> int:
     if isinstance(path, RemotePath):
         return read_manifest(path).content_bytes
     if path.is_symlink() or path.is_file():

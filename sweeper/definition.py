@@ -13,6 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sweeper.arguments import (
+    checked_factory,
+    checked_whole,
+    usable_cores,
+    with_named_arguments,
+)
+from sweeper.budgets import Budget, describe_budget
 from sweeper.checkpoints.policy import CheckpointEvery, Every, Keep, describe_every, parse_every
 from sweeper.code import CodeFingerprint, digest_of
 from sweeper.errors import DefinitionError
@@ -21,8 +28,10 @@ from sweeper.paths import check_name
 from sweeper.policy import Retries, checked_retries, checked_seconds
 from sweeper.searching import (
     SAMPLERS,
+    At,
     Direction,
     Objective,
+    checked_at,
     checked_enqueue,
     checked_grid,
     checked_objectives,
@@ -30,11 +39,14 @@ from sweeper.searching import (
     describe_pruner,
 )
 from sweeper.space import CategoricalChoice
+from sweeper.training.warmstart.options import WarmStart, checked_warm_start
 
 if TYPE_CHECKING:
     import keras
+    import tensorflow as tf
 
     from sweeper.training.data import Data
+    from sweeper.training.step import TrainingStep
     from sweeper.trial import Trial
 
 __all__ = [
@@ -47,11 +59,14 @@ __all__ = [
     "definition_fingerprint",
 ]
 
-POLICY: Final = ("trials", "time_limit", "study_time_limit", "retries", "audit", "failing_alike")
+POLICY: Final = (
+    *("trials", "time_limit", "study_time_limit", "retries", "audit", "failing_alike"),
+    "tensorboard",
+)
 """Settings that change no result, and may differ from run to run."""
 
 _OF_THE_SEARCH = (
-    *("name", "sampler", "grid", "enqueue", "pruner", "concurrency"),
+    *("name", "sampler", "grid", "enqueue", "pruner", "budget", "concurrency"),
     *("checkpoint_every", "keep"),
 )
 """Settings that say which trials there are and what is kept of them, not what a trial gives."""
@@ -72,8 +87,11 @@ class StudySettings:
         pruner: As `describe_pruner` has it.
         enqueue: The values given to the first trials.
         further_objectives: Those after the first.
-        time_limit, study_time_limit, retries, audit, failing_alike: Policy, which may differ from
-            run to run.
+        at: Whose epoch's objective a trial's value is.
+        time_limit, study_time_limit, retries, audit, failing_alike, tensorboard: Policy.
+        warm_start: Options of a `WarmStart` and the digest of its file; None without one, or where
+            each trial names its own.
+        budget: As `describe_budget` has it.
     """
 
     name: str
@@ -97,6 +115,10 @@ class StudySettings:
     retries: Retries = _DEFAULT_RETRIES
     audit: AuditPolicy = "auto"
     failing_alike: int | None = 3
+    warm_start: Mapping[str, Any] | None = None
+    at: At = "last"
+    tensorboard: bool = False
+    budget: Mapping[str, Any] | None = None
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -138,6 +160,7 @@ class StudySettings:
         return cls(**given)
 
 
+@with_named_arguments
 class StudyDefinition:
     """A comparison of hyperparameters: what to build, what to train it on, how far, and how often.
 
@@ -146,11 +169,16 @@ class StudyDefinition:
         model: ``trial -> keras.Model``, built afresh and compiled, for every trial.
         data: ``trial -> Data``.
         callbacks: ``trial -> list[keras.callbacks.Callback]``, or None for no callbacks.
+        step: ``trial -> TrainingStep``, which takes the place of the model's ``train_step`` and
+            ``test_step``; None for the model's own. The model then need not be compiled.
+        strategy: ``trial -> tf.distribute.Strategy``, called before the other factories, which run
+            in its scope, and before TensorFlow's first op: a ``tf.distribute.MirroredStrategy``, or any of
+            one replica; a `MultiWorker` for several processes a trial. None for one device.
         objective: The metric to compare trials by: a key of the epoch logs, such as
             ``"val_accuracy"``, or ``"val_f1_score[1]"`` of a metric that is a vector. A trial's
-            value is the objective at its last epoch. A list of several metrics makes a study
-            of several objectives: no trial of it is the best one, and its results are those that no
-            other trial beats in all (`StudyResults.pareto`).
+            value is the objective at the epoch that ``at`` names. A list of several metrics makes a
+            study of several objectives: its results are the trials that no other beats in all
+            (`StudyResults.pareto`).
         direction: ``"maximize"`` or ``"minimize"``; a list as long as ``objective``, where that is
             a list.
         epochs: Epochs a trial trains for.
@@ -171,8 +199,8 @@ class StudyDefinition:
         keep: Which checkpoints stay on disk; the last two by default.
         deterministic: Whether kernels must be deterministic. False is faster, and gives up the
             promise that results repeat exactly.
-        threads: TensorFlow threads of one trial. None: the machine's cores divided by
-            ``concurrency``, decided when the study is created and kept with it.
+        threads: TensorFlow threads of one trial. None: the machine's cores divided by ``concurrency``,
+            decided when the study is created and kept with it.
         time_limit: Seconds that a trial may take; then it is killed with all that it started, and
             has failed. What counts is the training that its checkpoint holds and the present
             attempt from its process's start on; work that was lost and done again counts once.
@@ -186,12 +214,25 @@ class StudyDefinition:
             on past them, and then one drawn in every eighth trial or so, in at most 3% of the
             study's time; ``"all"`` for every interval of every trial; ``"off"`` for none. It
             changes no result, and may differ from run to run.
-        failing_alike: A run ends with an error where the study's first trials, so many of them,
-            have all failed with the same error; 3 by default, None or 0 to go on all the same. It
-            may differ from run to run.
+        at: ``"last"``: a trial's value is the objective at its last epoch, whose state its digest
+            is of. ``"best"``: at its best epoch, the first of equals; every epoch that is the best
+            so far then ends with a checkpoint, whatever ``checkpoint_every`` says, and the best
+            one's stays beside what ``keep`` keeps. With one objective only.
+        failing_alike: A run ends with an error where the study's first trials, so many of them, have all
+            failed alike; 3 by default, None or 0 to go on. It may differ from run to run.
+        warm_start: What the model's variables begin with instead of drawn values: a `WarmStart`, the
+            path of a file, or ``trial -> WarmStart | path | None``. The content of a file that is
+            named here is part of the definition; of what a function names, of the trial.
+        tensorboard: Whether epochs and parameters are written for TensorBoard, too, below
+            ``runs/NAME/tensorboard``. It may differ from run to run.
+        budget: `Halving`, `Hyperband`: trials pause at rungs, the best go on; or `Population`.
 
     Raises:
         DefinitionError: An argument has the wrong type or an impossible value.
+
+    Examples:
+        >>> study.name, study.settings().epochs
+        ('digits', 2)
     """
 
     def __init__(
@@ -203,6 +244,8 @@ class StudyDefinition:
         epochs: int,
         trials: int,
         callbacks: Callable[[Trial], list[keras.callbacks.Callback]] | None = None,
+        step: Callable[[Trial], TrainingStep] | None = None,
+        strategy: Callable[[Trial], tf.distribute.Strategy] | None = None,
         objective: str | Sequence[str] = "val_loss",
         direction: Direction | Sequence[Direction] = "minimize",
         sampler: str | Callable[[int], Any] = "tpe",
@@ -220,6 +263,14 @@ class StudyDefinition:
         retries: Retries | Mapping[str, int] | None = None,
         audit: AuditPolicy = "auto",
         failing_alike: int | None = 3,
+        warm_start: WarmStart
+        | str
+        | os.PathLike[str]
+        | Callable[[Trial], WarmStart | str | os.PathLike[str] | None]
+        | None = None,
+        at: At = "last",
+        tensorboard: bool = False,
+        budget: Budget | None = None,
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
@@ -227,43 +278,56 @@ class StudyDefinition:
                 f"{name!r} is the name of a study that was set aside; leave out what follows the ~"
             )
             raise DefinitionError(msg)
-        self.model = _callable(model, "model", "trial -> a fresh, compiled keras.Model")
-        self.data = _callable(data, "data", "trial -> Data")
-        self.callbacks = (
-            None
-            if callbacks is None
-            else _callable(callbacks, "callbacks", "trial -> list of keras callbacks")
+        self.model = checked_factory(model, "model", "trial -> a fresh, compiled keras.Model")
+        self.data = checked_factory(data, "data", "trial -> Data")
+        self.callbacks = checked_factory(
+            callbacks, "callbacks", "trial -> list of keras callbacks", optional=True
+        )
+        self.step = checked_factory(step, "step", "trial -> TrainingStep", optional=True)
+        self.strategy = checked_factory(
+            strategy, "strategy", "trial -> tf.distribute.Strategy", optional=True
         )
         self.objectives = checked_objectives(objective, direction)
         self.objective = self.objectives[0].name
         self.direction: Direction = self.objectives[0].direction
-        self.epochs = _whole(epochs, "epochs", least=1)
-        self.trials = _whole(trials, "trials", least=1)
-        self.sampler = checked_sampler(sampler)
-        self.grid = checked_grid(grid, sampler)
+        self.at: At = checked_at(at, self.objectives)
+        self.epochs = checked_whole(epochs, "epochs", least=1)
+        self.trials = checked_whole(trials, "trials", least=1)
+        self.sampler, self.grid = checked_sampler(sampler), checked_grid(grid, sampler)
         self.enqueue = checked_enqueue(enqueue, trials=trials, sampler=sampler)
         self.pruner = pruner
         self._described_pruner = describe_pruner(pruner, self.objectives)
-        self.concurrency = _whole(concurrency, "concurrency", least=1)
-        self.seed = _whole(seed, "seed", least=0)
+        self.budget = budget
+        self.concurrency = checked_whole(concurrency, "concurrency", least=1)
+        counts, goals = (self.trials, self.concurrency), self.objectives
+        self._described_budget = describe_budget(
+            budget, epochs=self.epochs, pruner=pruner, objectives=goals, counts=counts
+        )
+        self.seed = checked_whole(seed, "seed", least=0)
         self.checkpoint_every: CheckpointEvery = parse_every(checkpoint_every)
         self.keep = Keep() if keep is None else keep
         if not isinstance(self.keep, Keep):
             msg = f"keep={keep!r}; give a sweeper.Keep, such as Keep(last=3)"
             raise DefinitionError(msg)
         self.deterministic = bool(deterministic)
-        self.threads = None if threads is None else _whole(threads, "threads", least=1)
+        self.threads = None if threads is None else checked_whole(threads, "threads", least=1)
         self.time_limit = checked_seconds(time_limit, "time_limit")
         self.study_time_limit = checked_seconds(study_time_limit, "study_time_limit")
         self.retries = checked_retries(retries)
         self.audit = checked_audit(audit)
-        self.failing_alike = _whole(failing_alike or 0, "failing_alike", least=0) or None
+        self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
+        self.warm_start = checked_warm_start(warm_start)
+        self.tensorboard = bool(tensorboard)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r}, trials={self.trials})"
 
     def settings(self) -> StudySettings:
-        """The plain values, with ``threads`` resolved for this machine."""
+        """The plain values, with ``threads`` resolved for this machine.
+
+        Raises:
+            DefinitionError: The file to begin from is not there, or cannot be read.
+        """
         sampler = self.sampler
         if not isinstance(sampler, str):
             sampler = f"custom:{getattr(sampler, '__qualname__', type(sampler).__qualname__)}"
@@ -281,7 +345,7 @@ class StudyDefinition:
             checkpoint_every=describe_every(self.checkpoint_every),
             keep=self.keep.describe(),
             deterministic=self.deterministic,
-            threads=self.threads or max(1, _usable_cores() // self.concurrency),
+            threads=self.threads or max(1, usable_cores() // self.concurrency),
             enqueue=self.enqueue,
             further_objectives=self.objectives[1:],
             time_limit=self.time_limit,
@@ -289,18 +353,23 @@ class StudyDefinition:
             retries=self.retries,
             audit=self.audit,
             failing_alike=self.failing_alike,
+            warm_start=_described_warm_start(self.warm_start),
+            at=self.at,
+            tensorboard=self.tensorboard,
+            budget=self._described_budget,
         )
 
     def factories(self) -> dict[str, object]:
         """What of the definition is code, by parameter: factories, and a sampler or pruner of its own."""
-        given = {
-            "model": self.model,
-            "data": self.data,
-            "callbacks": self.callbacks,
-            "sampler": self.sampler,
-            "pruner": self.pruner,
-        }
+        names = ("model", "data", "callbacks", "step", "strategy", "sampler", "pruner")
+        given = {name: getattr(self, name) for name in names}
+        given["warm_start"] = None if isinstance(self.warm_start, WarmStart) else self.warm_start
         return {n: v for n, v in given.items() if v is not None and not isinstance(v, str)}
+
+    def makers(self) -> tuple[Callable[[Trial], Any], ...]:
+        """The factories of a trial's parts, in the order in which they run."""
+        given = (self.strategy, self.model, self.step, self.data, self.callbacks)
+        return tuple(factory for factory in given if factory is not None)
 
     def code(self) -> CodeFingerprint:
         """The fingerprint of the code that the factories reach, as it now stands in its files."""
@@ -323,27 +392,9 @@ def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | 
     return digest_of(json.dumps(values, sort_keys=True), "" if code is None else code.digest)
 
 
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _described_warm_start(given: object) -> dict[str, Any] | None:
+    if not isinstance(given, WarmStart):
+        return None
+    from sweeper.training.warmstart.locating import describe_warm_start
 
-
-def _callable(value: Any, name: str, form: str) -> Any:
-    of_keras = any(kind.__module__.startswith("keras.") for kind in type(value).__mro__)
-    if callable(value) and not of_keras:
-        return value
-    hint = ""
-    if of_keras:
-        hint = (
-            "; Keras objects are changed in place by training, so two trials would share this one: "
-            f"write a function that builds it, {name}=lambda trial: …"
-        )
-    seen = "is no factory" if of_keras else "cannot be called"
-    msg = f"{name}={value!r} {seen}; give a function, {form}{hint}"
-    raise DefinitionError(msg)
-
-
-def _whole(value: Any, name: str, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        msg = f"{name}={value!r}; it must be a whole number, at least {least}"
-        raise DefinitionError(msg)
-    return value
+    return describe_warm_start(given)

@@ -16,11 +16,13 @@
     │   ├── ObjectiveError          the objective names a metric that the model lacks
     │   ├── DataError               data whose lengths differ, or that has no such form
     │   ├── NonFiniteError          the loss or the objective is NaN or infinite
-    │   └── UncapturableError       state that no checkpoint could bring back, by name
+    │   ├── UncapturableError       state that no checkpoint could bring back, by name
+    │   └── WarmStartError          what it begins from is not there, or does not fit
     ├── CheckpointError         a checkpoint cannot be written or read                     exit 1
     │   ├── CorruptCheckpointError  its files do not match its manifest
     │   ├── ForeignCheckpointError  it, or its directory, is another study's
     │   └── RestoreError            it does not fit the model: every mismatch is named
+    ├── ExportError             a model cannot be written for other tools                  exit 1
     ├── StorageError            the database                                               exit 1
     │   ├── DatabaseUnavailableError  cannot be opened or reached
     │   ├── DatabaseVersionError      was written by another version of sweeper or Optuna
@@ -45,6 +47,7 @@ __all__ = [
     "DefinitionError",
     "ExactnessError",
     "ExecutionError",
+    "ExportError",
     "FactoryError",
     "ForeignCheckpointError",
     "IndependenceError",
@@ -63,37 +66,78 @@ __all__ = [
     "UncapturableError",
     "UnknownStudyError",
     "UsageError",
+    "WarmStartError",
 ]
 
 
 class SweeperError(Exception):
-    """The root of the tree. ``exit_code`` is what the command line ends with."""
+    """The root of the tree. ``exit_code`` is what the command line ends with.
+
+    Examples:
+        >>> try:
+        ...     sweeper.load_study("nowhere.py")
+        ... except sweeper.SweeperError as error:
+        ...     print(error.exit_code)
+        2
+    """
 
     exit_code = 1
 
 
 class UsageError(SweeperError):
-    """The command or call names something that is not there, or cannot be understood."""
+    """The command or call names something that is not there, or cannot be understood.
+
+    Examples:
+        >>> study.results(storage="runs/sweeper.db")
+        Traceback (most recent call last):
+        sweeper.errors.UsageError: --storage: found 'runs/sweeper.db' ...
+    """
 
     exit_code = 2
 
 
 class StudyFileError(UsageError):
-    """``FILE[:NAME]`` leads to no study: no such file, no Study in it, or two and no name."""
+    """``FILE[:NAME]`` leads to no study: no such file, no Study in it, or two and no name.
+
+    Examples:
+        >>> sweeper.load_study("nowhere.py")
+        Traceback (most recent call last):
+        sweeper.errors.StudyFileError: ...
+    """
 
 
 class UnknownStudyError(UsageError):
-    """The database holds no study, or no trial, of that name."""
+    """The database holds no study, or no trial, of that name.
+
+    Examples:
+        >>> sweeper.load_study("letters", storage="sqlite:///runs/sweeper.db")
+        Traceback (most recent call last):
+        sweeper.errors.UnknownStudyError: there is no study 'letters' in sqlite:///runs/sweeper.db
+    """
 
 
 class DefinitionError(SweeperError):
-    """The study's definition cannot be run as it is written."""
+    """The study's definition cannot be run as it is written.
+
+    Examples:
+        >>> sweeper.Every()
+        Traceback (most recent call last):
+        sweeper.errors.DefinitionError: Every() names no interval; give steps=, seconds= or epochs=
+    """
 
 
 class StudyImportError(DefinitionError):
     """The study's module raised while it was imported.
 
-    ``traceback`` is the user's own traceback, starting in their file.
+    Args:
+        message: Which module it was, and what it raised.
+        traceback: The user's own traceback, starting in their file.
+
+    Examples:
+        >>> try:
+        ...     again = sweeper.load_study("digits.py")
+        ... except sweeper.StudyImportError as error:
+        ...     print(error.traceback)
     """
 
     def __init__(self, message: str, traceback: str = "") -> None:
@@ -102,27 +146,63 @@ class StudyImportError(DefinitionError):
 
 
 class DefinitionChangedError(DefinitionError):
-    """The database holds a study of this name that was defined otherwise."""
+    """The database holds a study of this name that was defined otherwise.
+
+    Examples:
+        >>> try:
+        ...     results = study.run()
+        ... except sweeper.DefinitionChangedError as error:
+        ...     print(error)  # what changed, and the three ways to go on
+    """
 
 
 class ParameterError(DefinitionError):
-    """A parameter was asked for again with another distribution, or has an impossible one."""
+    """A parameter was asked for again with another distribution, or has an impossible one.
+
+    Examples:
+        >>> def build_model(trial):
+        ...     rate = trial.suggest_float("rate", 1e-4, 1e-2)
+        ...     return trial.suggest_float("rate", 1e-3, 1e-1)  # one name has one range
+    """
 
 
 class TrialError(SweeperError):
-    """One trial failed. The error is kept with the trial, and the study goes on."""
+    """One trial failed. The error is kept with the trial, and the study goes on.
+
+    Examples:
+        >>> [trial.error for trial in study.results().trials if trial.state == "failed"]
+        []
+    """
 
 
 class FactoryError(TrialError):
-    """A factory returned something that cannot be trained."""
+    """A factory returned something that cannot be trained.
+
+    Examples:
+        >>> sweeper.fit("no model", ([1.0], [1.0]), epochs=1, checkpoints="checkpoints/none")
+        Traceback (most recent call last):
+        sweeper.errors.FactoryError: model is a str; expected a compiled keras.Model
+    """
 
 
 class IndependenceError(TrialError):
     """A trial's model, data or callbacks hold something that was there before the trial.
 
-    ``sharings`` has each of them, as `sweeper.independence.aliases.Sharing`: ``first_path`` is
-    where the trial has it, ``second_path`` what else does. A run ends with it, and with 4, where
-    the first trial of a new study would be refused; after that it fails its own trial only.
+    A run ends with it, and with 4, where the first trial of a new study would be refused; after
+    that it fails its own trial only.
+
+    Args:
+        message: Names them all.
+        sharings: Each of them, as `sweeper.independence.ownership.aliases.Sharing`: ``first_path``
+            is where the trial has it, ``second_path`` what else does.
+
+    Examples:
+        >>> import keras
+        >>> shared = keras.layers.Dense(10)
+        >>> def build_model(trial):
+        ...     return keras.Sequential([keras.Input((64,)), shared])  # refused: two trials have it
+        >>> sweeper.IndependenceError.exit_code
+        4
     """
 
     exit_code = 4
@@ -133,63 +213,151 @@ class IndependenceError(TrialError):
 
 
 class ObjectiveError(TrialError):
-    """The objective names a metric that the model does not report."""
+    """The objective names a metric that the model does not report.
+
+    Examples:
+        >>> objective = sweeper.Objective("val_acuracy", "maximize")  # misspelt: every trial fails
+    """
 
 
 class DataError(TrialError):
-    """The data have lengths that differ, or a form that cannot be read."""
+    """The data have lengths that differ, or a form that cannot be read.
+
+    Examples:
+        >>> sweeper.Data(train=([1.0], [1.0]), batch_size=0)
+        Traceback (most recent call last):
+        sweeper.errors.DataError: Data(batch_size=0): it must be a whole number, at least 1
+    """
 
 
 class NonFiniteError(TrialError):
-    """The loss or the objective became NaN or infinite."""
+    """The loss or the objective became NaN or infinite.
+
+    Examples:
+        >>> retries = sweeper.Retries(error=1)  # another attempt after it; none by default
+    """
 
 
 class UncapturableError(TrialError):
-    """Something that training changes could not be brought back by any checkpoint."""
+    """Something that training changes could not be brought back by any checkpoint.
+
+    Examples:
+        >>> import threading
+        >>> def build_callbacks(trial):
+        ...     trial.track("lock", threading.Lock())  # refused, by its name
+    """
+
+
+class WarmStartError(TrialError):
+    """What a training is to begin from is not there, is of another kind, or does not fit.
+
+    Every mismatch is named, and nothing was assigned.
+
+    Examples:
+        >>> loose = sweeper.WarmStart("base.weights.h5", strict=False)  # takes what fits
+    """
 
 
 class CheckpointError(SweeperError):
-    """A checkpoint cannot be written or read."""
+    """A checkpoint cannot be written or read.
+
+    Examples:
+        >>> study.results().best.load_model(at=12345)
+        Traceback (most recent call last):
+        sweeper.errors.CheckpointError: ...
+    """
 
 
 class CorruptCheckpointError(CheckpointError):
-    """A checkpoint's files do not match its manifest."""
+    """A checkpoint's files do not match its manifest.
+
+    Examples:
+        >>> try:
+        ...     model = study.results().best.load_model()
+        ... except sweeper.CorruptCheckpointError as error:
+        ...     print(error)  # the file, and both digests
+    """
 
 
 class ForeignCheckpointError(CheckpointError):
     """A checkpoint, or a directory of such, belongs to another study or training.
 
     Nothing in it was used, and nothing was written there.
+
+    Examples:
+        >>> results = study.run(runs_dir="runs")  # raises it where `runs` is another study's
     """
 
 
 class RestoreError(CheckpointError):
-    """A checkpoint does not fit what it is restored into; every mismatch is named."""
+    """A checkpoint does not fit what it is restored into; every mismatch is named.
+
+    Examples:
+        >>> try:
+        ...     model = study.results().best.load_model()
+        ... except sweeper.RestoreError as error:
+        ...     print(error)  # every variable that does not fit
+    """
+
+
+class ExportError(SweeperError):
+    """A model cannot be written for other tools, or what was written predicts otherwise.
+
+    Nothing is left at the path that was asked for.
+
+    Examples:
+        >>> exported = study.results().best.export("digits.keras", "keras")
+    """
 
 
 class StorageError(SweeperError):
-    """The database refused or lost something."""
+    """The database refused or lost something.
+
+    Examples:
+        >>> study.status(storage="sqlite:///nowhere/sweeper.db")
+        Traceback (most recent call last):
+        sweeper.errors.DatabaseUnavailableError: ...
+    """
 
 
 class DatabaseUnavailableError(StorageError):
     """The database cannot be opened or reached.
 
     ``passing`` is True where that may be over soon: the server is away, or busy.
+
+    Examples:
+        >>> sweeper.DatabaseUnavailableError.passing  # True of one that may be over soon
+        False
     """
 
     passing = False
 
 
 class DatabaseVersionError(StorageError):
-    """The database was written by another version of sweeper or of Optuna."""
+    """The database was written by another version of sweeper or of Optuna.
+
+    Examples:
+        >>> sweeper.DatabaseVersionError.exit_code  # `sweeper db upgrade` is the way on
+        1
+    """
 
 
 class SupersededError(StorageError):
-    """A write by an attempt that is no longer its trial's current attempt."""
+    """A write by an attempt that is no longer its trial's current attempt.
+
+    Examples:
+        >>> sweeper.SupersededError.exit_code  # who sees it stops its trial: another worker has it
+        1
+    """
 
 
 class ExecutionError(SweeperError):
-    """A worker, the warm server or a trial process failed outside the user's code."""
+    """A worker, the warm server or a trial process failed outside the user's code.
+
+    Examples:
+        >>> sweeper.ExecutionError.exit_code  # run again: everything can be resumed
+        1
+    """
 
 
 class ExactnessError(SweeperError):
@@ -197,18 +365,36 @@ class ExactnessError(SweeperError):
 
     It names the trial, the interval and what differs. Every trial is checkpointed; ``run
     --accept-inexact`` goes on, and every reading verb says so from then on.
+
+    Examples:
+        >>> try:
+        ...     results = study.run()
+        ... except sweeper.ExactnessError as error:
+        ...     print(error)  # the trial, the interval, and what differs
     """
 
     exit_code = 4
 
 
 class MixedStudyError(SweeperError):
-    """A trial cannot be verified because it ran under another definition or code than its study's."""
+    """A trial cannot be verified because it ran under another definition or code than its study's.
+
+    Examples:
+        >>> sweeper.MixedStudyError.exit_code  # `sweeper verify` ends with it
+        4
+    """
 
     exit_code = 4
 
 
 class Interrupted(SweeperError):  # noqa: N818 - an outcome, not a fault
-    """The run was stopped on request. Everything it did is kept and can be resumed."""
+    """The run was stopped on request. Everything it did is kept and can be resumed.
+
+    Examples:
+        >>> try:
+        ...     results = study.run()
+        ... except sweeper.Interrupted:
+        ...     results = study.resume()
+    """
 
     exit_code = 130

@@ -1,6 +1,6 @@
-"""What happens during a run, told as it happens to whoever listens: a live table, a log, a test.
+"""What happens during a run, reported as it happens to whoever listens: a live table, a log, a test.
 
-Events carry news, not truth: the database has that. A listener is called from the worker's
+Events are advisory: what holds is in the database. A listener is called from the worker's
 threads, one event at a time, and must return quickly; what it raises ends the run.
 """
 
@@ -11,28 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sweeper.results import BestTrial, Outcome, Params
-
-__all__ = [
-    "AttemptEnded",
-    "AttemptStarted",
-    "CheckpointKept",
-    "EpochFinished",
-    "Event",
-    "Listener",
-    "Notice",
-    "OneAtATime",
-    "StepsDone",
-    "StudyOpened",
-    "TrainingStarted",
-]
+from sweeper.results import BestTrial, Outcome, Params, VerificationVerdict
 
 
 @dataclass(frozen=True, slots=True)
 class StudyOpened:
     """The study was created or found. ``finished`` trials of ``target`` were done before.
 
-    ``best`` leads among those. ``objectives`` names them all, where there are several.
+    ``best`` leads among those, and ``leaders`` are the first few, the best first. ``objectives``
+    names them all, where there are several.
     """
 
     study: str
@@ -46,6 +33,26 @@ class StudyOpened:
     resume_command: str
     best: BestTrial | None = None
     objectives: tuple[str, ...] = ()
+    complete: int = 0
+    pruned: int = 0
+    failed: int = 0
+    interrupted: int = 0
+    leaders: tuple[BestTrial, ...] = ()
+    paused: int = 0
+    branches: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StudyCounted:
+    """How the whole study stands by its database, with what other workers of it have done."""
+
+    complete: int
+    pruned: int
+    failed: int
+    interrupted: int
+    running: int
+    best: BestTrial | None = None
+    paused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +101,17 @@ class EpochFinished:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointKept:
-    """A checkpoint is on disk, whole."""
+    """A checkpoint is on disk, whole.
+
+    ``seconds`` is how long its writing took, beside the training, and ``stalled_seconds`` how long
+    the training stood still for it; None for one that was there before.
+    """
 
     trial: int
     step: int
     bytes: int
+    seconds: float | None = None
+    stalled_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +132,74 @@ class Notice:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Remark(Notice):
+    """A notice of what goes as it should, which nobody needs who asks for quiet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStopping(Notice):
+    """The run is about to end before its time: after a checkpoint of each trial, or ``at_once``."""
+
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RungDecided(Remark):
+    """A rung is decided: ``promoted`` trials go on, and those that ``ended`` there do not."""
+
+    epochs: int = 0
+    bracket: int = 0
+    promoted: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationOpened:
+    """``trials`` finished trials are about to be replayed, ``workers`` of them side by side."""
+
+    study: str
+    trials: int
+    epochs: int
+    objective: str
+    direction: str
+    workers: int
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialVerified:
+    """A trial was replayed and compared, in ``seconds``; the verdict is stored."""
+
+    trial: int
+    verdict: VerificationVerdict
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOpened:
+    """``checkpoints`` kept checkpoints of ``trials`` trials are about to be measured."""
+
+    study: str
+    trials: int
+    checkpoints: int
+    workers: int
+    metric: str
+    direction: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMeasured:
+    """A kept checkpoint was measured on held-out data; None where it could not be."""
+
+    trial: int
+    step: int | None
+    metrics: Mapping[str, float] | None
+
+
 Event = (
     StudyOpened
+    | StudyCounted
     | AttemptStarted
     | TrainingStarted
     | StepsDone
@@ -128,6 +207,10 @@ Event = (
     | CheckpointKept
     | AttemptEnded
     | Notice
+    | VerificationOpened
+    | TrialVerified
+    | EvaluationOpened
+    | CheckpointMeasured
 )
 
 
@@ -141,7 +224,7 @@ class OneAtATime:
     """A listener that hears events from several threads, one at a time.
 
     Args:
-        listener: Told of them.
+        listener: Called with them.
     """
 
     def __init__(self, listener: Listener) -> None:

@@ -13,18 +13,6 @@ from typing import Any, Literal, cast, get_args
 
 from sweeper.errors import DefinitionError
 
-__all__ = [
-    "AuditOutcome",
-    "AuditPolicy",
-    "AuditRecord",
-    "AuditedDifference",
-    "Exactness",
-    "VerificationMode",
-    "VerificationRecord",
-    "VerificationVerdict",
-    "checked_audit",
-]
-
 AuditPolicy = Literal["auto", "all", "off"]
 """Which intervals a study audits: the first ones and some more, every one, or none."""
 
@@ -45,9 +33,14 @@ class AuditRecord:
 
     Attributes:
         from_step: Where it is resumed; 0 where it begins with the trial.
+        to_step: Where it is compared.
         outcome: None before there is one.
         seconds: That the audit took, all tries and replays together; None before.
         message: What differs, or why it was dropped; None where it is alike.
+
+    Examples:
+        >>> [(audit.from_step, audit.to_step, audit.alike) for audit in study.results().trials[0].audits]
+        [(...)]
     """
 
     from_step: int
@@ -70,7 +63,16 @@ class AuditedDifference:
     """The first interval of a study whose audit found a difference, and what that was.
 
     Attributes:
+        trial: The trial's number.
+        from_step: Where the interval was resumed.
+        to_step: Where it was compared.
+        message: What differs, with both values.
         advice: Who may be why, and what to do; empty where that is not known.
+
+    Examples:
+        >>> difference = study.status().exactness.difference
+        >>> difference is None or difference.trial
+        True
     """
 
     trial: int
@@ -91,6 +93,10 @@ class Exactness:
         unaudited: Why nothing is audited; None where something is.
         difference: The first that was found; None where none was.
         accepted: Whether somebody has gone on all the same (``--accept-inexact``).
+
+    Examples:
+        >>> print(study.status().exactness.line)
+        exactness: ...
     """
 
     intervals: int = 0
@@ -124,10 +130,17 @@ class VerificationRecord:
     """What one `sweeper verify` of a trial found.
 
     Attributes:
+        checked_at: When; the database's clock.
+        mode: "replay" from nothing in one go, or "interrupt", killed on the way and resumed.
+        verdict: "holds", "differs", or "unpromised" of a study with ``deterministic=False``.
         epoch: The first epoch that differs, from 0; None where none does.
         step: Of the first checkpoint that differs, or that is damaged.
         variable: The first variable that differs in it.
         report: Everything that was compared and found, as ``sweeper verify --json`` has it.
+
+    Examples:
+        >>> verification = study.results().best.verification
+        >>> None if verification is None else verification.verdict  # None before any `sweeper verify`
     """
 
     checked_at: datetime

@@ -7,6 +7,7 @@ isolation, is missing: the model is the caller's, and so is what else its proces
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import uuid
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from sweeper.arguments import named_arguments
 from sweeper.checkpoints.format import Committed, LoadedCheckpoint
 from sweeper.checkpoints.marker import Marker, claim_directory, read_marker
 from sweeper.checkpoints.origin import Origin
@@ -30,23 +32,25 @@ from sweeper.errors import (
     Interrupted,
     UsageError,
 )
-from sweeper.execution.signals import signals_to_stop
-from sweeper.paths import Place, RemotePath, parse_place
+from sweeper.execution.protocol.signals import signals_to_stop
+from sweeper.paths import Location, RemotePath, parse_location
+from sweeper.results import EpochRecord
 from sweeper.shown import shown_url
-from sweeper.training.keeping import SnapshotKeeper
-from sweeper.training.randomness import TrialSeeds, seed_everything
+from sweeper.training.loop.keeping import SnapshotKeeper
+from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
+from sweeper.training.warmstart.options import WarmStart, checked_warm_start
 
 if TYPE_CHECKING:
     import keras
 
     from sweeper.training.data import Data
-    from sweeper.training.state import Position
-
-__all__ = ["fit"]
+    from sweeper.training.state.state import Position
+    from sweeper.training.step import TrainingStep
 
 Notice = Callable[[str], None]
 
 
+@named_arguments
 def fit(
     model: keras.Model,
     data: Data | tuple[Any, ...],
@@ -59,6 +63,8 @@ def fit(
     seed: int = 0,
     deterministic: bool = True,
     tracked: Mapping[str, Any] | None = None,
+    step: TrainingStep | None = None,
+    warm_start: WarmStart | str | os.PathLike[str] | None = None,
     notice: Notice | None = None,
 ) -> keras.callbacks.History:
     """Train ``model``, from the newest checkpoint in ``checkpoints`` if there is one.
@@ -77,7 +83,12 @@ def fit(
         deterministic: Ask TensorFlow for deterministic kernels. Without, a resumed training is only
             as exact as the kernels are.
         tracked: Objects to capture beside the model, by name: see `Trial.track`.
-        notice: Told of a checkpoint that could not be used; by default a warning.
+        step: Takes the place of the model's ``train_step`` and ``test_step``; the model then need
+            not be compiled. Make it anew in every process.
+        warm_start: What the model's variables begin with, where no checkpoint is there yet: a
+            `WarmStart` or a path. A training that goes on does not look at it.
+        notice: Called with a checkpoint that could not be used, and with what was taken from the
+            warm start; by default a warning.
 
     Returns:
         The history of all epochs, as ``model.fit`` returns it.
@@ -86,16 +97,30 @@ def fit(
         Interrupted: SIGINT, SIGTERM or SIGHUP came; the step was finished and a checkpoint written.
             Call again to go on.
         KeyboardInterrupt: A second one came; the checkpoints before are there.
-        FactoryError: ``model`` is not a compiled ``keras.Model``.
+        FactoryError: ``model`` is not a compiled ``keras.Model``, or ``step`` does not fit it.
         UncapturableError: A callback or op has state that no checkpoint can hold; nothing has run.
         RestoreError: The checkpoints are of another model; every mismatch is named.
         ForeignCheckpointError: They are of other data, of another seed, or of a study's trial. Of
             data that come in batches (a ``PyDataset``, a ``tf.data.Dataset``, a function) only the
             form is compared; of arrays, what is in them.
         UsageError: ``checkpoints`` is the URL of an object store.
+        WarmStartError: The warm start is not there, or does not fit the model; nothing was assigned.
         CheckpointError: A checkpoint cannot be written.
+
+    Examples:
+        >>> import keras, numpy as np
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> data = (np.ones((8, 4)), np.ones(8))
+        >>> history = sweeper.fit(model, data, epochs=2, checkpoints="checkpoints/line")
+        >>> history.epoch
+        [0, 1]
     """
-    directory = parse_place(str(checkpoints))
+    directory = parse_location(str(checkpoints))
+    begin = checked_warm_start(warm_start)
+    if callable(begin):
+        msg = f"warm_start={warm_start!r}; fit has no trials: give it a path or a sweeper.WarmStart"
+        raise UsageError(msg)
     if isinstance(directory, RemotePath):
         msg = (
             f"checkpoints={shown_url(checkpoints)!r}: fit keeps its checkpoints in a directory; a study "
@@ -106,11 +131,14 @@ def fit(
     import tensorflow as tf
 
     from sweeper.training.data import Data
-    from sweeper.training.loop import Stopped, TrainingLoop, TrainingPlan
+    from sweeper.training.loop.loop import TrainingLoop
+    from sweeper.training.loop.plan import Stopped, TrainingPlan
 
     if not isinstance(model, keras.Model):
         msg = f"model is a {type(model).__name__}; expected a compiled keras.Model"
         raise FactoryError(msg)
+    if step is not None and step.model is not model:
+        step.bind(model)
     if not isinstance(data, Data):
         data = Data(train=data)
     if deterministic:
@@ -147,6 +175,8 @@ def fit(
                 objective=None,
                 order_seed=seeds.sequence("order"),
                 tracked=dict(tracked or {}),
+                step=step,
+                warm_start=begin,
             )
             loop = TrainingLoop(plan, observer, notice or _warn)
             try:
@@ -161,14 +191,14 @@ def fit(
     return loop.history
 
 
-def _origin(directory: Path, data: Data, seed: int) -> tuple[Origin, tuple[Place, ...]]:
+def _origin(directory: Path, data: Data, seed: int) -> tuple[Origin, tuple[Location, ...]]:
     """Whose the checkpoints in ``directory`` must be, and those of an older version among them.
 
     Raises:
         ForeignCheckpointError: It is a study's.
         CheckpointError: It cannot be read.
     """
-    from sweeper.training.data_identity import data_fingerprint, data_settings
+    from sweeper.training.sources.data_identity import data_fingerprint, data_settings
 
     marker = read_marker(directory)
     if marker is not None and marker.study:
@@ -205,8 +235,8 @@ class _Observer(SnapshotKeeper):
         del position
         self.writer.poll()
 
-    def epoch_ended(self, epoch: int, step: int, logs: Mapping[str, float], seconds: float) -> None:
-        """Nobody is told; the history has it."""
+    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
+        """Nobody is informed; the history has it."""
 
     def stop_requested(self) -> bool:
         return self._stopping.is_set()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import shlex
 
-__all__ = ["DISTRIBUTION", "VERSION", "install_command", "missing_package"]
-
 VERSION = "0.1.0"
 """Of this code, wherever it is run from; ``pyproject.toml`` reads it here."""
 
@@ -20,6 +18,8 @@ _EXTRAS = {
     "distributed": "dask",
     "fsspec": "remote",
     "grain": "grain",
+    "jinja2": "plots",
+    "kaleido": "plots",
     "matplotlib": "plots",
     "optuna_dashboard": "dashboard",
     "pandas": "plots",
@@ -27,6 +27,7 @@ _EXTRAS = {
     "psycopg": "postgresql",
     "ray": "ray",
     "s3fs": "remote",
+    "sklearn": "examples",
     "tensorboard": "tensorboard",
     "torch": "gp",
 }

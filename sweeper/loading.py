@@ -8,6 +8,7 @@ its top level would otherwise start a sweep inside every process that imports it
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import sys
@@ -20,16 +21,8 @@ from pathlib import Path
 from types import ModuleType
 
 from sweeper.definition import StudyDefinition
-from sweeper.errors import StudyFileError, StudyImportError, SweeperError
-
-__all__ = [
-    "MADE_UP",
-    "is_loading",
-    "load_definition",
-    "loaded_from",
-    "split_target",
-    "unpickling_error",
-]
+from sweeper.errors import DefinitionError, StudyFileError, StudyImportError, SweeperError
+from sweeper.installation import missing_package
 
 MADE_UP = "sweeper_study_"
 """Begins the name of a module whose file no import statement would find."""
@@ -71,6 +64,34 @@ def load_definition(target: str, *, study_name: str | None = None) -> StudyDefin
     definition = _find(target, study_name)
     _targets[definition] = target
     return definition
+
+
+def no_such_file(path: Path) -> StudyFileError:
+    """Return the error to raise where a study's file is expected and there is none: a near one."""
+    what = "is a directory" if path.is_dir() else "does not exist"
+    beside = (str(each) for each in path.parent.glob("*.py"))
+    near = [] if path.is_dir() else difflib.get_close_matches(str(path), beside, n=1)
+    hint = f"did you mean {near[0]}?" if near else "give the Python file that defines the study"
+    return StudyFileError(f"{path} {what}; {hint}")
+
+
+def load_named(target: str) -> object:
+    """Import what ``FILE:NAME`` or ``package.module:NAME`` names, and return what has that name.
+
+    Raises:
+        StudyFileError: No such file or module, or nothing of that name in it.
+        StudyImportError: The module raised; its ``traceback`` starts in the user's file.
+    """
+    location, name = split_target(target)
+    module = _import(location)
+    found = None if name is None else getattr(module, name, None)
+    if found is None:
+        msg = (
+            f"{location} has nothing under the name {name!r}; it has "
+            f"{', '.join(n for n in vars(module) if not n.startswith('_')) or 'no names at all'}"
+        )
+        raise StudyFileError(msg)
+    return found
 
 
 def _find(target: str, study_name: str | None) -> StudyDefinition:
@@ -127,14 +148,17 @@ def _import(location: str) -> ModuleType:
     if path.suffix == ".py" or (path.exists() and not package):
         return _import_file(path)
     if "/" in location or "\\" in location:
-        msg = f"there is no file {location}"
+        msg = f"there is no file {location}; give the Python file that defines the study"
         raise StudyFileError(msg)
     with _marked_as_loading(), _here_importable():
         try:
             return importlib.import_module(location)
         except ModuleNotFoundError as error:
             if error.name is not None and (location + ".").startswith(error.name + "."):
-                msg = f"there is neither a file nor a module called {location!r}"
+                msg = (
+                    f"there is neither a file nor a module called {location!r}; give the Python "
+                    "file that defines the study, or FILE:NAME"
+                )
                 raise StudyFileError(msg) from None
             raise _import_error(location, error) from error
         except SweeperError:
@@ -145,9 +169,7 @@ def _import(location: str) -> ModuleType:
 
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
-        what = "is a directory" if path.is_dir() else "does not exist"
-        msg = f"{path} {what}; give the Python file that defines the study"
-        raise StudyFileError(msg)
+        raise no_such_file(path)
     file = path.resolve()
     name = _module_name(file)
     known = sys.modules.get(name)
@@ -164,8 +186,9 @@ def _import_file(path: Path) -> ModuleType:
     with _marked_as_loading():
         try:
             spec.loader.exec_module(module)
-        except SweeperError:
+        except SweeperError as error:
             del sys.modules[name]
+            _add_line(error, str(file))
             raise
         except (Exception, SystemExit) as error:
             del sys.modules[name]
@@ -198,6 +221,13 @@ def unpickling_error(study: str, error: Exception) -> StudyImportError:
     return StudyImportError(msg, text)
 
 
+def _add_line(error: SweeperError, file: str) -> None:
+    """Have a definition's error say which line of the user's file it is about."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    if isinstance(error, DefinitionError) and lines:
+        error.args = (f"{error} ({file}, line {lines[-1]})", *error.args[1:])
+
+
 def _import_error(location: str, error: BaseException) -> StudyImportError:
     """The user's error, with their traceback from the frame where their file begins."""
     own = (__file__, importlib.__file__, importlib.util.__file__)
@@ -219,7 +249,10 @@ def _import_error(location: str, error: BaseException) -> StudyImportError:
     elif trace is not None:
         last = traceback.extract_tb(trace)[-1]
         where = f" ({last.filename}, line {last.lineno})"
-    return StudyImportError(f"importing {location} {said}{where}", text)
+    lacks = missing_package(error)
+    advice = f"{lacks}: install it" if lacks else "correct it"
+    advice += ", and type the command again"
+    return StudyImportError(f"importing {location} {said}{where}; {advice}", text)
 
 
 @contextmanager

@@ -7,15 +7,20 @@
       digits-learning-rate/                  a study
         owner.json                           which one: its identity in its database
         workers/dask-node1-0.log             what a worker host that an engine placed has said
+        artifacts/                           what the dashboard offers of it
+        exports/                             exports that the dashboard is to offer
         trial-00003/                         a trial
           files/                             Trial.directory: what the user's callbacks write
           attempt-01/                        one process's go at it
             log.txt                          its standard output and error
             checkpoints/step-000000420/      its checkpoints
+          parent/step-000000200/             of a branch: the checkpoint that it begins from
+          end/step-000000420/                the model as training left it, once it has ended
           audit/attempt-01/20-40/            what is pinned of it until it is audited
+        tensorboard/trial-00003/             its events, with Study(tensorboard=True)
 
-With ``--checkpoints s3://bucket/prefix`` the last line's directories lie there instead, under the
-same names from the study's on; all else stays where it is.
+With ``--checkpoints s3://bucket/prefix`` the directories of checkpoints, and ``end``, lie there
+instead, under the same names from the study's on; all else stays where it is.
 """
 
 from __future__ import annotations
@@ -27,22 +32,20 @@ from pathlib import Path
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.shown import shown_url
 
-__all__ = [
-    "PROTOCOLS",
-    "Place",
-    "RemotePath",
-    "RunPaths",
-    "absolute_place",
-    "check_name",
-    "leads_outside",
-    "parse_place",
-]
-
 PROTOCOLS = ("s3", "gs", "memory")
 """Object stores that checkpoints may lie in, as a URL begins."""
 
 _ALMOST = tuple(f"{name}:" for name in PROTOCOLS)
 """How a mistyped URL of theirs begins, which would otherwise become a directory's name."""
+
+END_MODEL = "end"
+"""The directory of a trial's model as training left it."""
+
+BRANCH_START = "parent"
+"""The directory of the checkpoint that a branch begins from, which is another trial's."""
+
+ARTIFACTS = "artifacts"
+"""The directory of what the dashboard offers of a study."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[1-9][0-9]{0,5})?")
 _LONGEST_NAME = 100
@@ -67,6 +70,14 @@ def check_name(name: object, what: str = "study") -> str:
         )
         raise DefinitionError(msg)
     return name
+
+
+def is_name(text: str) -> bool:
+    """Whether ``text`` can be a study's name; see `check_name`."""
+    try:
+        return check_name(text) == text
+    except DefinitionError:
+        return False
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -116,11 +127,11 @@ class RemotePath:
         return f"{self.protocol}://{self.key}"
 
 
-Place = Path | RemotePath
+Location = Path | RemotePath
 """A directory of this machine's, or a prefix in an object store."""
 
 
-def parse_place(text: str) -> Place:
+def parse_location(text: str) -> Location:
     """Read a directory's path, or the URL of a bucket with or without a prefix.
 
     Raises:
@@ -146,12 +157,12 @@ def parse_place(text: str) -> Place:
     return RemotePath(protocol, tuple(rest.rstrip("/").split("/")))
 
 
-def absolute_place(place: Place | None) -> Place | None:
-    """``place`` as it is called from every directory."""
-    return place.absolute() if isinstance(place, Path) else place
+def absolute_location(location: Location | None) -> Location | None:
+    """``location`` as it is called from every directory."""
+    return location.absolute() if isinstance(location, Path) else location
 
 
-def leads_outside(checkpoints: Place) -> bool:
+def leads_outside(checkpoints: Location) -> bool:
     """Whether an attempt's directory of checkpoints, or its attempt or trial, is a symbolic link.
 
     A study's directory may well be one; what lies below it was made by sweeper, which makes none.
@@ -170,7 +181,7 @@ class RunPaths:
 
     root: Path
     study: str
-    checkpoints_root: Place | None = None
+    checkpoints_root: Location | None = None
 
     def __post_init__(self) -> None:
         check_name(self.study)
@@ -187,6 +198,14 @@ class RunPaths:
             return (self.study_directory,)
         return (self.study_directory, apart / self.study)
 
+    @property
+    def artifacts(self) -> Path:
+        return self.study_directory / ARTIFACTS
+
+    @property
+    def exports(self) -> Path:
+        return self.study_directory / "exports"
+
     def worker_log(self, name: str) -> Path:
         return self.study_directory / "workers" / f"{check_name(name, 'worker')}.log"
 
@@ -195,6 +214,9 @@ class RunPaths:
 
     def trial_files(self, number: int) -> Path:
         return self.trial(number) / "files"
+
+    def tensorboard(self, number: int) -> Path:
+        return self.study_directory / "tensorboard" / f"trial-{number:05d}"
 
     def attempt(self, number: int, attempt: int) -> Path:
         return self.trial(number) / f"attempt-{attempt:02d}"
@@ -205,8 +227,22 @@ class RunPaths:
     def log(self, number: int, attempt: int) -> Path:
         return self.attempt(number, attempt) / "log.txt"
 
-    def checkpoints(self, number: int, attempt: int) -> Place:
-        place = self.root if self.checkpoints_root is None else self.checkpoints_root
-        for part in (self.study, f"trial-{number:05d}", f"attempt-{attempt:02d}", "checkpoints"):
-            place = place / part
-        return place
+    def checkpoints(self, number: int, attempt: int) -> Location:
+        return self._beside_checkpoints(number, f"attempt-{attempt:02d}", "checkpoints")
+
+    def branch_start(self, number: int) -> Location:
+        return self._beside_checkpoints(number, BRANCH_START)
+
+    def end_model(self, number: int) -> Location:
+        return self._beside_checkpoints(number, END_MODEL)
+
+    def _beside_checkpoints(self, number: int, *parts: str) -> Location:
+        location = self.root if self.checkpoints_root is None else self.checkpoints_root
+        for part in (self.study, f"trial-{number:05d}", *parts):
+            location = location / part
+        return location
+
+
+def end_model_beside(checkpoint: Location) -> Location:
+    """Where the trial that ``checkpoint`` is of keeps its model as training left it."""
+    return checkpoint.parent.parent.parent / END_MODEL

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sweeper.arguments import with_named_arguments
 from sweeper.errors import DefinitionError
-
-__all__ = ["Fault", "Retries", "checked_retries", "checked_seconds"]
 
 Fault = Literal["crash", "memory", "error", "time"]
 """Why an attempt ended badly.
@@ -24,6 +23,7 @@ code raised, or the loss is no number any more. "time": it took longer than the 
 """
 
 
+@with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Retries:
     """How often a trial goes on from its newest checkpoint after each kind of fault.
@@ -36,6 +36,10 @@ class Retries:
         memory: After memory ran out, 3 times by default.
         error: After an exception of the user's own code, or a loss that is NaN or infinite. Never
             by default: the same steps raise the same exception.
+
+    Examples:
+        >>> sweeper.Retries(crash=1).after("memory")
+        3
     """
 
     crash: int = 3
@@ -43,7 +47,11 @@ class Retries:
     error: int = 0
 
     def after(self, fault: Fault) -> int:
-        """How often a trial goes on after faults of this kind."""
+        """How often a trial goes on after faults of this kind.
+
+        Args:
+            fault: ``"crash"``, ``"memory"``, ``"error"`` or ``"time"``.
+        """
         return {"crash": self.crash, "memory": self.memory, "error": self.error, "time": 0}[fault]
 
     def to_json(self) -> dict[str, int]:

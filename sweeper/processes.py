@@ -16,14 +16,12 @@ from typing import Self
 import psutil
 import xxhash
 
-__all__ = ["ProcessIdentity", "is_gone"]
-
 _DEAD_STATES = ("Z", "X", "x")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process, told apart from every other that has or had the same id.
+    """One process, distinguished from every other that has or had the same id.
 
     Attributes:
         host: The machine's name.
@@ -61,7 +59,7 @@ def is_gone(process: ProcessIdentity, *, abridged: bool = False) -> bool | None:
     """Whether the process has ended; None where this process cannot know.
 
     It cannot know of another host, of another pid namespace, and of a process that the system
-    hides. Two hosts of one name are told apart by the machine's id; where there is none, another
+    hides. Two hosts of one name are distinguished by the machine's id; where there is none, another
     boot may be another host's. A killed process that its parent has not waited for is gone.
 
     Args:

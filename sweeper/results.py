@@ -7,22 +7,41 @@ checkpoints. ``to_json`` of each gives the objects of the command-line contract.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from sweeper.code import CodeGroup
+from sweeper.ancestry import BranchStatus, ParentRecord
 from sweeper.errors import UsageError
+from sweeper.evaluations import EvaluationRecord
 from sweeper.exactness import (
     AuditRecord,
-    Exactness,
     VerificationMode,
     VerificationRecord,
     VerificationVerdict,
 )
+from sweeper.figure_source import FigureSource, HasFigures
 from sweeper.installation import install_command
-from sweeper.searching import Objective
-from sweeper.space import CategoricalChoice
+from sweeper.lengths import LengthRecord
+from sweeper.model_source import HasModel, ModelSource
+from sweeper.result_tables import (
+    attempt_rows,
+    epoch_rows,
+    results_html,
+    results_text,
+    trial_rows,
+)
+from sweeper.rungs import RungRecord
+from sweeper.space import Distribution
+from sweeper.status import (
+    BestTrial,
+    Params,
+    ParetoTrial,
+    StudyStatus,
+    TrialState,
+    TrialStatus,
+    WorkerRecord,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,34 +49,43 @@ if TYPE_CHECKING:
 __all__ = [
     "AttemptRecord",
     "BestTrial",
+    "BranchStatus",
     "CheckpointRecord",
     "EpochRecord",
+    "EvaluationRecord",
+    "LengthRecord",
     "Outcome",
+    "Params",
+    "ParentRecord",
     "ParetoTrial",
     "StudyResults",
     "StudyStatus",
     "TrialRecord",
     "TrialState",
+    "TrialStatus",
     "VerificationMode",
     "VerificationRecord",
     "VerificationVerdict",
     "WorkerRecord",
 ]
 
-TrialState = Literal["waiting", "running", "interrupted", "complete", "pruned", "failed"]
-"""Where a trial stands. "interrupted": begun, no live attempt, will be resumed."""
-
-Outcome = Literal["complete", "interrupted", "crashed", "lost", "pruned", "failed"]
-"""How an attempt ended. "lost": its worker vanished; "crashed": its own process died."""
-
-Params = Mapping[str, CategoricalChoice]
-
-_NOTHING_AUDITED = Exactness()
+Outcome = Literal["complete", "interrupted", "paused", "crashed", "lost", "pruned", "failed"]
+"""How an attempt ended. "lost": its worker vanished; "crashed": its own process died; "paused": it
+came to a rung of the study's budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """One finished epoch: its number from 0, and every metric in its logs."""
+    """One finished epoch.
+
+    Attributes:
+        epoch: Its number, from 0.
+        metrics: Every metric in its logs, by name; those of validation begin with ``val_``.
+
+    Examples:
+        >>> sorted(study.results().best.epochs[0].metrics)
+        ['accuracy', 'loss', 'val_accuracy', 'val_loss']
+    """
 
     epoch: int
     metrics: Mapping[str, float]
@@ -76,6 +104,10 @@ class CheckpointRecord:
         digest: XXH3-128 (hex) of every model and optimizer variable in order.
         bytes: Size of its files.
         path: Its directory.
+
+    Examples:
+        >>> [checkpoint.step for checkpoint in study.results().best.checkpoints]
+        [10, 20]
     """
 
     step: int
@@ -96,7 +128,25 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One process's go at a trial. ``outcome`` is None while it runs."""
+    """One process's go at a trial.
+
+    Attributes:
+        number: From 1.
+        outcome: How it ended: "complete", "interrupted", "paused" (at a rung of the study's budget),
+            "crashed" (its process died), "lost" (its worker vanished), "pruned" or "failed"; None
+            while it runs.
+        start_step: The step that it went on from, 0 from nothing; None before it is known.
+        end_step: The last step of which anything is kept; None before there is one.
+        host: The machine's name.
+        pid: Of the trial's process; None before there is one.
+        started_at: When it was claimed; the database's clock.
+        ended_at: When it ended; None while it runs.
+        error: What ended it, if something was wrong.
+
+    Examples:
+        >>> [(attempt.number, attempt.outcome) for attempt in study.results().best.attempts]
+        [(1, 'complete')]
+    """
 
     number: int
     outcome: Outcome | None
@@ -123,12 +173,20 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialRecord:
+class TrialRecord(HasModel):
     """One trial, whole.
 
     Attributes:
-        value: The objective at the last epoch, or None before the trial is complete or pruned;
-            the first one where there are several.
+        study: The study's name.
+        number: In the study, from 0.
+        state: Where it stands: "waiting", "running", "interrupted" (begun, no live attempt, will be
+            resumed), "paused" (at a rung of the study's budget), "complete", "pruned" or "failed".
+        params: Its parameters, by name.
+        epochs: Every finished epoch, in order.
+        attempts: Every attempt, in order.
+        checkpoints: Those that are kept.
+        value: The objective at the epoch that `Study` values trials at, or None before the trial
+            is complete or pruned; the first one where there are several.
         seed: The trial's own seed, drawn from the study's seed and the trial's number.
         digest: Of the final training state, or None before the trial is complete or pruned.
         values: Of a complete trial in a study of several objectives, by their names; else None.
@@ -136,8 +194,23 @@ class TrialRecord:
         audits: Its intervals that were audited, or are to be.
         code: The short form of the definition and code that it ran under (`CodeGroup.code`).
         output_only: The kinds of objects that `Trial.output_only` exempted from its checkpoints.
+        warm_start: What the latest attempt that began anew took from the file that it began from:
+            ``path``, ``kind``, ``digest``, ``matched`` and ``mismatches``; None without such a file.
         anew_after: Of its attempts up to this one nothing is gone on with, because they ran under
             another definition; 0 where there is none such.
+        evaluations: What its checkpoints gave on held-out data (`sweeper evaluate`).
+        rungs: Of the study's budget, those that it has come to, with what was decided there.
+        parent: The checkpoint of another trial that it begins from; None where it began from nothing.
+        branch_report: Of a branch that began, ``taken``, ``kept`` and ``mismatches``; else None.
+        source: Where its model can be had; None in a record that no study's results gave.
+        distributions: What each parameter was drawn from.
+        length: How many epochs it trains for at most; None where its study does not say.
+        earlier_lengths: What it gave at the lengths that it was extended from, the shortest first.
+
+    Examples:
+        >>> trial = study.results().trials[0]
+        >>> trial.state, sorted(trial.params), len(trial.epochs)
+        ('complete', ['learning_rate'], 2)
     """
 
     study: str
@@ -156,6 +229,32 @@ class TrialRecord:
     code: str | None = None
     anew_after: int = 0
     output_only: tuple[str, ...] = ()
+    evaluations: tuple[EvaluationRecord, ...] = ()
+    warm_start: Mapping[str, Any] | None = None
+    rungs: tuple[RungRecord, ...] = ()
+    parent: ParentRecord | None = None
+    branch_report: Mapping[str, Any] | None = None
+    source: ModelSource | None = field(default=None, repr=False, compare=False)
+    distributions: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
+    length: int | None = None
+    earlier_lengths: tuple[LengthRecord, ...] = ()
+
+    @property
+    def lengths(self) -> tuple[LengthRecord, ...]:
+        """What it gave at every length at which it has come to its end, the shortest first."""
+        if self.state not in ("complete", "pruned") or self.length is None:
+            return self.earlier_lengths
+        ended = self.attempts[-1].ended_at if self.attempts else None
+        present = LengthRecord(
+            epochs=self.length,
+            trained=len(self.epochs),
+            state="complete" if self.state == "complete" else "pruned",
+            value=self.value,
+            digest=self.digest,
+            at=ended,
+            values=self.values,
+        )
+        return (*self.earlier_lengths, present)
 
     @property
     def error(self) -> str | None:
@@ -174,6 +273,7 @@ class TrialRecord:
             **({} if self.values is None else {"values": dict(self.values)}),
             "seed": self.seed,
             "digest": self.digest,
+            "parent": None if self.parent is None else self.parent.to_json(),
             "epochs": [e.to_json() for e in self.epochs],
             "attempts": [a.to_json() for a in self.attempts],
             "checkpoints": [c.to_json() for c in self.checkpoints],
@@ -181,137 +281,43 @@ class TrialRecord:
             "audits": [a.to_json() for a in self.audits if a.alike is not None],
             "code": self.code,
             "output_only": list(self.output_only),
+            "evaluations": [e.to_json() for e in self.evaluations],
+            "rungs": [r.to_json() for r in self.rungs],
+            "lengths": [length.to_json() for length in self.lengths],
+            **({} if self.warm_start is None else {"warm_start": dict(self.warm_start)}),
+            **({} if self.branch_report is None else {"branch": dict(self.branch_report)}),
         }
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRecord:
-    """A process that lends, or lent, slots to a study.
+@dataclass(frozen=True, repr=False)
+class StudyResults(HasFigures):
+    """What `Study.run` returns: every trial of the study, in the order of their numbers.
+
+    Printed, it is a table of the trials; a notebook shows that as HTML.
 
     Attributes:
-        key: Unique to this one process's stay.
-        engine: What placed it: "local", "dask" or "ray".
-        slots: How many trials it runs side by side.
-        lease_until: When it counts as gone unless it is heard of before; the database's clock.
-        left_at: When it left by itself; None while it is there, or if it was lost.
-        error: Why it left, if something was wrong.
-        live: Whether it is there: it has not left, its lease has not ended, and its process is
-            not known to be gone.
+        status: How many trials stand where, and who leads.
+        trials: Each trial whole.
+        figures: What draws them; None in results that no study gave.
+
+    Examples:
+        >>> results = study.results()
+        >>> results.best.number in [trial.number for trial in results.trials]
+        True
+        >>> model = results.best.load_model()
     """
-
-    key: str
-    host: str
-    pid: int
-    engine: str
-    slots: int
-    joined_at: datetime
-    lease_until: datetime
-    left_at: datetime | None
-    error: str | None
-    live: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "host": self.host,
-            "pid": self.pid,
-            "engine": self.engine,
-            "slots": self.slots,
-            "joined_at": self.joined_at.isoformat(),
-            "lease_until": self.lease_until.isoformat(),
-            "left_at": None if self.left_at is None else self.left_at.isoformat(),
-            "error": self.error,
-            "live": self.live,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class BestTrial:
-    """The leading complete trial."""
-
-    number: int
-    value: float
-    params: Params
-
-    def to_json(self) -> dict[str, Any]:
-        return {"number": self.number, "value": self.value, "params": dict(self.params)}
-
-
-@dataclass(frozen=True, slots=True)
-class ParetoTrial:
-    """A complete trial that no other one beats in one objective without losing in another."""
-
-    number: int
-    values: Mapping[str, float]
-    params: Params
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "values": dict(self.values),
-            "params": dict(self.params),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class StudyStatus:
-    """How many of a study's trials stand where. ``target`` is the exact total asked for.
-
-    A study of several objectives has no best trial, but a Pareto front; its ``objectives`` are
-    named here, and any other study's are not. ``exactness`` is what its audits found. Where trials
-    ran under several definitions or codes, ``codes`` has them apart, and ``best`` is of the present
-    one's.
-    """
-
-    study: str
-    target: int
-    complete: int = 0
-    running: int = 0
-    interrupted: int = 0
-    pruned: int = 0
-    failed: int = 0
-    waiting: int = 0
-    best: BestTrial | None = None
-    objectives: tuple[Objective, ...] = ()
-    pareto: tuple[ParetoTrial, ...] = ()
-    exactness: Exactness = _NOTHING_AUDITED
-    codes: tuple[CodeGroup, ...] = ()
-
-    @property
-    def finished(self) -> int:
-        return self.complete + self.pruned + self.failed
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "study": self.study,
-            "target": self.target,
-            "complete": self.complete,
-            "running": self.running,
-            "interrupted": self.interrupted,
-            "pruned": self.pruned,
-            "failed": self.failed,
-            "waiting": self.waiting,
-            "best": None if self.best is None else self.best.to_json(),
-            "audited": self.exactness.to_json(),
-            **({"codes": [group.to_json() for group in self.codes]} if self.codes else {}),
-            **self._front(),
-        }
-
-    def _front(self) -> dict[str, Any]:
-        if not self.objectives:
-            return {}
-        return {
-            "objectives": [{"name": o.name, "direction": o.direction} for o in self.objectives],
-            "pareto": [trial.to_json() for trial in self.pareto],
-        }
-
-
-@dataclass(frozen=True)
-class StudyResults:
-    """What `Study.run` returns: every trial of the study, in the order of their numbers."""
 
     status: StudyStatus
     trials: tuple[TrialRecord, ...] = field(default=(), repr=False)
+    figures: FigureSource | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return results_text(self.status, self.trials)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return results_html(self.status, self.trials)
 
     @property
     def best(self) -> TrialRecord:
@@ -344,12 +350,44 @@ class StudyResults:
             leading = {self.status.best.number}
         return tuple(t for t in self.trials if t.number in leading)
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row a trial: number, state, value, each parameter, epochs, attempts and digest.
+    @property
+    def evaluations(self) -> tuple[EvaluationRecord, ...]:
+        """What checkpoints gave on held-out data, trial by trial; `Study.evaluate` ranks them."""
+        return tuple(record for trial in self.trials for record in trial.evaluations)
+
+    def with_models(self, source: ModelSource, figures: FigureSource | None = None) -> StudyResults:
+        """The same, with each trial's model to be had from ``source``, and drawn by ``figures``.
+
+        Args:
+            source: Opens the study and its files when a model is asked for.
+            figures: What draws them; None where nothing is to.
+        """
+        status = self.status
+        best = None if status.best is None else replace(status.best, source=source)
+        pareto = tuple(replace(trial, source=source) for trial in status.pareto)
+        return StudyResults(
+            replace(status, best=best, pareto=pareto),
+            tuple(replace(trial, source=source) for trial in self.trials),
+            figures or self.figures,
+        )
+
+    def to_dataframe(self, of: Literal["trials", "epochs", "attempts"] = "trials") -> pd.DataFrame:
+        """A table: one row a trial, an epoch of a trial, or an attempt at a trial.
+
+        Args:
+            of: ``"trials"``, by default: number, state, value, each parameter, how many epochs and
+                attempts, the seconds that its attempts took and from which steps the later ones
+                went on, seed, digest and error. ``"epochs"``: trial, epoch (from 0) and every
+                metric. ``"attempts"``: trial, number, outcome, steps, host and times.
 
         Raises:
-            UsageError: pandas is not installed; the message has the command that installs it.
+            UsageError: ``of`` is none of these, or pandas is not installed; the message has the
+                command that installs it.
         """
+        makers = {"trials": trial_rows, "epochs": epoch_rows, "attempts": attempt_rows}
+        if of not in makers:
+            msg = f"to_dataframe({of!r}); it is one of {', '.join(map(repr, makers))}"
+            raise UsageError(msg)
         try:
             import pandas as pd
         except ModuleNotFoundError as error:
@@ -359,17 +397,4 @@ class StudyResults:
             )
             raise UsageError(msg) from error
 
-        rows = [
-            {
-                "number": t.number,
-                "state": t.state,
-                "value": t.value,
-                **{f"values_{name}": value for name, value in (t.values or {}).items()},  # noqa: PD011
-                **{f"params_{name}": value for name, value in t.params.items()},
-                "epochs": len(t.epochs),
-                "attempts": len(t.attempts),
-                "digest": t.digest,
-            }
-            for t in self.trials
-        ]
-        return pd.DataFrame(rows)
+        return pd.DataFrame(makers[of](self.trials))

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["scratch_directory"]
-
 _PREFIX = "sweeper-scratch-"
 _LOCK = ".in-use"
 _SETTLING = 60.0
@@ -42,8 +40,8 @@ def scratch_directory(what: str) -> Iterator[Path]:
             os.close(held)
 
 
-def _remove_abandoned(place: Path) -> None:
-    for directory in place.glob(f"{_PREFIX}*"):
+def _remove_abandoned(parent: Path) -> None:
+    for directory in parent.glob(f"{_PREFIX}*"):
         # Somebody else may be removing it too, and what cannot be removed is only in the way.
         with contextlib.suppress(OSError):
             found = directory.lstat()

@@ -16,18 +16,10 @@ from typing import Any, Literal, cast
 from sweeper.errors import DefinitionError
 from sweeper.space import CategoricalChoice
 
-__all__ = [
-    "SAMPLERS",
-    "Direction",
-    "Objective",
-    "checked_enqueue",
-    "checked_grid",
-    "checked_objectives",
-    "checked_sampler",
-    "describe_pruner",
-]
-
 Direction = Literal["minimize", "maximize"]
+
+At = Literal["last", "best"]
+"""Which epoch's objective a trial's value is."""
 
 SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
 """The samplers that can be asked for by name."""
@@ -35,7 +27,16 @@ SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A metric that trials are compared by, and which way is better."""
+    """A metric that trials are compared by, and which way is better.
+
+    Attributes:
+        name: A key of the epoch logs.
+        direction: ``"maximize"`` or ``"minimize"``.
+
+    Examples:
+        >>> sweeper.Objective("val_accuracy", "maximize").direction
+        'maximize'
+    """
 
     name: str
     direction: Direction
@@ -69,6 +70,38 @@ def checked_objectives(objective: Any, direction: Any) -> tuple[Objective, ...]:
         msg = f"objective={objective!r} names a metric twice; leave one out"
         raise DefinitionError(msg)
     return tuple(Objective(name, way) for name, way in zip(names, ways, strict=True))
+
+
+def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
+    """Return ``at`` if it says which epoch's objective a trial's value is.
+
+    Raises:
+        DefinitionError: It does not, or each of several objectives would have a best epoch of its
+            own.
+    """
+    if at not in ("last", "best"):
+        msg = f"at={at!r}; a trial's value is the objective at its 'last' or at its 'best' epoch"
+        raise DefinitionError(msg)
+    if at == "best" and len(objectives) > 1:
+        names = ", ".join(repr(objective.name) for objective in objectives)
+        msg = (
+            f"at='best' with the objectives {names}: each has a best epoch of its own, so no one "
+            "epoch's values are the trial's; use at='last', or one objective"
+        )
+        raise DefinitionError(msg)
+    return cast("At", at)
+
+
+def is_better(value: float, than: float, direction: Direction) -> bool:
+    """Whether ``value`` beats ``than``; equals do not, so that the earlier of two stays the best."""
+    return value > than if direction == "maximize" else value < than
+
+
+def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
+    """A trial's value, of what its epochs reported of the objective, in order; at least one."""
+    if at == "last":
+        return values[-1]
+    return max(values) if direction == "maximize" else min(values)
 
 
 def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:
@@ -207,7 +240,7 @@ _MISSING = object()
 
 
 def _check_value(where: str, value: Any, what: str) -> None:
-    if value is not None and not isinstance(value, bool | int | float | str):
+    if not isinstance(value, CategoricalChoice):
         msg = f"{where} {value!r}; {what} are None, bool, int, float or str"
         raise DefinitionError(msg)
     if isinstance(value, float) and not math.isfinite(value):

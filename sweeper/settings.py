@@ -1,6 +1,6 @@
-"""Where a run keeps its things and how wide it runs: flag > environment > sweeper.toml > default.
+"""Where a run keeps its files and how wide it runs: flag > environment > sweeper.toml > default.
 
-The four places are read in that order for each setting on its own, so ``SWEEPER_WORKERS`` may come
+The four sources are read in that order for each setting on its own, so ``SWEEPER_WORKERS`` may come
 from the environment while the database's URL comes from ``sweeper.toml`` in the current directory.
 
 pydantic-settings takes a fifth of a second to import, which is why the command line imports this
@@ -9,6 +9,7 @@ module only in the bodies of its verbs.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -25,19 +26,8 @@ from pydantic_settings import (
 )
 
 from sweeper.errors import UsageError
-from sweeper.paths import Place, parse_place
+from sweeper.paths import Location, parse_location
 from sweeper.shown import shown_text, shown_url
-
-__all__ = [
-    "CONFIGURATION_FILE",
-    "Engine",
-    "Isolation",
-    "Settings",
-    "available_cores",
-    "command_line",
-    "load_settings",
-    "place_flags",
-]
 
 CONFIGURATION_FILE = "sweeper.toml"
 DEFAULT_RUNS_DIR = Path("runs")
@@ -145,18 +135,34 @@ class Settings(BaseSettings):
 
     @field_validator("checkpoints")
     @classmethod
-    def _checkpoints_are_a_place(cls, value: str | None) -> str | None:
+    def _checkpoints_are_a_location(cls, value: str | None) -> str | None:
         if value is not None:
             try:
-                parse_place(value)
+                parse_location(value)
             except UsageError as error:
                 raise ValueError(str(error)) from None
         return value
 
     @property
-    def checkpoints_place(self) -> Place | None:
+    def checkpoints_location(self) -> Location | None:
         """Where checkpoints go; None for ``runs_dir``."""
-        return None if self.checkpoints is None else parse_place(self.checkpoints)
+        return None if self.checkpoints is None else parse_location(self.checkpoints)
+
+    def command(self, *words: str, **options: object) -> str:
+        """Return ``sweeper WORDS`` with these locations, as it must be typed in the same directory.
+
+        An option that is None or has its default value is left out, so the common case is
+        ``sweeper resume STUDY``. A database's password is written as ``***``: what is printed may
+        end in a log.
+        """
+        storage = None if self.storage == _default_storage(self.runs_dir) else self.storage
+        typed = ["sweeper", *words]
+        for name, value in {"storage": storage, "runs_dir": self.runs_dir, **options}.items():
+            setting = type(self).model_fields.get(name)
+            if value is not None and (setting is None or value != setting.default):
+                shown = str(value) if isinstance(value, Path) else shown_url(value)
+                typed += [f"--{name.replace('_', '-')}", shown]
+        return shlex.join(typed)
 
     @model_validator(mode="before")
     @classmethod
@@ -167,36 +173,17 @@ class Settings(BaseSettings):
         return {**values, "storage": _default_storage(Path(runs_dir).expanduser())}
 
 
-def load_settings(
-    *,
-    storage: str | None = None,
-    runs_dir: Path | None = None,
-    workers: int | None = None,
-    engine: str | None = None,
-    isolation: str | None = None,
-    engine_address: str | None = None,
-    gpus: str | None = None,
-    trials_per_gpu: int | None = None,
-    checkpoints: str | None = None,
-) -> Settings:
-    """Resolve every setting; an argument is a flag that the user typed, None one they did not.
+def load_settings(**given: Any) -> Settings:
+    """Resolve every setting.
+
+    Args:
+        given: Fields of `Settings` by name: flags that the user typed, None for those they did not.
 
     Raises:
         UsageError: A value cannot be used, or ``sweeper.toml`` in the current directory cannot be
             read or holds an unknown key. The message names the flag, the variable or the file and
             key, what was found, and what was expected.
     """
-    given: dict[str, Any] = {
-        "storage": storage,
-        "runs_dir": runs_dir,
-        "workers": workers,
-        "engine": engine,
-        "isolation": isolation,
-        "engine_address": engine_address,
-        "gpus": gpus,
-        "trials_per_gpu": trials_per_gpu,
-        "checkpoints": checkpoints,
-    }
     flags = {name: value for name, value in given.items() if value is not None}
     try:
         return Settings(**flags)
@@ -208,56 +195,6 @@ def load_settings(
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{CONFIGURATION_FILE}: cannot be read: {error}; make it a readable UTF-8 file"
         raise UsageError(msg) from None
-
-
-def command_line(
-    *words: str,
-    storage: str,
-    runs_dir: Path,
-    workers: int | None = None,
-    trials: int | None = None,
-    engine: str = "local",
-    isolation: str = "auto",
-    engine_address: str | None = None,
-    gpus: str | None = None,
-    trials_per_gpu: int | None = None,
-    checkpoints: str | None = None,
-) -> str:
-    """Return ``sweeper WORDS`` with these settings, as it must be typed in the same directory.
-
-    A part that has its default value is left out, so the common case is ``sweeper resume STUDY``.
-    """
-    typed = ["sweeper", *words, *place_flags(storage, runs_dir)]
-    if workers is not None:
-        typed += ["--workers", str(workers)]
-    if trials is not None:
-        typed += ["--trials", str(trials)]
-    if engine != "local":
-        typed += ["--engine", engine]
-    if isolation != "auto":
-        typed += ["--isolation", isolation]
-    if engine_address is not None:
-        typed += ["--engine-address", shown_url(engine_address)]
-    if gpus is not None:
-        typed += ["--gpus", gpus]
-    if trials_per_gpu is not None and trials_per_gpu > 1:
-        typed += ["--trials-per-gpu", str(trials_per_gpu)]
-    if checkpoints is not None:
-        typed += ["--checkpoints", shown_url(checkpoints)]
-    return shlex.join(typed)
-
-
-def place_flags(storage: str, runs_dir: Path) -> list[str]:
-    """Return the words that lead a command to these places; none where they are the defaults.
-
-    A database's password is written as ``***``: what is printed may end in a log.
-    """
-    words = []
-    if storage != _default_storage(runs_dir):
-        words += ["--storage", shown_url(storage)]
-    if runs_dir != DEFAULT_RUNS_DIR:
-        words += ["--runs-dir", str(runs_dir)]
-    return words
 
 
 def _default_storage(runs_dir: Path) -> str:
@@ -273,18 +210,20 @@ def _explain(error: ValidationError, flags: dict[str, Any]) -> str:
 
 def _explain_one(key: str, kind: str, detail: Any, flags: dict[str, Any]) -> str:
     if kind == "extra_forbidden":
-        known = ", ".join(sorted(_EXPECTED))
-        return f"{CONFIGURATION_FILE}: {key}: no setting has that name; there are {known}"
+        near = difflib.get_close_matches(key, _EXPECTED, n=1)
+        known = f"there are {', '.join(sorted(_EXPECTED))}"
+        hint = f"did you mean {near[0]!r}?" if near else known
+        return f"{CONFIGURATION_FILE}: {key}: no setting has that name; {hint}"
     variable = f"{_PREFIX}{key.upper()}"
     if key in flags:
-        place = f"--{key.replace('_', '-')}"
+        given_by = f"--{key.replace('_', '-')}"
     elif os.environ.get(variable):
-        place = variable
+        given_by = variable
     else:
-        place = f"{CONFIGURATION_FILE}: {key}"
+        given_by = f"{CONFIGURATION_FILE}: {key}"
     expected = _EXPECTED.get(key, "another value")
     reason = f" ({shown_text(str(detail['ctx']['error']))})" if kind == "value_error" else ""
     found = detail["input"]
     if isinstance(found, str | Path):
         found = shown_url(found)
-    return f"{place}: found {found!r}{reason}; expected {expected}"
+    return f"{given_by}: found {found!r}{reason}; expected {expected}"

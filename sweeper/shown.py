@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-__all__ = ["shown_text", "shown_url", "without_secrets"]
-
 _HIDDEN = "***"
 _NO_CREDENTIALS = re.compile(
     r"sqlite(\+\w+)?:///|file:///|https?://[^/@]*/|[A-Za-z]:\\", re.IGNORECASE
@@ -79,7 +77,7 @@ def _shown_address(address: str) -> str:
     shown = _SECRET.sub(rf"\1{_HIDDEN}", _without_credentials(address))
     plain = unquote(address)
     if shown == address != plain and _shown_address(plain) != plain:
-        # What a parser took for a name, and wrote with its marks encoded.
+        # What a parser took for a name, and wrote with its punctuation encoded.
         return _shown_address(plain)
     return shown
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from sweeper.errors import ParameterError
 
-__all__ = ["Categorical", "CategoricalChoice", "Distribution", "FloatRange", "IntRange"]
-
 CategoricalChoice = None | bool | int | float | str
 
 
@@ -47,9 +45,6 @@ class IntRange:
 
     def __post_init__(self) -> None:
         _check_range("suggest_int", self.low, self.high, log=self.log, step=self.step)
-        if self.log and self.step != 1:
-            msg = f"suggest_int: log=True cannot be combined with step={self.step}; leave one out"
-            raise ParameterError(msg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +58,7 @@ class Categorical:
             msg = "suggest_categorical: choices is empty; give at least one value"
             raise ParameterError(msg)
         for choice in self.choices:
-            if choice is not None and not isinstance(choice, bool | int | float | str):
+            if not isinstance(choice, CategoricalChoice):
                 msg = (
                     f"suggest_categorical: {choice!r} is a {type(choice).__name__}; choices are "
                     "kept in a database, so each must be None, a bool, an int, a float or a str "

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
+from sweeper.arguments import with_named_arguments
+from sweeper.branchable import CanBranch
 from sweeper.definition import StudyDefinition
-from sweeper.errors import DefinitionError, StudyFileError
+from sweeper.errors import DefinitionError, StudyFileError, UnknownStudyError
+from sweeper.extending import Extendable, asked_extension
 from sweeper.loading import is_loading, load_definition
+from sweeper.paths import is_name
 from sweeper.results import StudyResults, StudyStatus
+from sweeper.shown import shown_url
 
 if TYPE_CHECKING:
+    from sweeper.evaluating.held_out import DataGiven
+    from sweeper.evaluations import EvaluationRecord
     from sweeper.events import Listener
+    from sweeper.lengths import Extension
+    from sweeper.searching import Direction
+    from sweeper.settings import Settings
+    from sweeper.stored.models import StudyModels
+    from sweeper.stored.study import StoredStudy
 
-__all__ = ["Study", "load_study"]
 
-
-class Study(StudyDefinition):
+@with_named_arguments
+class Study(Extendable, CanBranch):
     """A comparison of hyperparameters; see `StudyDefinition` for its arguments.
 
-    `run` gives every trial a process of its own and keeps everything in a database, so it can be
-    interrupted at any moment and called again: it goes on where it was, bit for bit.
+    `run` keeps everything in a database: called again, it goes on where it was, bit for bit.
+
+    Examples:
+        >>> results = study.run(workers=2)  # again: it goes on, or has nothing left to do
     """
 
     def run(
@@ -42,6 +55,7 @@ class Study(StudyDefinition):
         checkpoints_dir: str | Path | None = None,
         accept_inexact: bool = False,
         fresh: bool = False,
+        epochs: int | Extension | None = None,
     ) -> StudyResults:
         """Run the study to its total and return its results.
 
@@ -52,7 +66,7 @@ class Study(StudyDefinition):
             runs_dir: Where files go; ``runs`` by default.
             engine: Where workers run: ``"local"`` by default, ``"dask"`` or ``"ray"``.
             isolation: ``"auto"``, ``"fork"``, ``"spawn"``, or ``"inline"`` for a debugger.
-            listener: Told of everything that happens; by default progress goes to standard error.
+            listener: Receives every event; by default progress goes to stderr, or a notebook's cell.
             accept_changes: Go on although the stored study was defined otherwise, or its
                 factories' code was another. The change is recorded, trials finished before belong
                 to the old definition and are ranked apart, and interrupted ones go on under the
@@ -68,6 +82,8 @@ class Study(StudyDefinition):
                 reading verb says so.
             fresh: Begin a new study; one of this name that is stored is called ``name~1`` from
                 then on (or the next free number), with its files.
+            epochs: A larger number of epochs than the definition's; finished trials train on to
+                it, too. See `Study.extend`.
 
         Raises:
             DefinitionChangedError: The stored study was defined otherwise, and a trial of it has
@@ -79,15 +95,12 @@ class Study(StudyDefinition):
             SweeperError: The study cannot be run as it is defined, or the database or the disk
                 failed. A failed trial raises nothing else: it is in the results.
         """
-        if is_loading():
-            msg = (
-                f"study {self.name!r} is run while its own file is being imported, which would "
-                'start it again in every process; put the call under `if __name__ == "__main__":`'
-            )
-            raise DefinitionError(msg)
-        from sweeper.execution.sweep import SweepRequest, run_sweep
-        from sweeper.report.live import progress_listener
+        self._refuse_while_loading("run")
+        from sweeper.execution.options import RunRequest, WorkerOptions
+        from sweeper.execution.run import run_sweep
+        from sweeper.report.terminal.listener import progress_listener
         from sweeper.settings import load_settings
+        from sweeper.stored.figures import drawable
 
         settings = load_settings(
             storage=storage,
@@ -100,32 +113,26 @@ class Study(StudyDefinition):
             trials_per_gpu=trials_per_gpu,
             checkpoints=None if checkpoints_dir is None else str(checkpoints_dir),
         )
+        options = WorkerOptions.resolved(
+            settings, slots=settings.workers, fail_fast=fail_fast, accept_inexact=accept_inexact
+        )
 
-        def sweep(told: Listener) -> StudyResults:
-            return run_sweep(
-                SweepRequest(
-                    source=None,
-                    study=None,
-                    workers=settings.workers,
+        def sweep(listener: Listener) -> StudyResults:
+            results = run_sweep(
+                RunRequest(
+                    options,
+                    listener,
+                    definition=self,
                     trials=trials,
                     engine=settings.engine,
-                    isolation=settings.isolation,
-                    storage=settings.storage,
-                    runs_dir=settings.runs_dir,
-                    listener=told,
-                    accept_changes=accept_changes,
-                    definition=self,
-                    resume_command="study.resume()",
                     engine_address=settings.engine_address,
-                    lease_seconds=settings.lease_seconds,
-                    gpus=settings.gpus,
-                    trials_per_gpu=settings.trials_per_gpu,
-                    fail_fast=fail_fast,
-                    checkpoints=settings.checkpoints_place,
-                    accept_inexact=accept_inexact,
+                    accept_changes=accept_changes,
                     fresh=fresh,
+                    extension=asked_extension(epochs),
+                    resume_command="study.resume()",
                 )
             )
+            return drawable(results, _models(self.name, settings, definition=self))
 
         if listener is not None:
             return sweep(listener)
@@ -151,7 +158,25 @@ class Study(StudyDefinition):
         accept_inexact: bool = False,
         accept_changes: bool = False,
     ) -> StudyResults:
-        """Go on with a study that was interrupted; the same as `run`, for the reader's sake."""
+        """Go on with a study that was interrupted; the same as `run`, for the reader's sake.
+
+        Args:
+            workers: Trials side by side; the machine's cores by default.
+            storage: A database URL; by default ``sqlite:///runs/sweeper.db``.
+            runs_dir: Where files go; ``runs`` by default.
+            engine: ``"local"`` by default, ``"dask"`` or ``"ray"``.
+            isolation: ``"auto"`` by default, ``"fork"``, ``"spawn"`` or ``"inline"``.
+            listener: Receives every event; by default progress goes to stderr, or a notebook's cell.
+            engine_address: The cluster's; by default one is made on this machine.
+            fail_fast: Stop with an error as soon as a trial fails; no by default.
+            gpus: ``"all"``, or ids such as ``"0,1"``; none by default.
+            trials_per_gpu: Trials side by side on one GPU; 1 by default.
+            checkpoints_dir: Where checkpoints go; below ``runs_dir`` by default.
+            accept_inexact: Go on although an audit found a difference; no by default.
+            accept_changes: Go on although the definition or its code changed; no by default.
+
+        Returns and raises what `run` does.
+        """
         return self.run(
             workers=workers,
             storage=storage,
@@ -173,6 +198,10 @@ class Study(StudyDefinition):
     ) -> StudyResults:
         """What the database holds of this study, running nothing.
 
+        Args:
+            storage: A database URL; by default ``sqlite:///runs/sweeper.db``.
+            runs_dir: Where files go; ``runs`` by default.
+
         Raises:
             UnknownStudyError: The study has not been run yet.
             DatabaseUnavailableError: There is no such database.
@@ -180,30 +209,191 @@ class Study(StudyDefinition):
         from sweeper.settings import load_settings
         from sweeper.storage.database import Database
         from sweeper.storage.repository import Repository
+        from sweeper.stored.figures import drawable
 
         settings = load_settings(
             storage=storage, runs_dir=None if runs_dir is None else Path(runs_dir)
         )
         with Database.open(settings.storage, create=False) as database:
             repository = Repository(database)
-            return StudyResults(repository.status(self.name), repository.trials(self.name))
+            found = StudyResults(repository.status(self.name), repository.trials(self.name))
+        return drawable(found, _models(self.name, settings, definition=self))
+
+    def evaluate(
+        self,
+        *,
+        trial: int | None = None,
+        data: DataGiven | None = None,
+        metric: str | None = None,
+        direction: Direction | None = None,
+        workers: int | None = None,
+        storage: str | None = None,
+        runs_dir: str | Path | None = None,
+        listener: Listener | None = None,
+    ) -> tuple[EvaluationRecord, ...]:
+        """Measure every kept checkpoint on held-out data; what each gives is stored, the best first.
+
+        Args:
+            trial: The number of the only trial to evaluate; None for every trial.
+            data: A function ``trial -> Data``, a `Data`, or ``"FILE:NAME"`` of either: its ``test``
+                is read, or else its ``validation``. None for ``Data(test=…)`` of the study's own
+                data factory.
+            metric: What to rank by, as the test step reports it; the study's objective without
+                ``val_`` by default, of several the first.
+            direction: Whether a larger ``metric`` is better; known for the objectives, and for
+                metrics whose name tells.
+            workers: Trials side by side; the machine's cores by default.
+            storage: The database's URL, as in `run`.
+            runs_dir: Where files are, as in `run`.
+            listener: Receives the progress; by default it goes to standard error.
+
+        Raises:
+            UnknownStudyError: The study has not been run yet, or there is no such trial.
+            UsageError: There are no such data; or nothing reported the metric, or its direction is
+                not known.
+            DefinitionChangedError: The study was defined otherwise when its trials ran.
+            Interrupted: SIGINT or SIGTERM; what was measured is stored.
+            SweeperError: Not one checkpoint could be evaluated.
+        """
+        self._refuse_while_loading("evaluated")
+        from sweeper.evaluating.evaluate import EvaluationRequest, evaluate_study
+        from sweeper.evaluating.held_out import held_out_data
+        from sweeper.execution.options import WorkerOptions
+        from sweeper.report.terminal.listener import progress_listener
+        from sweeper.settings import load_settings
+
+        settings = load_settings(
+            storage=storage,
+            runs_dir=None if runs_dir is None else Path(runs_dir),
+            workers=workers,
+        )
+        options = WorkerOptions.resolved(settings, slots=settings.workers)
+
+        def measure(listener: Listener) -> tuple[EvaluationRecord, ...]:
+            return evaluate_study(
+                EvaluationRequest(
+                    study=self.name,
+                    options=options,
+                    listener=listener,
+                    trial=trial,
+                    data=held_out_data(data),
+                    metric=metric,
+                    direction=direction,
+                    definition=self,
+                )
+            ).records
+
+        if listener is not None:
+            return measure(listener)
+        import sys
+
+        with progress_listener(sys.stderr) as progress:
+            return measure(progress)
 
     def status(
         self, *, storage: str | None = None, runs_dir: str | Path | None = None
     ) -> StudyStatus:
-        """How many trials stand where; see `results` for arguments and errors."""
+        """How many trials stand where.
+
+        Args:
+            storage: A database URL; by default ``sqlite:///runs/sweeper.db``.
+            runs_dir: Where files go; ``runs`` by default.
+
+        Raises:
+            UnknownStudyError: The study has not been run yet.
+            DatabaseUnavailableError: There is no such database.
+        """
         return self.results(storage=storage, runs_dir=runs_dir).status
 
+    def _refuse_while_loading(self, what: str) -> None:
+        if is_loading():
+            msg = (
+                f"study {self.name!r} is {what} while its own file is being imported, which would "
+                'start it again in every process; put the call under `if __name__ == "__main__":`'
+            )
+            raise DefinitionError(msg)
 
-def load_study(target: str | os.PathLike[str]) -> Study:
-    """The study in ``FILE[:NAME]`` or ``package.module[:NAME]``.
+
+@overload
+def load_study(target: os.PathLike[str]) -> Study: ...
+
+
+@overload
+def load_study(
+    target: str,
+    *,
+    storage: str | None = None,
+    runs_dir: str | Path | None = None,
+    checkpoints_dir: str | Path | None = None,
+    source: str | None = None,
+) -> Study | StoredStudy: ...
+
+
+def load_study(
+    target: str | os.PathLike[str],
+    *,
+    storage: str | None = None,
+    runs_dir: str | Path | None = None,
+    checkpoints_dir: str | Path | None = None,
+    source: str | None = None,
+) -> Study | StoredStudy:
+    """The study in ``FILE[:NAME]`` or ``package.module[:NAME]``, or the stored study of a name.
+
+    Args:
+        target: A file or a module, whose study is imported and can be run; or the name of a study
+            in the database, of which everything is read without its code. What is both is the
+            stored study; write ``FILE.py`` or ``module:NAME`` for the other.
+        storage: Of a stored study: the database; by default ``sqlite:///runs/sweeper.db``.
+        runs_dir: Where its files are; ``runs`` by default.
+        checkpoints_dir: Where its checkpoints are; below ``runs_dir`` by default.
+        source: ``FILE[:NAME]`` of its code, which `StoredStudy.definition` and the trials' models
+            need, where that is not where it was when the study ran.
 
     Raises:
-        StudyFileError: No such file or module, no study in it, or several and no NAME.
+        StudyFileError: No such file or module, no study in it, or several and no NAME; and no
+            study of that name is stored.
         StudyImportError: The module raised while it was imported.
+        DatabaseUnavailableError: The database does not answer.
+
+    Examples:
+        >>> stored = sweeper.load_study("digits")
     """
-    definition = load_definition(os.fspath(target))
+    given = os.fspath(target)
+    stored = isinstance(target, str) and is_name(given) and not Path(given).is_file()
+    if stored or source is not None:
+        from sweeper.settings import load_settings
+        from sweeper.stored.study import StoredStudy, is_stored
+
+        settings = load_settings(
+            storage=storage,
+            runs_dir=None if runs_dir is None else Path(runs_dir),
+            checkpoints=None if checkpoints_dir is None else str(checkpoints_dir),
+        )
+        if is_stored(given, settings.storage):
+            return StoredStudy(given, _models(given, settings, source=source))
+        if any(each is not None for each in (storage, runs_dir, checkpoints_dir, source)):
+            msg = f"there is no study {given!r} in {shown_url(settings.storage)}"
+            raise UnknownStudyError(msg)
+    try:
+        definition = load_definition(given)
+    except StudyFileError as error:
+        if not stored:
+            raise
+        msg = f"{error}; nor is there a study of that name in {shown_url(settings.storage)}"
+        raise StudyFileError(msg) from None
     if not isinstance(definition, Study):
-        msg = f"{target} holds a bare StudyDefinition; write sweeper.Study(…) instead"
+        msg = f"{given} holds a bare StudyDefinition; write sweeper.Study(…) instead"
         raise StudyFileError(msg)
     return definition
+
+
+def _models(
+    name: str,
+    settings: Settings,
+    *,
+    definition: StudyDefinition | None = None,
+    source: str | None = None,
+) -> StudyModels:
+    from sweeper.stored.models import StudyModels
+
+    return StudyModels.of(settings, name, definition=definition, source=source)

@@ -11,8 +11,6 @@ from typing import TypeVar, cast
 from sweeper.errors import ParameterError, UncapturableError
 from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
-__all__ = ["Trial"]
-
 _Choice = TypeVar("_Choice", bound=CategoricalChoice)
 _Tracked = TypeVar("_Tracked")
 _Output = TypeVar("_Output")
@@ -21,11 +19,22 @@ _Output = TypeVar("_Output")
 class Trial:
     """One trial, as its factories see it. The ``suggest_*`` methods have Optuna's signatures.
 
+    Sweeper makes it.
+
+    Args:
+        ask: Gives a parameter's value for its name and distribution.
+
     Attributes:
         number: The trial's number in its study, from 0.
         seed: The trial's own seed (an int below 2**32), for code that wants one; Python's, NumPy's,
             TensorFlow's and Keras's generators are already seeded from it.
         directory: Where the trial's code may write. It is the same for every attempt.
+
+    Examples:
+        >>> def build_model(trial):
+        ...     units = trial.suggest_int("units", 16, 128, log=True)
+        ...     rate = trial.suggest_float("rate", 1e-4, 1e-2, log=True)
+        ...     return units, rate, trial.seed
     """
 
     def __init__(
@@ -54,6 +63,14 @@ class Trial:
     ) -> float:
         """A float from ``low`` to ``high``, both included.
 
+        Args:
+            name: Of the parameter; asked for again in the same trial, it has the same value.
+            low: The least value.
+            high: The greatest value.
+            step: Only ``low`` and whole multiples of ``step`` above it; None, the default, for any
+                value. Not together with ``log``.
+            log: Whether values are drawn evenly by their logarithms; False by default.
+
         Raises:
             ParameterError: The range is impossible, or ``name`` was asked for with another one.
         """
@@ -64,6 +81,14 @@ class Trial:
         self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
     ) -> int:
         """An integer from ``low`` to ``high``, both included.
+
+        Args:
+            name: Of the parameter; asked for again in the same trial, it has the same value.
+            low: The least value.
+            high: The greatest value.
+            step: Only ``low`` and whole multiples of ``step`` above it; 1 by default.
+            log: Whether values are drawn evenly by their logarithms; False by default. Not
+                together with a ``step`` above 1.
 
         Raises:
             ParameterError: The range is impossible, or ``name`` was asked for with another one.
@@ -81,6 +106,10 @@ class Trial:
 
     def suggest_categorical(self, name: str, choices: Sequence[_Choice]) -> _Choice:
         """One of ``choices``.
+
+        Args:
+            name: Of the parameter; asked for again in the same trial, it has the same value.
+            choices: What to choose from: None, booleans, numbers and strings, at least one.
 
         Raises:
             ParameterError: No choices, one that cannot be stored, or ``name`` was asked for with
@@ -108,7 +137,7 @@ class Trial:
         Raises:
             UncapturableError: It is none of these, or ``name`` is another object's already.
         """
-        from sweeper.training.tracked import check_trackable
+        from sweeper.training.state.tracked import check_trackable
 
         check_trackable(name, trackable)
         if self._tracked.setdefault(name, trackable) is not trackable:

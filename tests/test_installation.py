@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 import sweeper
 from sweeper.errors import DefinitionError, UsageError
-from sweeper.execution.reasons import error_line
+from sweeper.execution.trial.reasons import error_line
 from sweeper.independence.authorship import StudyCode
 from sweeper.independence.findings import CheckReport, Finding
 from sweeper.installation import _EXTRAS, DISTRIBUTION, VERSION, install_command, missing_package
@@ -40,25 +41,40 @@ def test_the_distribution_has_its_own_name_and_the_command_and_import_keep_their
 
 
 def test_no_text_tells_to_install_somebody_elses_package() -> None:
-    told = re.compile(r"pip install[^\n`]*?['\" ]sweeper(?=[\[\s'\"`]|$)")
-    assert told.search("type: pip install 'sweeper[dask]'"), "the search finds what it is for"
+    pattern = re.compile(r"pip install[^\n`]*?['\" ]sweeper(?=[\[\s'\"`]|$)")
+    assert pattern.search("type: pip install 'sweeper[dask]'"), "the search finds what it is for"
     found = [
         f"{path}: {hit[0]}"
         for path in TEXTS
         if path.is_file() and path.suffix in {".py", ".md", ".sh", ".yaml", ".txt"}
-        for hit in told.finditer(path.read_text())
+        for hit in pattern.finditer(path.read_text())
     ]
     assert found == []
 
 
-def test_every_extra_that_is_told_is_there() -> None:
+def test_every_extra_that_is_named_is_there() -> None:
     assert set(_EXTRAS.values()) <= set(EXTRAS)
-    told = re.compile(r"sweeper-keras\[([a-z,]+)\]|\.\[([a-z,]+)\]|install_command\(\"([a-z]+)\"")
+    pattern = re.compile(
+        r"sweeper-keras\[([a-z,]+)\]|\.\[([a-z,]+)\]|install_command\(\"([a-z]+)\""
+    )
     for path in TEXTS:
         if path.suffix in {".py", ".md"}:
-            for hit in told.finditer(path.read_text()):
+            for hit in pattern.finditer(path.read_text()):
                 extras = next(group for group in hit.groups() if group).split(",")
                 assert set(extras) <= set(EXTRAS), path
+
+
+def test_a_dependency_is_one_that_sweeper_imports_or_that_a_sampler_needs() -> None:
+    modules = set()
+    for path in (ROOT / "sweeper").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                modules.add(str(node.module).partition(".")[0])
+    required = {re.split(r"[<>=\[]", text)[0].replace("-", "_") for text in PROJECT["dependencies"]}
+    # Optuna imports it.
+    assert required - modules == {"cmaes"}
 
 
 def test_the_version_is_printed_from_the_code_itself() -> None:
@@ -113,7 +129,7 @@ def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(
 
 def _authors() -> StudyCode:
     authors = object.__new__(StudyCode)
-    authors.model = test_every_extra_that_is_told_is_there
+    authors.model = test_every_extra_that_is_named_is_there
     return authors
 
 

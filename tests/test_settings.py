@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from sweeper.errors import UsageError
-from sweeper.settings import Settings, available_cores, command_line, load_settings, place_flags
+from sweeper.settings import Settings, available_cores, load_settings
 
 
 @pytest.fixture(autouse=True)
-def bare_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give each test an empty current directory and an environment without our variables."""
     for name in list(os.environ):
         if name.startswith("SWEEPER_"):
@@ -31,10 +32,10 @@ def test_with_nothing_said_the_defaults_hold() -> None:
 
 
 def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
-    bare_place: Path, monkeypatch: pytest.MonkeyPatch
+    bare_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert load_settings().engine == "local"
-    (bare_place / "sweeper.toml").write_text('workers = 11\nengine = "ray"\n')
+    (bare_directory / "sweeper.toml").write_text('workers = 11\nengine = "ray"\n')
     assert (load_settings().workers, load_settings().engine) == (11, "ray")
     monkeypatch.setenv("SWEEPER_WORKERS", "12")
     assert (load_settings().workers, load_settings().engine) == (12, "ray")
@@ -74,17 +75,17 @@ def test_settings_are_frozen() -> None:
     ],
 )
 def test_a_bad_file_is_a_usage_error_that_names_file_key_and_expectation(
-    bare_place: Path, text: str, parts: list[str]
+    bare_directory: Path, text: str, parts: list[str]
 ) -> None:
-    (bare_place / "sweeper.toml").write_text(text)
+    (bare_directory / "sweeper.toml").write_text(text)
     with pytest.raises(UsageError) as caught:
         load_settings()
     for part in parts:
         assert part in str(caught.value)
 
 
-def test_an_unreadable_file_is_a_usage_error(bare_place: Path) -> None:
-    (bare_place / "sweeper.toml").write_bytes(b"\xff\xfe")
+def test_an_unreadable_file_is_a_usage_error(bare_directory: Path) -> None:
+    (bare_directory / "sweeper.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"sweeper\.toml"):
         load_settings()
 
@@ -105,29 +106,24 @@ def test_variables_that_are_no_settings_are_left_alone(monkeypatch: pytest.Monke
 
 
 def test_a_printed_command_says_only_what_differs_from_the_defaults() -> None:
-    runs, storage = Path("runs"), "sqlite:///runs/sweeper.db"
-    assert command_line("resume", "s", storage=storage, runs_dir=runs) == "sweeper resume s"
+    assert load_settings().command("resume", "s") == "sweeper resume s"
+    settings = load_settings(storage="sqlite:///my db.sqlite", runs_dir=Path("/data/r"))
     assert (
-        command_line(
-            "resume",
-            "s",
-            storage="sqlite:///my db.sqlite",
-            runs_dir=Path("/data/r"),
-            workers=3,
-            trials=5,
-            engine="dask",
-            isolation="spawn",
-        )
+        settings.command("resume", "s", workers=3, trials=5, engine="dask", isolation="spawn")
         == "sweeper resume s --storage 'sqlite:///my db.sqlite' --runs-dir /data/r "
         "--workers 3 --trials 5 --engine dask --isolation spawn"
     )
-    moved = command_line("resume", "s", storage="sqlite:///r/sweeper.db", runs_dir=Path("r"))
-    assert moved == "sweeper resume s --runs-dir r"
+    moved = load_settings(storage="sqlite:///r/sweeper.db", runs_dir=Path("r"))
+    assert moved.command("resume", "s") == "sweeper resume s --runs-dir r"
+    same = {"engine": "local", "isolation": "auto", "trials_per_gpu": 1, "gpus": None}
+    assert moved.command("resume", "s", **same) == "sweeper resume s --runs-dir r"
 
 
 def test_no_password_is_printed() -> None:
-    flags = place_flags("postgresql+psycopg://me:secret@host:5432/db", Path("runs"))
-    assert flags == ["--storage", "postgresql+psycopg://me:***@host:5432/db"]
+    url = "postgresql+psycopg://me:secret@host:5432/db"
+    command = load_settings(storage=url).command("ls")
+    assert shlex.split(command)[2:] == ["--storage", "postgresql+psycopg://me:***@host:5432/db"]
     for url in ("postgresql://me:sec/ret@host/db", "postgresql://host/db?user=me&password=secret"):
-        assert "ret" not in place_flags(url, Path("runs"))[1]
-    assert place_flags("postgresql://me@host/db", Path("runs"))[1] == "postgresql://me@host/db"
+        assert "ret" not in load_settings(storage=url).command("ls")
+    plain = load_settings(storage="postgresql://me@host/db").command("ls")
+    assert plain == "sweeper ls --storage postgresql://me@host/db"

@@ -25,26 +25,18 @@ from typing import Any
 import xxhash
 
 from sweeper.checkpoints.origin import Origin
-from sweeper.checkpoints.tensors import Array, ArrayLike, TensorEntry, as_array, hash_tensor
+from sweeper.checkpoints.tensors import (
+    Array,
+    ArrayLike,
+    TensorEntry,
+    as_array,
+    hash_tensor,
+    without_repeats,
+)
 from sweeper.checkpoints.values import JSON, decode_values, encode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.installation import VERSION
-from sweeper.paths import Place
-
-__all__ = [
-    "FORMAT_VERSION",
-    "MANIFEST_FILE",
-    "STATE_FILE",
-    "TENSORS_FILE",
-    "Committed",
-    "FileEntry",
-    "LoadedCheckpoint",
-    "Manifest",
-    "Snapshot",
-    "combine_digests",
-    "digest",
-    "library_versions",
-]
+from sweeper.paths import Location
 
 FORMAT_VERSION = 1
 TENSORS_FILE = "tensors.safetensors"
@@ -69,6 +61,9 @@ class Snapshot:
         state: Everything else as plain values.
         metrics: The metrics known at this step; empty in the middle of an epoch.
         digest_names: The tensors whose values the digest is of, in order.
+        history: The metrics of each epoch that is over, for retention rules; not written.
+        repeated: Of some tensors those that usually have the same values, such as a variable's on
+            other devices: where all of them have, they are left out of the file and of the digest.
 
     Attributes:
         state_json: The encoded state.
@@ -84,6 +79,8 @@ class Snapshot:
     state: Mapping[str, JSON] = field(repr=False)
     metrics: Mapping[str, float]
     digest_names: tuple[str, ...] = field(repr=False)
+    history: Sequence[Mapping[str, float]] = field(default=(), repr=False)
+    repeated: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     state_json: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -124,15 +121,17 @@ class Committed:
         path: Its directory, or its prefix in an object store.
         metrics: The metrics known when it was taken.
         trained_seconds: Seconds of training before it, over all attempts.
+        written_seconds: How long its writing took; None for one that was there before.
     """
 
     step: int
     epoch: int
     digest: str
     bytes: int
-    path: Place
+    path: Location
     metrics: Mapping[str, float] = field(default_factory=dict)
     trained_seconds: float = 0.0
+    written_seconds: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +144,7 @@ class LoadedCheckpoint:
     tensors: dict[str, Array] = field(repr=False)
     state: dict[str, Any] = field(repr=False)
     metrics: Mapping[str, float]
-    path: Place
+    path: Location
     bytes: int
     trained_seconds: float = 0.0
     origin: Origin | None = None
@@ -209,11 +208,12 @@ class Manifest:
     ) -> Manifest:
         """The manifest of ``snapshot``, whose tensors and files were written as these."""
         by_name = {entry.name: entry for entry in tensors}
+        digested = tuple(name for name in snapshot.digest_names if name in by_name)
         return cls(
             step=snapshot.step,
             epoch=snapshot.epoch,
-            digest=combine_digests([by_name[name] for name in snapshot.digest_names]),
-            digest_names=snapshot.digest_names,
+            digest=combine_digests([by_name[name] for name in digested]),
+            digest_names=digested,
             metrics=snapshot.metrics,
             trained_seconds=trained_seconds,
             files=files,
@@ -246,7 +246,7 @@ class Manifest:
         return b'{"xxh3_128":"%b","manifest":%b}\n' % (digest_of_body.encode(), body)
 
     @classmethod
-    def parse(cls, text: bytes, path: Place) -> Manifest:
+    def parse(cls, text: bytes, path: Location) -> Manifest:
         """Read a manifest and verify it against the digest at its head.
 
         Args:
@@ -328,7 +328,8 @@ def digest(snapshot: Snapshot) -> str:
     It is taken over each tensor's dtype, shape and the XXH3-128 of its bytes; names do not enter,
     so two models whose variables are called differently compare by value.
     """
-    arrays = [as_array(name, snapshot.tensors[name]) for name in snapshot.digest_names]
+    named = {name: as_array(name, snapshot.tensors[name]) for name in snapshot.digest_names}
+    arrays = without_repeats(named, snapshot.repeated).values()
     return combine_digests([TensorEntry("", a.dtype.name, a.shape, hash_tensor(a)) for a in arrays])
 
 

@@ -21,8 +21,6 @@ from sweeper.checkpoints.names import CheckpointName, unfinished_name
 from sweeper.checkpoints.operations import open_regular
 from sweeper.errors import CheckpointError, ForeignCheckpointError
 
-__all__ = ["MARKER_FILE", "Marker", "claim_directory", "foreign_owner", "read_marker"]
-
 MARKER_FILE = "owner.json"
 
 _LARGEST = 1 << 16

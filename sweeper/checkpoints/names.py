@@ -19,15 +19,6 @@ from itertools import count
 
 from sweeper.processes import ProcessIdentity
 
-__all__ = [
-    "CheckpointName",
-    "aside_name",
-    "is_set_aside",
-    "is_unfinished_of_an_older_version",
-    "maker_of",
-    "unfinished_name",
-]
-
 _CHECKPOINT = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
 _SET_ASIDE = re.compile(r"step-\d{9,}(?:\.\d+)?\.corrupt-\d+")
 _HASH = r"((?:[0-9a-f]{8})?)"

@@ -6,6 +6,7 @@ stop the process, fill the disk or cut the power at each of them in turn.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -17,8 +18,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sweeper.errors import CorruptCheckpointError
-
-__all__ = ["FileOperations", "open_regular", "reading_lock"]
 
 _NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 
@@ -155,3 +154,18 @@ def reading_lock(path: Path, *, exclusive: bool = False) -> Iterator[bool]:
         yield free
     finally:
         os.close(descriptor)
+
+
+def free_pins(directory: str | Path) -> None:
+    """Remove the directory of what was pinned for an audit, and those around it if empty then.
+
+    What cannot be removed costs disk, and `sweeper gc` finds it.
+    """
+    pinned = Path(directory)
+    if pinned.is_symlink():
+        with contextlib.suppress(OSError):
+            pinned.unlink()
+    shutil.rmtree(pinned, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        pinned.parent.rmdir()
+        pinned.parent.parent.rmdir()

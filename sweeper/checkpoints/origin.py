@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["Origin"]
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -92,38 +90,38 @@ class Origin:
         """
         if found.identity != self.identity:
             return [_studies(found, self)]
-        told = []
+        different = []
         if found.trial != self.trial:
-            told.append(f"it is of trial {found.trial}, and this is trial {self.trial}")
+            different.append(f"it is of trial {found.trial}, and this is trial {self.trial}")
         if not self.definition:
-            return told
+            return different
         if found.definition not in (self.definition, *self.former):
-            told.append(
+            different.append(
                 f"it is of a definition with the fingerprint {found.definition[:8]}, and the "
                 f"study's is {self.definition[:8]}"
                 if self.study
                 else "it was trained on other data"
             )
         if found.seed != self.seed and found.definition not in self.former:
-            told.append(f"its seed was {found.seed}, and this one's is {self.seed}")
+            different.append(f"its seed was {found.seed}, and this one's is {self.seed}")
         for name in sorted(found.parameters.keys() & self.parameters.keys()):
             was, now = found.parameters[name], self.parameters[name]
             if repr(was) != repr(now):
-                told.append(f"its {name} was {was!r}, and is {now!r} now")
-        return told
+                different.append(f"its {name} was {was!r}, and is {now!r} now")
+        return different
 
 
 def _studies(found: Origin, expected: Origin) -> str:
     if not expected.study:
-        return f"it is of {_told(found)}"
+        return f"it is of {_described(found)}"
     if found.study == expected.study:
         return (
             f"it is of another study {found.study!r} (identity {found.identity[:8]}, seed "
             f"{found.seed}), and this one is {expected.identity[:8]} (seed {expected.seed})"
         )
-    return f"it is of {_told(found)}, and this is study {expected.study!r}"
+    return f"it is of {_described(found)}, and this is study {expected.study!r}"
 
 
-def _told(found: Origin) -> str:
+def _described(found: Origin) -> str:
     name = f"study {found.study!r}" if found.study else "a training without a study"
     return f"{name} (identity {found.identity[:8]}, seed {found.seed})"

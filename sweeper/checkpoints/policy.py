@@ -16,24 +16,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from sweeper.arguments import with_named_arguments
 from sweeper.errors import DefinitionError
-from sweeper.paths import Place
-
-__all__ = [
-    "CheckpointEvery",
-    "Every",
-    "Keep",
-    "KeptCheckpoint",
-    "describe_every",
-    "parse_every",
-    "parse_keep",
-]
+from sweeper.paths import Location
 
 _SECONDS_AN_HOUR = 3600.0
 
 Described = dict[str, object] | str
 
 
+@with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Every:
     """How often a checkpoint is taken; of several intervals, whichever is due first.
@@ -45,6 +37,10 @@ class Every:
 
     Raises:
         DefinitionError: None of the three is given, or one is not above 0.
+
+    Examples:
+        >>> sweeper.Every(steps=500, seconds=60).next_step(420)
+        500
     """
 
     steps: int | None = None
@@ -76,7 +72,11 @@ class Every:
         return self.seconds is not None and since >= self.seconds
 
     def next_step(self, step: int) -> int | None:
-        """Return the first step after ``step`` at which one is due, or None without ``steps``."""
+        """Return the first step after ``step`` at which one is due, or None without ``steps``.
+
+        Args:
+            step: Optimizer steps finished now.
+        """
         return None if self.steps is None else (step // self.steps + 1) * self.steps
 
 
@@ -134,12 +134,13 @@ class KeptCheckpoint:
 
     step: int
     epoch: int
-    path: Place
+    path: Location
     metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
     trained_seconds: float = 0.0
     good: bool = True
 
 
+@with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Keep:
     """Which checkpoints are kept; one that any rule keeps is kept.
@@ -148,15 +149,22 @@ class Keep:
         last: The newest ones, at least 1.
         best: How many of the best by ``monitor``; among equals the earlier is the better.
         monitor: The metric that ``best`` goes by. Without it, or with NaN, none has a rank.
-        mode: "min" or "max", required with ``best``.
+        mode: "min" or "max", required with ``best``; with ``improving`` alone "min" by default.
         every_hours: The first checkpoint in each period of so many hours of training.
         every_epochs: The first checkpoint with each multiple of so many finished epochs.
         when: A predicate over the checkpoint's metrics; not asked about one that has none.
+        improving: A metric. Those at an epoch's end are kept where it was better than at every epoch
+            that this rule chose before, and ``when``, if given, holds too: it is then a condition of
+            this rule and keeps nothing by itself. The epochs are the trial's, whether they have a
+            checkpoint or not, so the same history always leads to the same choice.
         at_most: A cap on all rules together. Stays longest: the newest, then the best by rank,
             then the others, newest first.
 
     Raises:
         DefinitionError: The rules are impossible or contradict each other.
+
+    Examples:
+        >>> keep = sweeper.Keep(last=2, best=1, monitor="val_loss", mode="min", at_most=10)
     """
 
     last: int = 2
@@ -167,6 +175,7 @@ class Keep:
     every_epochs: int | None = None
     when: Callable[[Mapping[str, float]], bool] | None = None
     at_most: int | None = None
+    improving: str | None = None
 
     def __post_init__(self) -> None:
         _check_count("Keep", "last", self.last, required=True)
@@ -186,7 +195,13 @@ class Keep:
                 "by what? Give monitor='val_loss', mode='min', or the like"
             )
             raise DefinitionError(msg)
-        if not self.best and (self.monitor is not None or self.mode is not None):
+        if self.improving is not None and (
+            not isinstance(self.improving, str) or not self.improving
+        ):
+            msg = f"Keep(improving={self.improving!r}); expected a metric's name, as 'val_loss'"
+            raise DefinitionError(msg)
+        alone = self.mode is not None and self.improving is None
+        if not self.best and (self.monitor is not None or alone):
             msg = (
                 f"Keep(monitor={self.monitor!r}, mode={self.mode!r}) keeps nothing with best=0; "
                 "give best=1 or more, or leave both out"
@@ -196,8 +211,14 @@ class Keep:
             msg = f"Keep(when={self.when!r}); expected a function of a mapping of metrics"
             raise DefinitionError(msg)
 
-    def select(self, kept: Sequence[KeptCheckpoint]) -> frozenset[KeptCheckpoint]:
+    def select(
+        self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
+    ) -> frozenset[KeptCheckpoint]:
         """Return those of ``kept`` that no rule keeps.
+
+        Args:
+            kept: The trial's checkpoints.
+            history: The metrics of its epochs from the first on, which ``improving`` goes by.
 
         Never among them: the newest, the newest good one (so never the only good one), and those
         that are not good. What comes later in ``kept`` is the newer of two at the same step, and
@@ -213,12 +234,38 @@ class Keep:
         seen = list({c.step: c for c in good}.values())
         ranked = self._ranked(seen)
         keepers = {*seen[-self.last :], *ranked}
-        keepers.update(self._by_hours(seen), self._by_epochs(seen), self._by_predicate(seen))
+        keepers.update(self._by_hours(seen), self._by_epochs(seen))
+        if self.improving is None:
+            keepers.update(self._by_predicate(seen))
+        else:
+            chosen = self.improvements(history)
+            keepers.update(c for c in seen if c.metrics and c.epoch in chosen)
         if self.at_most is not None:
             others = [c for c in reversed(seen) if c in keepers]
             priority = list(dict.fromkeys([seen[-1], *ranked, *others]))
             keepers = set(priority[: self.at_most])
         return frozenset(c for c in good if c not in keepers and c is not ordered[-1])
+
+    def improvements(self, history: Sequence[Mapping[str, float]]) -> frozenset[int]:
+        """Return the epochs, counted from 1, at whose end ``improving`` chooses a checkpoint.
+
+        Args:
+            history: The metrics of each epoch, from the first on.
+
+        Raises:
+            DefinitionError: ``when`` raised an error.
+        """
+        chosen: set[int] = set()
+        if self.improving is None:
+            return frozenset()
+        sign = -1.0 if self.mode == "max" else 1.0
+        best = math.inf
+        for epoch, metrics in enumerate(history, 1):
+            value = sign * metrics.get(self.improving, math.nan)
+            if value < best and (self.when is None or self._holds(metrics, f"epoch {epoch}")):
+                chosen.add(epoch)
+                best = value
+        return frozenset(chosen)
 
     def describe(self) -> dict[str, object]:
         """Return the rules as JSON has them. A predicate is described by its qualified name."""
@@ -254,20 +301,25 @@ class Keep:
     def _by_predicate(self, good: Sequence[KeptCheckpoint]) -> list[KeptCheckpoint]:
         if self.when is None:
             return []
-        chosen = []
-        for checkpoint in good:
-            try:
-                wanted = bool(checkpoint.metrics) and self.when(checkpoint.metrics)
-            except Exception as error:
-                msg = (
-                    f"Keep(when={_qualified_name(self.when)}) raised {type(error).__name__}: "
-                    f"{error} for the metrics {sorted(checkpoint.metrics)} of step "
-                    f"{checkpoint.step}; it must return True or False for each"
-                )
-                raise DefinitionError(msg) from error
-            if wanted:
-                chosen.append(checkpoint)
-        return chosen
+        return [c for c in good if c.metrics and self._holds(c.metrics, f"step {c.step}")]
+
+    def _holds(self, metrics: Mapping[str, float], where: str) -> bool:
+        """What ``when`` says of the metrics at ``where``.
+
+        Raises:
+            DefinitionError: It raised an error.
+        """
+        if self.when is None:
+            return True
+        try:
+            return bool(self.when(metrics))
+        except Exception as error:
+            msg = (
+                f"Keep(when={_qualified_name(self.when)}) raised {type(error).__name__}: "
+                f"{error} for the metrics {sorted(metrics)} of {where}; it must return True or "
+                "False for each"
+            )
+            raise DefinitionError(msg) from error
 
 
 def parse_keep(value: object, when: Callable[[Mapping[str, float]], bool] | None = None) -> Keep:

@@ -33,17 +33,7 @@ from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.policy import KeptCheckpoint
 from sweeper.checkpoints.verifying import checkpoint_name, manifest_of, read_verified
 from sweeper.errors import CheckpointError, CorruptCheckpointError, ForeignCheckpointError
-from sweeper.paths import Place, RemotePath
-
-__all__ = [
-    "list_checkpoints",
-    "list_local",
-    "load_checkpoint",
-    "load_newest",
-    "read_kept",
-    "read_manifest",
-    "read_state",
-]
+from sweeper.paths import Location, RemotePath
 
 Notice = Callable[[str], None]
 
@@ -53,7 +43,7 @@ _PASSED_OVER = (errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
-def list_checkpoints(directory: Place) -> tuple[Place, ...]:
+def list_checkpoints(directory: Location) -> tuple[Location, ...]:
     """Return what is called a checkpoint in ``directory``, oldest first; nothing is opened.
 
     A directory that is not there has none.
@@ -63,7 +53,7 @@ def list_checkpoints(directory: Place) -> tuple[Place, ...]:
         CheckpointError: The object store cannot be listed.
     """
     if isinstance(directory, RemotePath):
-        from sweeper.checkpoints.remote_reading import list_remote
+        from sweeper.checkpoints.remote.reading import list_remote
 
         return list_remote(directory)
     return list_local(directory)
@@ -83,7 +73,7 @@ def list_local(directory: Path) -> tuple[Path, ...]:
     return tuple(path for _, path in sorted((name, path) for name, path in named if name))
 
 
-def load_checkpoint(path: Place) -> LoadedCheckpoint:
+def load_checkpoint(path: Location) -> LoadedCheckpoint:
     """Read one checkpoint, each of its bytes once, and verify all of it.
 
     A file that the manifest does not name is not opened and does no harm.
@@ -94,7 +84,7 @@ def load_checkpoint(path: Place) -> LoadedCheckpoint:
         CheckpointError: It is no checkpoint, cannot be read, or is of a later format.
     """
     if isinstance(path, RemotePath):
-        from sweeper.checkpoints.remote_reading import load_remote
+        from sweeper.checkpoints.remote.reading import load_remote
 
         return load_remote(path)
     checkpoint_name(path)
@@ -116,10 +106,10 @@ def load_checkpoint(path: Place) -> LoadedCheckpoint:
 
 
 def load_newest(
-    directories: Iterable[Place],
+    directories: Iterable[Location],
     notice: Notice,
     *,
-    known: Iterable[Place] = (),
+    known: Iterable[Location] = (),
     origin: Origin | None = None,
     operations: FileOperations | None = None,
 ) -> LoadedCheckpoint | None:
@@ -128,7 +118,7 @@ def load_newest(
     Args:
         directories: Where each attempt keeps its checkpoints, in the attempts' order; those that
             are not there are passed over. Of two at one step the later attempt's is the newer.
-        notice: Told of every one that was set aside or could not be used.
+        notice: Called with every one that was set aside or could not be used.
         known: Checkpoints that were announced: looked for by name, listed or not.
         origin: Whose they must be; None where that does not matter. One that does not say whose it
             is, as an older version wrote it, is used if it was announced.
@@ -165,13 +155,13 @@ class _Search:
     """
 
     notice: Notice
-    known: set[Place]
+    known: set[Location]
     origin: Origin | None
     operations: FileOperations
     vanished: bool = False
-    tried: set[Place] = field(default_factory=set)
+    tried: set[Location] = field(default_factory=set)
 
-    def load(self, path: Place) -> LoadedCheckpoint | None:
+    def load(self, path: Location) -> LoadedCheckpoint | None:
         """The checkpoint; None, and a notice, where it cannot be used."""
         self.tried.add(path)
         try:
@@ -193,7 +183,7 @@ class _Search:
         )
         return None
 
-    def _pass_over(self, path: Place, error: CheckpointError) -> None:
+    def _pass_over(self, path: Location, error: CheckpointError) -> None:
         """Say that a checkpoint cannot be read; or raise, where that says nothing of it."""
         reason = error.__cause__
         if not isinstance(reason, OSError):
@@ -209,8 +199,8 @@ class _Search:
 
 
 def read_kept(
-    directories: Iterable[Place],
-    known: Iterable[Place] = (),
+    directories: Iterable[Location],
+    known: Iterable[Location] = (),
     *,
     origin: Origin | None = None,
     unmarked: bool = False,
@@ -265,7 +255,7 @@ def read_kept(
     return tuple(sorted(kept, key=lambda k: k.step))
 
 
-def read_manifest(path: Place) -> Manifest:
+def read_manifest(path: Location) -> Manifest:
     """The manifest of the checkpoint at ``path``, which says what its other files hold.
 
     Raises:
@@ -273,20 +263,20 @@ def read_manifest(path: Place) -> Manifest:
         CheckpointError: It does not verify, or is of a later format.
     """
     if isinstance(path, RemotePath):
-        from sweeper.checkpoints.remote_reading import read_remote_manifest
+        from sweeper.checkpoints.remote.reading import read_remote_manifest
 
         return read_remote_manifest(path)
     return manifest_of(_LocalFiles(path))[0]
 
 
-def read_state(path: Place) -> bytes:
+def read_state(path: Location) -> bytes:
     """The encoded state of the checkpoint at ``path``, as it is.
 
     Raises:
         OSError: It cannot be read.
     """
     if isinstance(path, RemotePath):
-        from sweeper.checkpoints.objects import objects_at
+        from sweeper.checkpoints.remote.objects import objects_at
 
         return objects_at(path).read(path / STATE_FILE)
     return _LocalFiles(path).read(STATE_FILE)
@@ -311,10 +301,10 @@ class _LocalFiles:
 
 
 def _newest_first(
-    directories: Sequence[Place], known: Iterable[Place], notice: Notice
-) -> list[Place]:
+    directories: Sequence[Location], known: Iterable[Location], notice: Notice
+) -> list[Location]:
     """Every checkpoint that is listed or known, the one to go on with first."""
-    candidates: dict[Place, tuple[int, int, int]] = {}
+    candidates: dict[Location, tuple[int, int, int]] = {}
     for order, directory in enumerate(directories, 1):
         try:
             paths = list_checkpoints(directory)
@@ -335,7 +325,7 @@ def _newest_first(
     return sorted(candidates, key=lambda path: candidates[path], reverse=True)
 
 
-def _listed(directory: Place) -> tuple[Place, ...]:
+def _listed(directory: Location) -> tuple[Location, ...]:
     try:
         return list_checkpoints(directory)
     except NotADirectoryError:
@@ -344,16 +334,16 @@ def _listed(directory: Place) -> tuple[Place, ...]:
         raise _unlisted(directory, error) from error
 
 
-def _unlisted(place: Place, error: OSError) -> CheckpointError:
+def _unlisted(directory: Location, error: OSError) -> CheckpointError:
     """What cannot be looked at may hold hours of training: nobody begins anew because of it."""
     msg = (
-        f"the checkpoints in {place} cannot be looked at: {error}; see that the disk is there and "
+        f"the checkpoints in {directory} cannot be looked at: {error}; see that the disk is there and "
         "may be read, then resume"
     )
     return CheckpointError(msg)
 
 
-def _is_of(path: Place, found: Origin | None, expected: Origin, *, announced: bool) -> bool:
+def _is_of(path: Location, found: Origin | None, expected: Origin, *, announced: bool) -> bool:
     """Whether a checkpoint may be used; not, where it says nothing and nobody knows of it.
 
     Raises:
@@ -372,10 +362,10 @@ def _is_of(path: Place, found: Origin | None, expected: Origin, *, announced: bo
     return True
 
 
-def _set_aside(path: Place, operations: FileOperations) -> str:
+def _set_aside(path: Location, operations: FileOperations) -> str:
     """Rename the damaged checkpoint, and say where it is now."""
     if isinstance(path, RemotePath):
-        from sweeper.checkpoints.remote_reading import set_aside_remote
+        from sweeper.checkpoints.remote.reading import set_aside_remote
 
         return set_aside_remote(path)
     try:

@@ -22,7 +22,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -45,16 +44,11 @@ from sweeper.checkpoints.names import (
 )
 from sweeper.checkpoints.operations import FileOperations, reading_lock
 from sweeper.checkpoints.origin import Origin
-from sweeper.checkpoints.reading import list_local, load_checkpoint, load_newest
+from sweeper.checkpoints.reading import list_local, load_checkpoint
 from sweeper.checkpoints.tensors import TensorFile
 from sweeper.errors import CheckpointError
-from sweeper.paths import Place, RemotePath
+from sweeper.paths import Location, RemotePath
 from sweeper.processes import ProcessIdentity, is_gone
-
-if TYPE_CHECKING:
-    from sweeper.checkpoints.remote import RemoteCheckpointStore
-
-__all__ = ["CheckpointStore", "leftovers", "load_newest", "open_store", "sweep_leftovers"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -99,7 +93,9 @@ class CheckpointStore:
             CheckpointError: It cannot be stored, or the disk is full, read-only or broken. What
                 was written is removed again; earlier checkpoints are as they were.
         """
-        tensors = TensorFile(snapshot.hand_over() if let_go else snapshot.tensors)
+        tensors = TensorFile(
+            snapshot.hand_over() if let_go else snapshot.tensors, snapshot.repeated
+        )
         needed = tensors.size + len(snapshot.state_json) + _MANIFEST_ESTIMATE
         temporary = self._temporary_directory(snapshot.step)
         try:
@@ -107,7 +103,7 @@ class CheckpointStore:
             self._operations.make_directory(temporary)
             manifest, size = self._write_files(temporary, snapshot, tensors, trained_seconds)
             self._operations.fsync_directory(temporary)
-            path = self._rename_into_place(temporary, snapshot.step)
+            path = self._rename_to_final_name(temporary, snapshot.step)
             self._operations.fsync_directory(self.directory)
         except OSError as error:
             failure = self._explain(error, snapshot.step, needed)
@@ -142,7 +138,7 @@ class CheckpointStore:
         """Read and verify one checkpoint; see `load_checkpoint` for its errors."""
         return load_checkpoint(path)
 
-    def delete(self, path: Place) -> bool:
+    def delete(self, path: Location) -> bool:
         """Delete a checkpoint, of this attempt or another, or one that was set aside.
 
         A trial that began with its checkpoints in an object store still has some there: those are
@@ -155,7 +151,10 @@ class CheckpointStore:
             CheckpointError: ``path`` is not called as a checkpoint is, or cannot be removed.
         """
         if isinstance(path, RemotePath):
-            return open_store(path.parent).delete(path)
+            from sweeper.checkpoints.remote.reading import delete_remote
+
+            delete_remote(path)
+            return True
         if CheckpointName.parse(path.name) is None and not is_set_aside(path.name):
             msg = f"{path} is not called as a checkpoint is, so it is not deleted"
             raise CheckpointError(msg)
@@ -210,7 +209,7 @@ class CheckpointStore:
         finally:
             self._operations.close(descriptor)
 
-    def _rename_into_place(self, temporary: Path, step: int) -> Path:
+    def _rename_to_final_name(self, temporary: Path, step: int) -> Path:
         """Give the directory the first name of its step that is free, and return it."""
         taken = [CheckpointName.parse(path.name) for path in list_local(self.directory)]
         revision = max((n.revision for n in taken if n and n.step == step), default=0) + 1
@@ -252,7 +251,7 @@ class CheckpointStore:
         try:
             free = f"{self._operations.free_bytes(self.directory)} bytes are free"
         except OSError as unknown:
-            free = f"how much is free cannot be told: {unknown}"
+            free = f"how much is free cannot be found out: {unknown}"
         advice = (
             "free some space (sweeper gc), keep fewer checkpoints, or move the runs directory"
             if error.errno in _FULL
@@ -265,26 +264,9 @@ class CheckpointStore:
         return CheckpointError(msg)
 
 
-def open_store(
-    place: Place, *, spool: Path | None = None, origin: Origin | None = None
-) -> CheckpointStore | RemoteCheckpointStore:
-    """The store of the attempt whose checkpoints lie at ``place``.
-
-    Args:
-        place: A directory, or a prefix in an object store.
-        spool: A directory of this machine, for what has to be uploaded.
-        origin: Whose they are.
-    """
-    if not isinstance(place, RemotePath):
-        return CheckpointStore(place, origin=origin)
-    from sweeper.checkpoints.remote import RemoteCheckpointStore
-
-    return RemoteCheckpointStore(place, spool=spool, origin=origin)
-
-
 def sweep_leftovers(
-    directory: Place, *, abandoned: bool = False, operations: FileOperations | None = None
-) -> tuple[Place, ...]:
+    directory: Location, *, abandoned: bool = False, operations: FileOperations | None = None
+) -> tuple[Location, ...]:
     """Remove what dead processes left unfinished in ``directory``.
 
     Of who writes into an object store nothing is known: give only attempts that are over.
@@ -303,7 +285,7 @@ def sweep_leftovers(
         CheckpointError: Something cannot be removed.
     """
     if isinstance(directory, RemotePath):
-        from sweeper.checkpoints.remote_reading import sweep_remote
+        from sweeper.checkpoints.remote.reading import sweep_remote
 
         return sweep_remote(directory)
     operations = operations or FileOperations()

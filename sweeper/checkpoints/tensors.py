@@ -17,22 +17,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 import xxhash
 
 from sweeper.errors import CheckpointError
-
-__all__ = [
-    "Array",
-    "ArrayLike",
-    "TensorEntry",
-    "TensorFile",
-    "as_array",
-    "hash_tensor",
-    "read_tensors",
-]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -57,7 +48,9 @@ _SAFETENSORS_NAMES = {
     "uint8": "U8",
     "bool": "BOOL",
 }
+_NUMPY_NAMES = {name: numpy for numpy, name in _SAFETENSORS_NAMES.items()}
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_NONE: Mapping[str, tuple[str, ...]] = {}
 _BEYOND_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
@@ -90,7 +83,7 @@ class TensorEntry:
         Raises:
             ValueError: There is no such dtype.
         """
-        return math.prod(self.shape) * _dtype(self.dtype).itemsize
+        return math.prod(self.shape) * named_dtype(self.dtype).itemsize
 
 
 def as_array(name: str, value: ArrayLike) -> Array:
@@ -130,18 +123,33 @@ def hash_tensor(array: Array) -> str:
     return digest.hexdigest()
 
 
+def without_repeats(
+    arrays: dict[str, Array], repeated: Mapping[str, tuple[str, ...]]
+) -> dict[str, Array]:
+    """The arrays but for those that repeat another; see `Snapshot.repeated`."""
+    gone: set[str] = set()
+    for name, others in repeated.items():
+        if name in arrays and all(_same(arrays[name], arrays[other]) for other in others):
+            gone.update(others)
+    return {name: array for name, array in arrays.items() if name not in gone}
+
+
 class TensorFile:
     """The layout of one file, known before its first byte is written.
 
     Args:
         tensors: The tensors by name, of any shape; each is held by reference until it is written.
+        repeated: See `Snapshot.repeated`.
 
     Raises:
         CheckpointError: A name or a dtype cannot be stored.
     """
 
-    def __init__(self, tensors: Mapping[str, ArrayLike]) -> None:
+    def __init__(
+        self, tensors: Mapping[str, ArrayLike], repeated: Mapping[str, tuple[str, ...]] = _NONE
+    ) -> None:
         arrays = {name: as_array(name, value) for name, value in tensors.items()}
+        arrays = without_repeats(arrays, repeated)
         self._arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
         self._header = _render_header(self._arrays)
         self.size = len(self._header) + sum(a.nbytes for a in self._arrays.values())
@@ -193,7 +201,7 @@ def read_tensors(
     position = 0
     for name, slot in sorted(slots.items(), key=lambda item: (item[1].begin, item[1].end)):
         entry = wanted[name]
-        dtype, end = _dtype(entry.dtype), position + entry.nbytes
+        dtype, end = named_dtype(entry.dtype), position + entry.nbytes
         claimed = (_SAFETENSORS_NAMES[entry.dtype], entry.shape, position, end)
         if claimed != (slot.dtype, slot.shape, slot.begin, slot.end):
             msg = f"tensor {name!r} lies at {slot}, and the manifest puts it at {claimed}"
@@ -213,6 +221,67 @@ def read_tensors(
             raise ValueError(msg)
         tensors[name] = array
     return tensors
+
+
+class NamedTensors:
+    """A safetensors file that somebody else wrote, its tensors read one by one.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        entries: Each tensor by name, without a digest.
+
+    Raises:
+        ValueError: It is no whole safetensors file; says what is wrong.
+        OSError: It cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        size = path.stat().st_size
+        with path.open("rb", buffering=0) as file:
+            length = bytearray(8)
+            _fill(file, memoryview(length), "the header's length", _unhashed)
+            self._begin = 8 + int.from_bytes(length, "little")
+            if self._begin > size:
+                msg = f"its header claims {self._begin - 8} bytes of a file of {size}"
+                raise ValueError(msg)
+            header = bytearray(self._begin - 8)
+            _fill(file, memoryview(header), "the header", _unhashed)
+        self._slots = _parse_header(bytes(header))
+        self.entries: dict[str, TensorEntry] = {}
+        for name, slot in self._slots.items():
+            if slot.dtype not in _NUMPY_NAMES:
+                msg = f"tensor {name!r} has the dtype {slot.dtype!r}, which is not known here"
+                raise ValueError(msg)
+            entry = TensorEntry(name, _NUMPY_NAMES[slot.dtype], slot.shape, "")
+            if slot.begin < 0 or slot.end - slot.begin != entry.nbytes:
+                msg = f"tensor {name!r} lies at {slot}, and has {entry.nbytes} bytes"
+                raise ValueError(msg)
+            if self._begin + slot.end > size:
+                msg = f"tensor {name!r} ends beyond the end of a file of {size} bytes"
+                raise ValueError(msg)
+            self.entries[name] = entry
+
+    def read(self, name: str) -> Array:
+        """The tensor ``name``, in memory of its own.
+
+        Raises:
+            ValueError: The file has become shorter.
+            OSError: It cannot be read.
+        """
+        entry = self.entries[name]
+        array: Array = np.empty(entry.shape, named_dtype(entry.dtype))
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(self._begin + self._slots[name].begin)
+            for chunk in _chunks(array):
+                _fill(file, chunk, f"tensor {name!r}", _unhashed)
+        return array
+
+
+def _unhashed(_chunk: memoryview) -> None:
+    """What nobody wrote a digest of needs none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +309,14 @@ def _chunks(array: Array) -> Iterator[memoryview]:
         yield view[start : start + _CHUNK]
 
 
+def _same(one: Array, other: Array) -> bool:
+    """Whether both have the same bytes, shape and type."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    pairs = zip(_chunks(one), _chunks(other), strict=True)
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
+
+
 def _render_header(arrays: Mapping[str, Array]) -> bytes:
     header: dict[str, object] = {}
     position = 0
@@ -263,6 +340,7 @@ def _parse_header(text: bytes) -> dict[str, _Slot]:
         return {
             name: _Slot(slot["dtype"], tuple(slot["shape"]), *map(int, slot["data_offsets"]))
             for name, slot in json.loads(text).items()
+            if name != "__metadata__"
         }
     except (
         ValueError,
@@ -289,7 +367,12 @@ def _fill(
     update(target)
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def named_dtype(name: str) -> np.dtype[Any]:
+    """The dtype that a `TensorEntry` names.
+
+    Raises:
+        ValueError: There is none.
+    """
     if name in _BEYOND_NUMPY:
         beyond: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
         return beyond

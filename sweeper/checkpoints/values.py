@@ -17,8 +17,6 @@ from typing import Any
 
 from sweeper.errors import CheckpointError
 
-__all__ = ["JSON", "decode_values", "encode_values", "relocated"]
-
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 """What a checkpoint's state may hold: these, lists of these, and dicts with string keys."""
 

@@ -23,10 +23,7 @@ from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.tensors import Array, read_tensors
 from sweeper.checkpoints.values import decode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
-from sweeper.paths import Place
-
-__all__ = ["LARGEST_MANIFEST", "CheckpointFiles", "checkpoint_name", "manifest_of", "read_verified"]
-
+from sweeper.paths import Location
 
 LARGEST_MANIFEST = 256 << 20
 """Bytes. A tensor takes some 150, and no training has a million of them."""
@@ -40,7 +37,7 @@ class CheckpointFiles(Protocol):
     """
 
     @property
-    def path(self) -> Place:
+    def path(self) -> Location:
         """The checkpoint."""
         ...
 
@@ -57,7 +54,7 @@ class CheckpointFiles(Protocol):
         ...
 
 
-def checkpoint_name(path: Place) -> CheckpointName:
+def checkpoint_name(path: Location) -> CheckpointName:
     """Return what the checkpoint is called.
 
     Raises:
@@ -147,7 +144,7 @@ def _read_tensors(files: CheckpointFiles, manifest: Manifest) -> dict[str, Array
     return tensors
 
 
-def _expect(path: Place, what: str, seen: object, expected: object) -> None:
+def _expect(path: Location, what: str, seen: object, expected: object) -> None:
     if seen != expected:
         msg = f"{path} is damaged: {what} {seen}, expected {expected}"
         raise CorruptCheckpointError(msg)

@@ -17,16 +17,16 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
 
+from sweeper.checkpoints.best import Retention
 from sweeper.checkpoints.format import Committed, Snapshot
-from sweeper.checkpoints.policy import Keep, KeptCheckpoint
+from sweeper.checkpoints.policy import KeptCheckpoint
 from sweeper.errors import CheckpointError
-from sweeper.paths import Place
-
-__all__ = ["BackgroundWriter", "Store"]
+from sweeper.paths import Location
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Store(Protocol):
         """Make the snapshot durable; with ``let_go``, hold no tensor longer than its writing."""
         ...
 
-    def delete(self, path: Place) -> bool:
+    def delete(self, path: Location) -> bool:
         """Delete a checkpoint; False while somebody reads it."""
         ...
 
@@ -53,9 +53,9 @@ class BackgroundWriter:
     Args:
         store: Where the checkpoints go.
         keep: Which are kept.
-        committed: Told of each checkpoint, once it is durable.
-        deleted: Told where each deleted checkpoint was.
-        warn: Told, once each, of those that cannot be deleted: they cost disk, and nothing else.
+        committed: Called with each checkpoint, once it is durable.
+        deleted: Called with where each deleted checkpoint was.
+        warn: Called, once each, with those that cannot be deleted: they cost disk, and nothing else.
         kept: The checkpoints that are there already, of earlier attempts too (see `read_kept`).
         trained_seconds: What the checkpoint says that training goes on from.
         clock: A monotonic clock, in seconds.
@@ -64,9 +64,9 @@ class BackgroundWriter:
     def __init__(
         self,
         store: Store,
-        keep: Keep,
+        keep: Retention,
         committed: Callable[[Committed], None],
-        deleted: Callable[[Place], None],
+        deleted: Callable[[Location], None],
         *,
         warn: Callable[[str], None] = _LOG.warning,
         kept: Iterable[KeptCheckpoint] = (),
@@ -78,8 +78,9 @@ class BackgroundWriter:
         self._committed = committed
         self._deleted = deleted
         self._warn = warn
-        self._undeletable: set[Place] = set()
+        self._undeletable: set[Location] = set()
         self._kept = list(kept)
+        self._history: Sequence[Mapping[str, float]] = ()
         self._clock = clock
         self._begun = clock() - trained_seconds
         self._stalled = 0.0
@@ -87,7 +88,7 @@ class BackgroundWriter:
         self._waiting: tuple[Snapshot, float, Store | None] | None = None
         self._busy = False
         self._closing = False
-        self._news: deque[Committed | Place | str] = deque()
+        self._events: deque[Committed | Location | str] = deque()
         self._errors: deque[BaseException] = deque()
         self._thread = threading.Thread(
             target=self._run, name="sweeper-checkpoint-writer", daemon=True
@@ -134,14 +135,14 @@ class BackgroundWriter:
         Raises:
             CheckpointError: Writing failed.
         """
-        while self._news:
-            news = self._news.popleft()
-            if isinstance(news, Committed):
-                self._committed(news)
-            elif isinstance(news, str):
-                self._warn(news)
+        while self._events:
+            event = self._events.popleft()
+            if isinstance(event, Committed):
+                self._committed(event)
+            elif isinstance(event, str):
+                self._warn(event)
             else:
-                self._deleted(news)
+                self._deleted(event)
         if self._errors:
             raise self._errors.popleft()
 
@@ -221,21 +222,21 @@ class BackgroundWriter:
                 trained_seconds=done.trained_seconds,
             )
         )
-        self._news.append(done)
-        doomed = self._keep.select(self._kept)
+        self._events.append(done)
+        doomed = self._keep.select(self._kept, self._history)
         for checkpoint in [c for c in self._kept if c in doomed]:
             try:
                 gone = self._store.delete(checkpoint.path)
             except CheckpointError as error:
                 if checkpoint.path not in self._undeletable:
                     self._undeletable.add(checkpoint.path)
-                    self._news.append(
+                    self._events.append(
                         f"{error}; the training goes on, and `sweeper gc` tries again"
                     )
                 continue
             if gone:
                 self._kept.remove(checkpoint)
-                self._news.append(checkpoint.path)
+                self._events.append(checkpoint.path)
 
     def _commit(self) -> Committed | None:
         """Commit what waits; None for what is no checkpoint of this attempt.
@@ -247,9 +248,12 @@ class BackgroundWriter:
             raise CheckpointError(msg)
         snapshot, trained_seconds, aside = self._waiting
         self._waiting = None
+        self._history = snapshot.history
         store = self._store if aside is None else aside
+        begun = self._clock()
         done = store.commit(snapshot, trained_seconds=trained_seconds, let_go=True)
-        return done if aside is None else None
+        took = self._clock() - begun
+        return replace(done, written_seconds=took) if aside is None else None
 
 
 def _let_go_of_locals(error: BaseException) -> None:

@@ -1,1 +1,1 @@
-"""The command line: one module a group of verbs, each registered by being there."""
+"""The command line: the verbs, and what they have in common."""

@@ -1,4 +1,7 @@
-"""The ``sweeper`` command: it gathers the verbs, runs one, and turns errors into exit codes.
+"""The ``sweeper`` command: it runs a verb, and turns errors into exit codes.
+
+It imports the modules of all verbs. Each therefore imports at its top only what is quick to import,
+and the rest in the bodies of its functions.
 
 Exit codes: 0 done, 1 error, 2 usage, 3 done but trials failed, 4 a promise does not hold,
 130 interrupted and resumable. An error of `sweeper.errors` carries its own code. No traceback of
@@ -6,9 +9,7 @@ ours is shown unless ``--debug`` or ``SWEEPER_DEBUG=1`` asks for it; the user's 
 """
 
 import contextlib
-import importlib
 import os
-import pkgutil
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,18 +18,36 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import sweeper.cli
-from sweeper.cli.options import Debug
-from sweeper.cli.verbs import Invocation, VerbGroup
+from sweeper.cli.options import Debug, Invocation, Verb
+from sweeper.cli.verbs.checking import check, doctor, evaluate, verify
+from sweeper.cli.verbs.keeping import db, export, gc, init, rm
+from sweeper.cli.verbs.reading import compare, dashboard, logs, read, report
+from sweeper.cli.verbs.running import branch, run, stop, worker
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.execution.signals import early_termination
 from sweeper.installation import VERSION
 from sweeper.shown import shown_text
 
-__all__ = ["app", "main"]
-
 _PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
 """Click's own root of such errors: typer has a copy of Click from some version on."""
+
+VERBS: dict[str, tuple[Verb, ...]] = {
+    "Begin": (init.init, doctor.doctor),
+    "Run": (
+        *(run.run, run.resume, run.extend, branch.branch),
+        *(worker.worker, stop.stop, stop.retry),
+    ),
+    "Check": (check.check, verify.verify, evaluate.evaluate),
+    "Read": (
+        *(read.ls, read.status, read.show, read.best, compare.compare),
+        *(logs.logs, report.report, dashboard.dashboard),
+    ),
+    "Keep": (export.export, gc.gc, rm.rm),
+}
+"""Every verb, below the heading that the help shows it with."""
+
+DATABASE_VERBS: tuple[Verb, ...] = (db.upgrade, db.copy)
+"""Those after the word ``db``."""
 
 
 def _print_version(value: bool) -> None:
@@ -74,19 +93,24 @@ def _quoting_no_secret() -> Iterator[None]:
     try:
         yield
     except _PARSER_ERROR as error:
-        error.message = shown_text(error.message)
+        error.message = shown_text(_expected(error) or error.message)
         raise
 
 
-def _groups() -> list[VerbGroup]:
-    names = [module.name for module in pkgutil.iter_modules(sweeper.cli.__path__)]
-    modules = [
-        importlib.import_module(f"{sweeper.cli.__name__}.{name}")
-        for name in names
-        if name != __name__.rpartition(".")[2]
-    ]
-    found = [module.GROUP for module in modules if hasattr(module, "GROUP")]
-    return sorted(found, key=lambda group: group.order)
+def _expected(error: Any) -> str | None:
+    """What was seen and what was expected, where the parser's own sentence lacks the first."""
+    detail = getattr(error.__cause__, "errors", lambda: ())()
+    if not detail:
+        # A word is missing: what it would be is said as the help says it.
+        return error.message or getattr(getattr(error, "param", None), "help", None)
+    kind, bounds = detail[0]["type"], detail[0].get("ctx", {})
+    known = {
+        "int_parsing": "a whole number",
+        "float_parsing": "a number",
+        "greater_than_equal": f"at least {bounds.get('ge')}",
+        "less_than_equal": f"at most {bounds.get('le')}",
+    }
+    return f"found {detail[0]['input']!r}; expected {known[kind]}" if kind in known else None
 
 
 def _build() -> typer.Typer:
@@ -94,18 +118,17 @@ def _build() -> typer.Typer:
         name="sweeper",
         cls=_Commands,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     built.callback()(_root)
-    for group in _groups():
-        target = built
-        if group.under:
-            target = typer.Typer(help=group.title, no_args_is_help=True)
-            built.add_typer(target, name=group.under, rich_help_panel=group.title)
-        for verb in group.verbs:
-            target.command(rich_help_panel=group.title)(verb)
+    for title, verbs in VERBS.items():
+        for verb in verbs:
+            built.command(rich_help_panel=title)(verb)
+    database = typer.Typer(help="Database", no_args_is_help=True)
+    built.add_typer(database, name="db", rich_help_panel="Database")
+    for verb in DATABASE_VERBS:
+        database.command(rich_help_panel="Database")(verb)
     return built
 
 

@@ -1,37 +1,36 @@
 """The options and arguments that several verbs share, each declared once."""
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweeper.cli.verbs import Invocation
-from sweeper.errors import DefinitionError
-from sweeper.paths import check_name
+from sweeper.cli.completion import complete_study, complete_trial
+from sweeper.cli.study_words import study_name
+from sweeper.errors import UsageError
 
-__all__ = [
-    "AcceptChanges",
-    "AcceptInexact",
-    "AsJson",
-    "Checkpoints",
-    "Debug",
-    "FailFast",
-    "GpuMemory",
-    "Gpus",
-    "Grace",
-    "RunsDir",
-    "Storage",
-    "StudyName",
-    "TrialNumber",
-    "TrialsPerGpu",
-]
+if TYPE_CHECKING:
+    from sweeper.execution.options import WorkerOptions
+    from sweeper.report.terminal.lines import Verbosity
+    from sweeper.settings import Settings
+
+Verb = Callable[..., None]
+"""A function with typer's annotations. Its name is the verb, its docstring the help."""
 
 
-def _study_name(text: str) -> str:
-    try:
-        return check_name(text)
-    except DefinitionError as error:
-        raise typer.BadParameter(str(error)) from None
+@dataclass
+class Invocation:
+    """What one command line sets beyond its verb's own options.
+
+    Attributes:
+        debug: Whether an unexpected error prints its traceback.
+    """
+
+    debug: bool = False
 
 
 def _set_debug(context: typer.Context, value: bool) -> None:
@@ -40,10 +39,23 @@ def _set_debug(context: typer.Context, value: bool) -> None:
 
 
 StudyName = Annotated[
-    str, typer.Argument(metavar="STUDY", parser=_study_name, help="The study's name.")
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        parser=study_name,
+        help="The study's name.",
+        autocompletion=complete_study,
+    ),
 ]
 TrialNumber = Annotated[
-    int, typer.Argument(metavar="N", min=0, help="The trial's number, from 0.", show_default=False)
+    int,
+    typer.Argument(
+        metavar="N",
+        min=0,
+        help="The trial's number, from 0.",
+        show_default=False,
+        autocompletion=complete_trial,
+    ),
 ]
 Storage = Annotated[
     str | None,
@@ -77,6 +89,10 @@ AsJson = Annotated[
     bool,
     typer.Option("--json", metavar="", help="Print one JSON value (NaN and infinities as null)."),
 ]
+AsCsv = Annotated[
+    bool,
+    typer.Option("--csv", metavar="", help="Print CSV, with a header (epochs from 0, as in JSON)."),
+]
 Debug = Annotated[
     bool,
     typer.Option(
@@ -85,6 +101,14 @@ Debug = Annotated[
         metavar="",
         callback=_set_debug,
     ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("-q", "--quiet", metavar="", help="Tell only what goes wrong, on standard error."),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option("-v", "--verbose", metavar="", help="Tell every epoch and checkpoint, too."),
 ]
 Grace = Annotated[
     float | None,
@@ -144,3 +168,172 @@ GpuMemory = Annotated[
         show_default=False,
     ),
 ]
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        metavar="",
+        help="Begin a new study; the one of this name is kept as NAME~1.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        help="Trials side by side. (default: one a core; env: SWEEPER_WORKERS)",
+        show_default=False,
+    ),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option(
+        "--trials",
+        metavar="N",
+        min=1,
+        help="The total of trials, in place of the study's own.",
+        show_default=False,
+    ),
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option(
+        "--epochs",
+        metavar="N",
+        min=1,
+        help="Have trials train on to so many epochs, those that are finished too.",
+        show_default=False,
+    ),
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="local|dask|ray",
+        help="Where workers run. (default: local; env: SWEEPER_ENGINE)",
+        show_default=False,
+    ),
+]
+EngineAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--engine-address",
+        metavar="URL",
+        help="The cluster. (default: one on this machine; env: SWEEPER_ENGINE_ADDRESS)",
+        show_default=False,
+    ),
+]
+Isolation = Annotated[
+    str | None,
+    typer.Option(
+        "--isolation",
+        metavar="auto|fork|spawn|inline",
+        help="How trial processes are made. (default: auto; env: SWEEPER_ISOLATION)",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """What was typed of a run or a worker, in the order of the help; None where settings say it."""
+
+    workers: Workers = None
+    trials: Trials = None
+    epochs: Epochs = None
+    engine: Engine = None
+    engine_address: EngineAddress = None
+    gpus: Gpus = None
+    trials_per_gpu: TrialsPerGpu = None
+    gpu_memory: GpuMemory = None
+    fail_fast: FailFast = False
+    grace: Grace = None
+    isolation: Isolation = None
+    accept_inexact: AcceptInexact = False
+    accept_changes: AcceptChanges = False
+    fresh: Fresh = False
+    quiet: Quiet = False
+    verbose: Verbose = False
+    as_json: AsJson = False
+    storage: Storage = None
+    runs_dir: RunsDir = None
+    checkpoints: Checkpoints = None
+
+    def settings(self) -> "Settings":
+        """What they, the environment and the file resolve to."""
+        from sweeper.settings import Settings, load_settings
+
+        return load_settings(
+            **{name: value for name, value in vars(self).items() if name in Settings.model_fields}
+        )
+
+    @property
+    def verbosity(self) -> "Verbosity":
+        """How much progress is reported.
+
+        Raises:
+            UsageError: Both less and more was asked for.
+        """
+        return verbosity_of(quiet=self.quiet, verbose=self.verbose)
+
+    def worker_options(self, settings: "Settings", slots: int | None) -> "WorkerOptions":
+        """What a worker is asked for: the settings, and what holds for one command alone."""
+        from sweeper.execution.options import WorkerOptions
+
+        return WorkerOptions.resolved(
+            settings,
+            slots=slots,
+            gpu_memory=self.gpu_memory,
+            grace=self.grace,
+            fail_fast=self.fail_fast,
+            accept_inexact=self.accept_inexact,
+        )
+
+
+def verbosity_of(*, quiet: bool, verbose: bool) -> "Verbosity":
+    """How much progress is reported, by what was typed.
+
+    Raises:
+        UsageError: Both less and more was asked for.
+    """
+    if quiet and verbose:
+        msg = "--quiet and --verbose were both given; give one of them"
+        raise UsageError(msg)
+    return "quiet" if quiet else "verbose" if verbose else "normal"
+
+
+def expanded(only: str = "", *, without: str = "") -> Callable[[Verb], Verb]:
+    """Have typer see the fields of a verb's parameter ``flags`` as options of their own.
+
+    Args:
+        only: Names of fields, as the help lists them; by default all, in their own order. A field
+            that is no option of the verb keeps its default.
+        without: Names of fields that are no options of the verb.
+    """
+
+    def expand(verb: Verb) -> Verb:
+        signature = inspect.signature(verb)
+        kind: Any = signature.parameters["flags"].annotation
+        known = {field.name: field for field in fields(kind)}
+        names = [name for name in only.split() or known if name not in without.split()]
+        parameters: list[inspect.Parameter] = []
+        for parameter in signature.parameters.values():
+            if parameter.name != "flags":
+                parameters.append(parameter)
+                continue
+            for name in names:
+                option = parameter.replace(
+                    name=name, default=known[name].default, annotation=known[name].type
+                )
+                parameters.append(option)
+
+        @functools.wraps(verb)
+        def call(**given: Any) -> None:
+            flags = kind(**{name: given.pop(name) for name in names})
+            verb(**given, flags=flags)
+
+        call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return call
+
+    return expand

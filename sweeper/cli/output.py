@@ -1,20 +1,22 @@
-"""How data reaches standard output: strict JSON or a table.
+"""How data reaches standard output: strict JSON, CSV or a table.
 
 JSON has no NaN and no infinities (RFC 8259), and Python's encoder would write them all the same. A
 value that is not finite is therefore written as ``null``.
 """
 
+import csv
+import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from sweeper.errors import UsageError
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-__all__ = ["print_json", "print_table", "strict"]
 
 
 def strict(value: Any) -> Any:
@@ -31,6 +33,32 @@ def strict(value: Any) -> Any:
 def print_json(value: Any) -> None:
     """Print one JSON value, indented, in UTF-8, on standard output."""
     typer.echo(json.dumps(strict(value), allow_nan=False, ensure_ascii=False, indent=2))
+
+
+def check_one_form(*, as_json: bool, as_csv: bool) -> None:
+    """Refuse ``--json`` and ``--csv`` together.
+
+    Raises:
+        UsageError: Both were given.
+    """
+    if as_json and as_csv:
+        msg = "--json and --csv were both given, and standard output is one of them; leave one out"
+        raise UsageError(msg)
+
+
+def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows as CSV (RFC 4180, UTF-8) on standard output, below a header of all their columns.
+
+    What a row lacks, and None, is empty; numbers are whole, as Python reads them back.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if not names:
+        return
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    typer.echo(text.getvalue(), nl=False)
 
 
 def print_table(table: "RenderableType") -> None:

@@ -10,8 +10,6 @@ from sweeper.results import StudyStatus, TrialRecord
 if TYPE_CHECKING:
     from sweeper.settings import Settings
 
-__all__ = ["Reader", "open_reader", "read_settings"]
-
 PATIENCE = 10.0
 """Seconds that a reading verb waits for a busy database: someone sits before it."""
 
@@ -19,19 +17,17 @@ PATIENCE = 10.0
 class Reader(Protocol):
     """The part of `sweeper.storage.repository.Repository` that the command line reads."""
 
-    def status(self, study: str, *, all_code: bool = False) -> StudyStatus: ...
+    def status(self, study: str, *, all_code: bool = False, each: bool = True) -> StudyStatus: ...
 
-    def statuses(self) -> Sequence[StudyStatus]: ...
+    def statuses(self, *, each: bool = True) -> Sequence[StudyStatus]: ...
 
     def trial(self, study: str, number: int) -> TrialRecord: ...
-
-    def trials(self, study: str) -> Sequence[TrialRecord]: ...
 
 
 def read_settings(
     storage: str | None, runs_dir: Path | None, checkpoints: str | None = None
 ) -> "Settings":
-    """Resolve the places of a reading verb."""
+    """Resolve where a reading verb finds what it reads."""
     from sweeper.settings import load_settings
 
     return load_settings(storage=storage, runs_dir=runs_dir, checkpoints=checkpoints)

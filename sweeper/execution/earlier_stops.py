@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sweeper.execution.channel import StudySource
-from sweeper.execution.sources import describe_source
+from sweeper.execution.launch.sources import describe_source
+from sweeper.execution.protocol.study_source import StudySource
 
 if TYPE_CHECKING:
     from sweeper.storage.repository import Repository, StopRequest
-
-__all__ = ["EarlierStops"]
 
 
 class EarlierStops:

@@ -18,21 +18,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sweeper.errors import ExecutionError, IndependenceError, Interrupted
 from sweeper.events import Listener, Notice
-from sweeper.execution.preparing import PreparedStudy
-from sweeper.execution.rehearsal_driver import Draws, assignment_for, drive
-from sweeper.execution.rehearsing import Part, Rehearsal, Rehearsing
-from sweeper.independence.findings import Finding, Line
-from sweeper.independence.reports import StudyAuthors
+from sweeper.execution.prepared_study import PreparedStudy
+from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsing
+from sweeper.execution.rehearsals import Draws, rehearsal_assignment, rehearse
+from sweeper.independence.findings import Line
+from sweeper.independence.reports import RehearsalReport
 from sweeper.scratch import scratch_directory
 
 if TYPE_CHECKING:
-    from sweeper.execution.isolation import Launcher
-
-__all__ = ["EarlyCheck", "early_check"]
+    from sweeper.execution.launch.trial_process import Launcher
 
 _UNTOLD_SECONDS = 4.0
 """How long the first trial waits without a word."""
@@ -52,11 +50,11 @@ def early_check(
 
     Args:
         prepared: The study.
-        listener: Told of warnings, from another thread.
+        listener: Called with warnings, from another thread.
         wanted: Whether to check at all.
     """
     launcher = prepared.runner
-    status = prepared.repository.status(prepared.settings.name)
+    status = prepared.repository.status(prepared.settings.name, each=False)
     begun = status.finished or status.running or status.interrupted or status.failed
     check = EarlyCheck(
         prepared, None if callable(launcher) or begun or not wanted else launcher, listener
@@ -74,7 +72,7 @@ class EarlyCheck:
     Args:
         prepared: The study.
         launcher: Starts the process; None where there is nothing to check.
-        listener: Told of warnings, from a thread of the check's own.
+        listener: Called with warnings, from a thread of the check's own.
     """
 
     def __init__(
@@ -100,7 +98,7 @@ class EarlyCheck:
         """Return once trials may begin, or the study is asked to stop, which workers heed first.
 
         Raises:
-            IndependenceError: They would be refused; the line of the factory is told, and both ends.
+            IndependenceError: They would be refused; the line of the factory is named, and both ends.
         """
         if not self._known.wait(_UNTOLD_SECONDS):
             self._listener(
@@ -149,7 +147,7 @@ class EarlyCheck:
     def _check(self, launcher: Launcher) -> None:
         with scratch_directory("early-check") as directory:
             report = self._rehearse(launcher, Path(directory), "early")
-            findings = [*map(Finding.from_json, report.get("findings", ()))]
+            findings = () if report is None else report.findings
             for finding in findings:
                 refused = finding.check == "independence" and finding.level == "error"
                 if refused and not self._known.is_set():
@@ -160,29 +158,29 @@ class EarlyCheck:
                     )
                     return
             self._known.set()
-            told = [finding for finding in findings if finding.check == "isolation"]
-            for finding in told:
+            shared = [finding for finding in findings if finding.check == "isolation"]
+            for finding in shared:
                 self._listener(Notice(f"{_at(finding.line)}{finding.message}"))
-            weights = report.get("second_weights")
-            if weights and not told:
+            weights = None if report is None else report.second_weights
+            if weights and not shared:
                 alone = self._rehearse(launcher, Path(directory) / "alone", "alone")
                 self._compare(weights, alone)
 
-    def _rehearse(self, launcher: Launcher, directory: Path, part: Part) -> dict[str, Any]:
-        return drive(
+    def _rehearse(self, launcher: Launcher, directory: Path, part: Part) -> RehearsalReport | None:
+        return rehearse(
             launcher,
-            assignment_for(self._prepared.settings, directory, Rehearsal(part)),
+            rehearsal_assignment(self._prepared.settings, directory, Rehearsal(part)),
             Draws(self._prepared.search),
             self._stopping,
-            tell=self._hear,
+            tell=self._handle,
             patience=self._prepared.settings.time_limit,
         ).report
 
-    def _compare(self, weights: list[str], alone: dict[str, Any]) -> None:
+    def _compare(self, weights: tuple[str, ...], alone: RehearsalReport | None) -> None:
         """Warn if a trial begins otherwise when another was built before it."""
-        if alone.get("second_weights") in (None, weights):
+        if alone is None or alone.second_weights in (None, weights):
             return
-        model = StudyAuthors.from_json(alone["code"]).model
+        model = alone.code.model
         self._listener(
             Notice(
                 f"{_at(model.line)}trial 1 begins with other weights when trial 0 was built before "
@@ -193,7 +191,7 @@ class EarlyCheck:
             )
         )
 
-    def _hear(self, rehearsing: Rehearsing) -> None:
+    def _handle(self, rehearsing: Rehearsing) -> None:
         self._number = rehearsing.number
         if rehearsing.sound:
             self._known.set()

@@ -1,66 +1,59 @@
-"""Lend this process's slots to a prepared study: until nothing is left, or a stop is asked for."""
+"""Run a prepared study's trials in this process's slots, until none is left or a stop is requested."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-from sweeper.errors import Interrupted
-from sweeper.events import Event, Listener, Notice, StudyOpened
-from sweeper.execution.auditing import refuse_inexact
-from sweeper.execution.engines import LocalEngine
-from sweeper.execution.gpus import SlotDevices, find_gpus, share_gpus
-from sweeper.execution.lease import LEASE_SECONDS, Stay
-from sweeper.execution.locating import locate
-from sweeper.execution.preparing import PreparedStudy
+from sweeper.errors import Interrupted, SweeperError
+from sweeper.events import Listener, Notice, Remark, RunStopping, StudyCounted, StudyOpened
+from sweeper.execution.audit.auditor import Auditor, refuse_inexact
+from sweeper.execution.options import WorkerOptions
+from sweeper.execution.prepared_study import PreparedStudy
+from sweeper.execution.side_by_side import wait_for_all
 from sweeper.execution.signals import stop_signals
-from sweeper.execution.slots import SlotContext
-from sweeper.execution.worker import serve_slot
-from sweeper.paths import Place, RunPaths, absolute_place
+from sweeper.execution.worker.checkpoints import locate
+from sweeper.execution.worker.context import SlotContext
+from sweeper.execution.worker.gpus import SlotDevices, find_gpus, share_gpus
+from sweeper.execution.worker.leases import CALL_PATIENCE, Stay
+from sweeper.execution.worker.slot import serve_slot
+from sweeper.execution.worker.study import StudyAccess
 from sweeper.results import StudyStatus
 from sweeper.shown import shown_url
-from sweeper.storage.audits import Audits
 from sweeper.storage.repository import WorkerIdentity
 
-__all__ = ["Lending", "bound_slots", "lend_slots", "opened", "say_unfinished"]
+_LEADERS = 3
+"""How many of the best trials are named when a run begins."""
+
+_COUNT_EVERY = 5.0
+"""Seconds between two counts of the study's trials."""
+
+_COUNT_SHARE = 50
+"""A count that takes long comes less often: this many times its own seconds apart."""
 
 
-@dataclass(frozen=True)
-class Lending:
-    """How a process lends its slots.
+def serve_slots(
+    prepared: PreparedStudy,
+    options: WorkerOptions,
+    devices: SlotDevices,
+    listener: Listener,
+    *,
+    engine: str = "local",
+    resume_command: str = "",
+) -> StudyStatus:
+    """Run the study's trials here until none is left, and return how the study stands.
 
-    Attributes:
-        slots: Trials side by side.
-        runs_dir: Where files go.
-        storage: The database's URL, to be shown.
+    Args:
+        prepared: The study.
+        options: How its trials run; with ``devices``, as `bind_slots` returns them.
+        devices: What each slot sees of the machine's GPUs.
+        listener: Receives every event.
         engine: What placed this process: "local", "dask" or "ray".
         resume_command: What the user types, or calls, to go on.
-        lease_seconds: After so many seconds without a word, another machine takes its trials.
-        grace: Seconds that trials have after SIGTERM; None for as long as their step takes.
-        fail_fast: Whether the first failed trial stops the others.
-        devices: What each slot sees of the machine's GPUs.
-        checkpoints: Where checkpoints go; None for ``runs_dir``.
-        accept_inexact: Whether the study goes on although an audit found a difference.
-    """
-
-    slots: int
-    runs_dir: Path
-    storage: str = field(repr=False)
-    engine: str = "local"
-    resume_command: str = ""
-    lease_seconds: float = LEASE_SECONDS
-    grace: float | None = None
-    fail_fast: bool = False
-    devices: SlotDevices = field(default_factory=SlotDevices)
-    checkpoints: Place | None = None
-    accept_inexact: bool = False
-
-
-def lend_slots(prepared: PreparedStudy, lending: Lending, listener: Listener) -> StudyStatus:
-    """Run the study's trials here until none is left, and return how the study stands.
 
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran
@@ -68,21 +61,22 @@ def lend_slots(prepared: PreparedStudy, lending: Lending, listener: Listener) ->
         SweeperError: Something other than a trial failed; or, where asked for, a trial.
     """
     settings, repository = prepared.settings, prepared.repository
-    slots = prepared.slots(lending.slots, listener)
+    slots = prepared.slots(options.slots or 1, listener)
     context = SlotContext(
-        repository=repository,
-        settings=settings,
-        search=prepared.search,
-        paths=RunPaths(
-            lending.runs_dir.absolute(), settings.name, absolute_place(lending.checkpoints)
+        StudyAccess(
+            repository=repository,
+            settings=settings,
+            search=prepared.search,
+            paths=options.paths(settings.name),
+            worker=WorkerIdentity.here(),
+            fingerprint=prepared.fingerprint,
         ),
-        worker=WorkerIdentity.here(),
         runner=prepared.runner,
         listener=listener,
-        stay=Stay(engine=lending.engine, slots=slots, lease_seconds=lending.lease_seconds),
-        devices=lending.devices,
-        fail_fast=lending.fail_fast,
-        fingerprint=prepared.fingerprint,
+        make_auditor=Auditor,
+        stay=Stay(engine=engine, slots=slots, lease_seconds=options.lease_seconds),
+        devices=devices,
+        fail_fast=options.fail_fast,
     )
     if callable(prepared.runner) and settings.time_limit is not None:
         context.tell(
@@ -98,67 +92,83 @@ def lend_slots(prepared: PreparedStudy, lending: Lending, listener: Listener) ->
                 'one, as isolation="auto" gives'
             )
         )
-    context.tell(opened(prepared, lending.storage, slots, lending.resume_command))
-    warning = refuse_inexact(
-        Audits(repository.database), settings.name, accept=lending.accept_inexact
-    )
+    context.tell(opened(prepared, options.storage, slots, resume_command))
+    warning = refuse_inexact(repository.audits, settings.name, accept=options.accept_inexact)
     if warning is not None:
         context.tell(Notice(warning))
     for trial in repository.unfinished(settings.name):
         if trial.state == "interrupted" and trial.checkpoints:
-            context.tell_of_checkpoints(trial, locate(trial, context.paths))
+            context.tell_of_checkpoints(trial, locate(trial, context.study.paths))
     with (
-        stop_signals(_ThisProcess(context), context.tell, lending.grace),
+        stop_signals(_ThisProcess(context), context.tell, options.grace),
         _time_limit(context, settings.study_time_limit),
+        _counting(context),
     ):
-        LocalEngine().run(lambda: serve_slot(context), slots)
+        began = time.monotonic()
+        run_side_by_side(lambda: serve_slot(context), slots)
+        if settings.budget is not None:
+            context.tell(_idle(context.idle_seconds, slots * (time.monotonic() - began), slots))
     if context.error is not None:
         raise context.error
     # What a worker elsewhere found has stopped this one too.
-    refuse_inexact(Audits(repository.database), settings.name, accept=False)
+    refuse_inexact(repository.audits, settings.name, accept=False)
     status = repository.status(settings.name)
-    if context.stopping.is_set() and status.finished < status.target:
+    if context.stopping.is_set() and not status.is_over:
         raise Interrupted(say_unfinished(status))
     return status
 
 
-def bound_slots(
-    wanted: int | None,
-    gpus: str | None,
-    trials_per_gpu: int,
-    memory: int | None,
-    tell: Listener,
-) -> tuple[int, SlotDevices]:
-    """How many slots a process lends, and the device of each.
+def _idle(idle: float, available: float, slots: int) -> Remark:
+    share = idle / available if available else 0.0
+    return Remark(
+        f"workers waited for other trials {share:.0%} of the time ({idle:.1f} s of {available:.1f} s, "
+        f"{slots} side by side)"
+    )
 
-    Args:
-        wanted: Slots; None for as many as the GPUs have room for.
-        gpus: ``"all"`` or ids with commas between; None to bind nothing.
-        trials_per_gpu: Trials side by side on each.
-        memory: Megabytes of a GPU that a trial may use; None to share it out.
-        tell: Told where the GPUs have room for fewer.
+
+def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOptions, SlotDevices]:
+    """The options with as many slots as there is room for, and the device of each slot.
 
     Raises:
         UsageError: There are no such GPUs.
     """
+    wanted, gpus = options.slots, options.gpus
     if gpus is None:
-        return wanted or 1, SlotDevices()
-    devices = share_gpus(find_gpus(gpus), trials_per_gpu, memory)
+        return replace(options, slots=wanted or 1), SlotDevices()
+    devices = share_gpus(find_gpus(gpus), options.trials_per_gpu, options.gpu_memory)
     if wanted is not None and wanted > len(devices):
-        tell(
+        listener(
             Notice(
                 f"the GPUs have room for {len(devices)} trials side by side (--gpus {gpus}, "
-                f"--trials-per-gpu {trials_per_gpu}), so {len(devices)} of {wanted} workers are used"
+                f"--trials-per-gpu {options.trials_per_gpu}), so {len(devices)} of {wanted} workers "
+                "are used"
             )
         )
     slots = min(wanted or len(devices), len(devices))
-    return slots, SlotDevices(devices[:slots])
+    return replace(options, slots=slots), SlotDevices(devices[:slots])
+
+
+def run_side_by_side(slot: Callable[[], None], slots: int) -> None:
+    """Run ``slots`` copies of a function in threads, and return when all have returned.
+
+    Each supervises one trial process, so threads cost nothing. What one of them raises is raised
+    here, but only then: what the caller frees next, the others still need. A single one runs in the
+    calling thread, where a debugger is.
+    """
+    if slots == 1:
+        slot()
+        return
+    with ThreadPoolExecutor(slots, thread_name_prefix="sweeper-slot") as pool:
+        running = [pool.submit(slot) for _ in range(slots)]
+        wait_for_all(running)
+    for each in running:
+        each.result()
 
 
 def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: str) -> StudyOpened:
     """The event that begins a run."""
     settings = prepared.settings
-    status = prepared.repository.status(settings.name)
+    status = prepared.repository.status(settings.name, each=False)
     return StudyOpened(
         study=settings.name,
         target=status.target,
@@ -171,15 +181,23 @@ def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: st
         resume_command=resume_command,
         best=status.best,
         objectives=tuple(objective.name for objective in status.objectives),
+        complete=status.complete,
+        pruned=status.pruned,
+        failed=status.failed,
+        interrupted=status.interrupted,
+        paused=status.paused,
+        leaders=prepared.repository.leaders(settings.name, _LEADERS),
+        branches=frozenset(branch.number for branch in status.branches),
     )
 
 
 def say_unfinished(status: StudyStatus) -> str:
     """For a person: how far a study is that was stopped."""
     running = f", {status.running} running elsewhere" if status.running else ""
+    paused = f", {status.paused} paused at a rung" if status.paused else ""
     return (
         f"study {status.study!r} has {status.finished} of {status.target} trials finished "
-        f"and {status.interrupted} to be resumed{running}"
+        f"and {status.interrupted} to be resumed{paused}{running}"
     )
 
 
@@ -198,6 +216,46 @@ class _ThisProcess:
 
 
 @contextmanager
+def _counting(context: SlotContext) -> Iterator[None]:
+    """Say now and then how the study stands, of which other workers may run trials too."""
+    over = threading.Event()
+    repository = context.study.repository.with_patience(CALL_PATIENCE)
+    name = context.study.settings.name
+
+    def count() -> None:
+        said: StudyCounted | None = None
+        pause = _COUNT_EVERY
+        while not over.wait(pause):
+            began = time.monotonic()
+            try:
+                status = repository.status(name)
+            except SweeperError:
+                # What follows from it is the slots' own affair; here, no number is news.
+                continue
+            pause = max(_COUNT_EVERY, _COUNT_SHARE * (time.monotonic() - began))
+            counted = StudyCounted(
+                status.complete,
+                status.pruned,
+                status.failed,
+                status.interrupted,
+                status.running,
+                status.best,
+                status.paused,
+            )
+            if counted != said and not over.is_set():
+                said = counted
+                context.tell(counted)
+
+    thread = threading.Thread(target=count, name="sweeper-counting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
 def _time_limit(context: SlotContext, seconds: float | None) -> Iterator[None]:
     """Stop as after SIGTERM when the study's time limit is over."""
     if seconds is None:
@@ -205,12 +263,13 @@ def _time_limit(context: SlotContext, seconds: float | None) -> Iterator[None]:
         return
 
     def stop() -> None:
-        told: Event = Notice(
-            f"the study's time limit of {seconds:g} s is over: every trial finishes its step and "
-            "writes a checkpoint"
-        )
         context.stopping.set()
-        context.tell(told)
+        context.tell(
+            RunStopping(
+                f"the study's time limit of {seconds:g} s is over: every trial finishes its step "
+                "and writes a checkpoint"
+            )
+        )
 
     timer = threading.Timer(seconds, stop)
     timer.daemon = True

@@ -10,47 +10,8 @@ from types import FrameType
 from typing import Protocol
 
 from sweeper.errors import Interrupted
-from sweeper.events import Event, Notice
-
-__all__ = [
-    "Stopping",
-    "early_termination",
-    "hangup",
-    "release_signals",
-    "signals_held",
-    "signals_to_stop",
-    "stop_signals",
-]
-
-
-def hangup() -> tuple[signal.Signals, ...]:
-    """SIGHUP, which a closed terminal sends; nothing where it is ignored, as under ``nohup``."""
-    number = getattr(signal, "SIGHUP", None)
-    return () if number is None or signal.getsignal(number) is signal.SIG_IGN else (number,)
-
-
-def signals_to_stop() -> tuple[signal.Signals, ...]:
-    """The signals that ask a process of this run to stop in order."""
-    return (signal.SIGINT, signal.SIGTERM, *hangup())
-
-
-@contextmanager
-def signals_held() -> Iterator[None]:
-    """Hold back signals to stop, for a process that is started meanwhile.
-
-    It begins with them held back, and misses none that comes before it can take them:
-    see `release_signals`.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def release_signals() -> None:
-    """Take the signals to stop from now on, and those that came before."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals_to_stop())
+from sweeper.events import Event, RunStopping
+from sweeper.execution.protocol.signals import hangup, signals_to_stop
 
 
 class Stopping(Protocol):
@@ -95,7 +56,7 @@ def stop_signals(
 
     Args:
         stopping: Asked to.
-        tell: Told what happens.
+        tell: Called with what happens.
         grace: Seconds after the first SIGTERM or SIGHUP in which the trials may still finish their
             step; then they are killed without a second one. None waits for as long as it takes.
     """
@@ -107,7 +68,7 @@ def stop_signals(
 
     def kill_after_grace(seconds: float) -> None:
         if not over.wait(seconds):
-            tell(Notice(f"the {seconds:g} s of grace are over: killing the trials"))
+            tell(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
             stopping.kill()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -123,7 +84,7 @@ def stop_signals(
         )
         # A handler interrupts whatever the main thread holds; locks are for another thread.
         _apart(stopping.kill if again else stopping.drain)
-        _apart(lambda: tell(Notice(said)))
+        _apart(lambda: tell(RunStopping(said, again)))
         if grace is not None and number != signal.SIGINT and not again:
             _apart(lambda: kill_after_grace(grace))
 
@@ -132,6 +93,25 @@ def stop_signals(
         yield
     finally:
         over.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def interrupting(message: str) -> Iterator[None]:
+    """SIGINT and SIGTERM end what the main thread does here, tidied up, with `Interrupted`."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise Interrupted(message)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 

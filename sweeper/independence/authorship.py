@@ -20,13 +20,12 @@ from sweeper.errors import (
 from sweeper.independence.findings import Finding, Line
 from sweeper.independence.lines import line_of, line_of_argument, line_of_error
 from sweeper.independence.nondeterminism import kept_outside, suspects
-from sweeper.independence.reports import Authored
+from sweeper.independence.reports import Authored, StudyAuthors
 from sweeper.installation import missing_package
-from sweeper.training.loop import TrainingLoop, TrainingPlan
-from sweeper.training.reach import walk
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.sources.tfnodes import nodes, ops
-
-__all__ = ["StudyCode"]
+from sweeper.training.state.reach import walk
 
 _LONG = 600
 """Characters of a message above which its middle is left out."""
@@ -40,13 +39,14 @@ class StudyCode:
 
     Args:
         name: The study's.
-        model, data, callbacks: Its factories.
+        model, data, callbacks, step: Its factories.
     """
 
     name: str
     model: Callable[..., Any]
     data: Callable[..., Any]
     callbacks: Callable[..., Any] | None
+    step: Callable[..., Any] | None = None
     _callbacks: list[Any] = field(default_factory=list)
     _parts: list[type] = field(default_factory=list)
     _given: list[Any] = field(default_factory=list)
@@ -56,7 +56,8 @@ class StudyCode:
     def learn(self, plan: TrainingPlan) -> None:
         """See what the factories made: callbacks, the user's own layers, kinds of data."""
         self._callbacks = list(plan.callbacks)
-        kinds = {type(found.value) for found in walk(plan.model)}
+        kinds = {type(found.value) for found in walk(plan.model, plan.step)}
+        kinds |= {type(plan.step)}
         self._parts = sorted(
             (kind for kind in kinds if line_of(kind) is not None),
             key=lambda kind: kind.__qualname__,
@@ -106,6 +107,8 @@ class StudyCode:
             return self.line_of_callbacks()
         if "callbacks factory" in message:
             return self.line_of_callbacks()
+        if message.startswith(("step", "the step factory")) and self.step is not None:
+            return line_of(self.step)
         if message.startswith(("Data(", "the data factory")):
             return line_of(self.data)
         return line_of(self.model)
@@ -127,32 +130,29 @@ class StudyCode:
         """Where the factory is that made what ``path`` leads to."""
         if path.startswith("callback"):
             return self.line_of_callbacks() or line_of(self.model)
+        if path.startswith(("step", "the training step")) and self.step is not None:
+            return line_of(self.step)
         return line_of(self.data if path.startswith("data") else self.model)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything learnt; see `StudyAuthors`."""
+    def authors(self) -> StudyAuthors:
+        """Everything learnt."""
         given = [each for each in self._given if line_of(each) is not None]
-        callbacks = [
-            _authored(
-                type(callback).__qualname__,
-                [type(callback), *_functions_in(callback)],
-                line_of(type(callback)) or self.line_of_callbacks(),
-            )
-            for callback in self._callbacks
-        ]
-        return {
-            "model": _authored(
-                _name(self.model), [self.model, *self._parts], line_of(self.model)
-            ).to_json(),
-            "data": _authored(_name(self.data), [self.data, *given], line_of(self.data)).to_json(),
-            "given": _authored(", ".join(dict.fromkeys(map(_name, given))), given).to_json(),
-            "step": _authored(
-                ", ".join(kind.__qualname__ for kind in self._parts), self._parts
-            ).to_json(),
-            "callbacks": [each.to_json() for each in callbacks],
-            "step_ops": self._step_ops,
-            "data_ops": self._data_ops,
-        }
+        return StudyAuthors(
+            model=_authored(_name(self.model), [self.model, *self._parts], line_of(self.model)),
+            data=_authored(_name(self.data), [self.data, *given], line_of(self.data)),
+            given=_authored(", ".join(dict.fromkeys(map(_name, given))), given),
+            step=_authored(", ".join(kind.__qualname__ for kind in self._parts), self._parts),
+            callbacks=tuple(
+                _authored(
+                    type(callback).__qualname__,
+                    [type(callback), *_functions_in(callback)],
+                    line_of(type(callback)) or self.line_of_callbacks(),
+                )
+                for callback in self._callbacks
+            ),
+            step_ops=tuple(self._step_ops),
+            data_ops=tuple(self._data_ops),
+        )
 
     def line_of_sharing(self, error: IndependenceError) -> Line | None:
         """Where the factory is that gave what is shared."""

@@ -16,14 +16,11 @@ import xxhash
 
 from sweeper.checkpoints.tensors import as_array
 from sweeper.errors import CheckpointError
+from sweeper.independence.reports import Batches, DataDigests, Lengths
 from sweeper.training.data import DataSource, HooksEpochs
-from sweeper.training.loop import TrainingPlan
+from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.sources.arrays import ArraySource
 from sweeper.training.sources.opening import open_sources
-
-__all__ = ["WHOLE_EPOCHS", "Lengths", "data_digests", "digest_of", "initial_weights", "shortened"]
-
-Lengths = dict[str, int | None]
 
 WHOLE_EPOCHS = 3
 """Epochs that a rehearsal trains: what acts once an epoch must have acted, and been lost, by then."""
@@ -96,16 +93,10 @@ def shortened(
         data = replace(data, steps_per_epoch=epoch_steps)
     if validation_steps is not None:
         data = replace(data, validation_steps=validation_steps)
-    lengths: Lengths = {
-        "steps": steps,
-        "validation_batches": batches,
-        "epoch_steps": epoch_steps,
-        "validation_steps": validation_steps,
-    }
-    return replace(plan, data=data), lengths
+    return replace(plan, data=data), Lengths(steps, batches, epoch_steps, validation_steps)
 
 
-def data_digests(plan: TrainingPlan) -> dict[str, Any]:
+def data_digests(plan: TrainingPlan) -> DataDigests:
     """The batches of the plan's first two epochs, and of its validation, as digests.
 
     The plan must be fresh: a dataset that was read before gives another order.
@@ -113,18 +104,18 @@ def data_digests(plan: TrainingPlan) -> dict[str, Any]:
     train, validation = open_sources(plan.data, plan.order_seed, _unheard)
     first = _batches(train, 0)
     second = _batches(train, 1)
-    return {
-        "kind": type(train).__name__,
-        "described": train.describe(),
-        "shuffle": bool(plan.data.shuffle),
-        "whole": _whole(train),
-        "epochs": [first, second],
-        "validation": [] if validation is None else _batches(validation, 0),
-        "whole_validation": None if validation is None else _whole(validation),
-    }
+    return DataDigests(
+        kind=type(train).__name__,
+        described=train.describe(),
+        shuffle=bool(plan.data.shuffle),
+        whole=_whole(train),
+        epochs=(first, second),
+        validation=() if validation is None else _batches(validation, 0),
+        whole_validation=None if validation is None else _whole(validation),
+    )
 
 
-def _batches(source: DataSource, pass_: int) -> list[list[str]]:
+def _batches(source: DataSource, pass_: int) -> Batches:
     import tensorflow as tf
 
     if isinstance(source, HooksEpochs):
@@ -133,21 +124,21 @@ def _batches(source: DataSource, pass_: int) -> list[list[str]]:
     found = []
     for batch in islice(opened, _BATCHES):
         parts = batch if isinstance(batch, tuple) else (batch,)
-        found.append(["".join(map(digest_of, tf.nest.flatten(part))) for part in parts])
+        found.append(tuple("".join(map(digest_of, tf.nest.flatten(part))) for part in parts))
     close: Callable[[], None] | None = getattr(opened, "close", None)
     if close is not None:
         close()
     if isinstance(source, HooksEpochs):
         source.end_epoch()
-    return found
+    return tuple(found)
 
 
-def _whole(source: DataSource) -> list[str] | None:
+def _whole(source: DataSource) -> tuple[str, ...] | None:
     import tensorflow as tf
 
     if not isinstance(source, ArraySource):
         return None
-    return ["".join(map(digest_of, tf.nest.flatten(part))) for part in source.arrays]
+    return tuple("".join(map(digest_of, tf.nest.flatten(part))) for part in source.arrays)
 
 
 def _unheard(message: str) -> None:

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["CheckReport", "Estimate", "Finding", "Level", "Line", "ranked"]
-
 Level = Literal["error", "warning", "note"]
 _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
@@ -26,12 +24,23 @@ class Line:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
-    @classmethod
-    def from_json(cls, value: Sequence[Any] | None) -> Line | None:
-        return None if value is None else cls(str(value[0]), int(value[1]))
 
-    def to_json(self) -> list[Any]:
-        return [self.file, self.line]
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """One call that may be why a study does not repeat.
+
+    Attributes:
+        call: What is called, such as ``"time.time"``.
+        line: The line of the call.
+        within: The function that it stands in.
+    """
+
+    call: str
+    line: Line
+    within: str
+
+    def __str__(self) -> str:
+        return f"{self.call} in {self.within} ({self.line})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +71,6 @@ class Finding:
             "file": None if self.line is None else self.line.file,
             "line": None if self.line is None else self.line.line,
         }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Finding:
-        line = None if value["file"] is None else Line(value["file"], value["line"])
-        return cls(value["level"], value["check"], value["message"], line)
 
 
 @dataclass(frozen=True, slots=True)

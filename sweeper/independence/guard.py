@@ -20,17 +20,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from sweeper.errors import IndependenceError
-from sweeper.independence.advice import advice_for
-from sweeper.independence.aliases import Owned, Sharing, outermost, owned_among, visit_all
-from sweeper.independence.births import BirthLine, Inventory
-from sweeper.independence.naming import holders_of, name_of, referrer_of
-from sweeper.independence.reachable import MOST, Visit, Visited
+from sweeper.independence.ownership.advice import advice_for
+from sweeper.independence.ownership.aliases import Owned, Sharing, outermost, owned_among, visit_all
+from sweeper.independence.ownership.naming import holders_of, name_of, referrer_of
+from sweeper.independence.ownership.object_age import AgeLine, Inventory
+from sweeper.independence.ownership.reachable import MOST, Visit, Visited
 from sweeper.independence.repeats import Repeat, repeating_initializers
 from sweeper.inspection.sorts import Sort, fields_of
 
-__all__ = ["Earlier", "Guard", "What"]
-
-What = Literal["model", "data", "callbacks", "tracked"]
+What = Literal["model", "step", "data", "callbacks", "tracked"]
 
 _CAN_BE_OWNED = frozenset(Sort) - {
     Sort.FUNCTION,
@@ -43,7 +41,7 @@ _CAN_BE_OWNED = frozenset(Sort) - {
     Sort.MODULE,
     Sort.ARRAY,
 }
-_MOST_TOLD = 4
+_MOST_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class Earlier:
     """What earlier trials of this process own, weakly: give one to every trial's guard.
 
     Args:
-        let_pass: Told of what is shared only because an earlier trial of this process made it; the
+        let_pass: Called with what is shared only because an earlier trial of this process made it; the
             trial is then not refused. Everything that was there before the first trial is held
             meanwhile, until `release`. None refuses it like anything else.
     """
@@ -86,7 +84,7 @@ class Earlier:
                 continue
             self._kept.setdefault(key, _Kept(reference, trial, each.path))
 
-    def place_of(self, thing: object) -> str:
+    def holder_of(self, thing: object) -> str:
         """Where an earlier trial has ``thing``; empty if none does."""
         kept = self._kept.get(id(thing))
         if kept is None or kept.reference() is not thing:
@@ -99,7 +97,7 @@ class Guard:
 
     Args:
         trial: The trial's number.
-        warn: Told what is allowed and may surprise.
+        warn: Called with what is allowed and may surprise.
         earlier: What earlier trials of this process own; None in a process of the trial's own.
         factories: The study's, for the names of what they hold.
     """
@@ -117,11 +115,11 @@ class Guard:
         self._earlier = earlier
         self._factories: dict[str, Callable[..., Any]] = {}
         self._others = [factory for factory in factories if factory is not None]
-        self._line: BirthLine | None = None
+        self._line: AgeLine | None = None
         self._owned: dict[int, Owned] = {}
 
     def __enter__(self) -> Self:
-        self._line = BirthLine(lasting=self._earlier is None)
+        self._line = AgeLine(lasting=self._earlier is None)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -143,7 +141,7 @@ class Guard:
 
         Args:
             what: Which factory; ``"tracked"`` for what they gave to `Trial.track`.
-            built: The model, the data, or the sequence of callbacks that it returned; or what is
+            built: The model, the training step, the data, or the sequence of callbacks that it returned; or what is
                 tracked, by name.
 
         Raises:
@@ -155,6 +153,8 @@ class Guard:
             raise RuntimeError(msg)
         if what == "tracked":
             visited = visit_all(extra={f"trial.track({n!r}, …)": t for n, t in built.items()})
+        elif what == "step":
+            visited = visit_all(extra={"step": built})
         else:
             visited = visit_all(**{what: built})
         if visited.cut:
@@ -167,7 +167,7 @@ class Guard:
         if line.blind:
             self._warn(
                 "something called gc.freeze() or gc.unfreeze() while the factories ran, so what "
-                f"was there before the trial cannot be told from what {self._call(what)} made"
+                f"was there before the trial cannot be distinguished from what {self._call(what)} made"
             )
         if what == "model":
             self._warn_of_repeats(repeating_initializers(visited.visits, old))
@@ -203,40 +203,42 @@ class Guard:
     ) -> IndependenceError:
         before = f"something that was there before {self._call(what)} was called"
         sharings = tuple(
-            Sharing(end.kind, end.name, f"{_whole(end.path)} of this trial", place or before)
-            for end, place in self._places(ends, thoroughly=thoroughly)
+            Sharing(end.kind, end.name, f"{_whole(end.path)} of this trial", where or before)
+            for end, where in self._holders(ends, thoroughly=thoroughly)
         )
-        told = "; ".join(map(str, sharings[:_MOST_TOLD]))
-        if len(sharings) > _MOST_TOLD:
-            told += f"; and {len(sharings) - _MOST_TOLD} more"
+        shown = "; ".join(map(str, sharings[:_MOST_SHOWN]))
+        if len(sharings) > _MOST_SHOWN:
+            shown += f"; and {len(sharings) - _MOST_SHOWN} more"
         advice = advice_for(ends, visited.visits) or (
             f"build {'it' if len(sharings) == 1 else 'them'} inside {self._call(what)}"
         )
-        return IndependenceError(f"{told}; {advice}", sharings)
+        return IndependenceError(f"{shown}; {advice}", sharings)
 
     def _allowed_in_data(self, end: Owned) -> bool:
         if end.kind not in (Sort.LAYER.value, Sort.MODEL.value, Sort.METRIC.value):
             return False
-        (_, place), *_ = self._places([end], thoroughly=False)
+        (_, where), *_ = self._holders([end], thoroughly=False)
         self._warn(
-            f"{end.kind} {end.name!r} is {end.path} of this trial and {place or 'held elsewhere'}; "
+            f"{end.kind} {end.name!r} is {end.path} of this trial and {where or 'held elsewhere'}; "
             "it has weights or random state, and every trial's data go through it: make it inside "
             f"{self._call('data')}"
         )
         return True
 
-    def _places(self, ends: list[Owned], *, thoroughly: bool = True) -> Iterator[tuple[Owned, str]]:
+    def _holders(
+        self, ends: list[Owned], *, thoroughly: bool = True
+    ) -> Iterator[tuple[Owned, str]]:
         """Each with what else has it; ``thoroughly`` ends this guard's sight of ages."""
         factories = [*self._factories.values(), *self._others]
         found = holders_of([end.thing for end in ends], factories)
         for end in ends:
-            earlier = "" if self._earlier is None else self._earlier.place_of(end.thing)
-            place = found.get(id(end.thing), "")
-            if thoroughly and not place and not earlier:
+            earlier = "" if self._earlier is None else self._earlier.holder_of(end.thing)
+            where = found.get(id(end.thing), "")
+            if thoroughly and not where and not earlier:
                 if self._line is not None:
                     self._line.thaw()
-                place = referrer_of(end.thing)
-            yield end, _joined(earlier, place)
+                where = referrer_of(end.thing)
+            yield end, _joined(earlier, where)
 
     def _call(self, what: What) -> str:
         factory = self._factories.get(what)
@@ -246,7 +248,7 @@ class Guard:
 
     def _warn_of_repeats(self, repeats: list[Repeat]) -> None:
         for repeat in repeats:
-            self._warn(repeat.told(self._call("model")))
+            self._warn(repeat.shown(self._call("model")))
 
 
 def _was_filled(visit: Visit, old: set[int]) -> bool:
@@ -260,14 +262,14 @@ def _was_filled(visit: Visit, old: set[int]) -> bool:
 
 def _as_owned(visit: Visit) -> Owned:
     name = fields_of(visit.thing).get("name", "")
-    return Owned(visit.thing, visit.sort.value, visit.place.text, name)
+    return Owned(visit.thing, visit.sort.value, visit.path.text, name)
 
 
 def _whole(path: str) -> str:
-    return "the model" if path == "model" else path
+    return {"model": "the model", "step": "the training step"}.get(path, path)
 
 
-def _joined(earlier: str, place: str) -> str:
-    if earlier and place:
-        return f"{earlier} (kept by {place})"
-    return earlier or place
+def _joined(earlier: str, where: str) -> str:
+    if earlier and where:
+        return f"{earlier} (kept by {where})"
+    return earlier or where

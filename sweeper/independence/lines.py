@@ -17,8 +17,6 @@ from typing import Any
 from sweeper.independence.findings import Line
 from sweeper.inspection.frames import is_users
 
-__all__ = ["is_users", "line_of", "line_of_argument", "line_of_error", "unwrapped"]
-
 _CACHED = functools._lru_cache_wrapper
 
 
@@ -66,7 +64,7 @@ def line_of_error(error: BaseException) -> Line | None:
 def line_of_argument(file: str, study: str, argument: str) -> Line | None:
     """The line of ``argument=…`` in the call of ``Study`` that names this study; or of the call.
 
-    None where the file has no such call that could be told by reading it.
+    None where the file has no such call that could be found by reading it.
     """
     try:
         tree = ast.parse(Path(file).read_bytes())

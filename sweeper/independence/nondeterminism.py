@@ -22,15 +22,14 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sweeper.independence.findings import Line
-from sweeper.independence.lines import is_users, unwrapped
-
-__all__ = ["Suspect", "kept_outside", "suspects", "system_randomness"]
+from sweeper.independence.findings import Line, Suspect
+from sweeper.independence.lines import unwrapped
+from sweeper.inspection.callables import closure_of
+from sweeper.inspection.frames import is_users
 
 _CHANGES = frozenset({"add", "append", "clear", "extend", "insert", "pop", "setdefault", "update"})
 """Methods that change a list, set or dict."""
@@ -94,31 +93,6 @@ _WEAK = frozenset(
 
 _OF_THE_SYSTEM = ("os.urandom", "uuid.", "secrets.", "random.SystemRandom")
 """Beginnings of calls that give what no seed can, and nothing can replace."""
-
-
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """One call that may be why a study does not repeat.
-
-    Attributes:
-        call: What is called, such as ``"time.time"``.
-        line: The line of the call.
-        within: The function that it stands in.
-    """
-
-    call: str
-    line: Line
-    within: str
-
-    def __str__(self) -> str:
-        return f"{self.call} in {self.within} ({self.line})"
-
-    def to_json(self) -> list[Any]:
-        return [self.call, *self.line.to_json(), self.within]
-
-    @classmethod
-    def from_json(cls, value: list[Any]) -> Suspect:
-        return cls(value[0], Line(value[1], value[2]), value[3])
 
 
 def suspects(*owners: Any) -> tuple[Suspect, ...]:
@@ -198,7 +172,7 @@ class _Function:
         lines, first = inspect.getsourcelines(function)
         self.first_line = max(first, 1)
         self.tree = ast.parse(textwrap.dedent("".join(lines)))
-        self._names = {**vars(builtins), **function.__globals__, **_closure(function)}
+        self._names = {**vars(builtins), **function.__globals__, **dict(closure_of(function))}
         self._imported()
 
     def resolve(self, node: ast.expr) -> Any:
@@ -311,13 +285,3 @@ def _same(called: Any, known: Any) -> bool:
         and called.__func__ is known.__func__
         and called.__self__ is known.__self__
     )
-
-
-def _closure(function: Any) -> dict[str, Any]:
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:
-            continue
-    return found

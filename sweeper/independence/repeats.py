@@ -11,10 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from sweeper.independence.reachable import Visit
+from sweeper.independence.ownership.reachable import Visit
 from sweeper.inspection.sorts import Sort, fields_of, label_of
-
-__all__ = ["Repeat", "repeating_initializers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +21,17 @@ class Repeat:
 
     Attributes:
         name: The initializer's class.
-        places: Where the model has it.
+        paths: Where the model has it.
         old: Whether it was there before the trial.
     """
 
     name: str
-    places: tuple[str, ...]
+    paths: tuple[str, ...]
     old: bool
 
-    def told(self, factory: str) -> str:
+    def shown(self, factory: str) -> str:
         """The warning."""
-        where = " and ".join(self.places)
+        where = " and ".join(self.paths)
         if self.old:
             return (
                 f"initializer {self.name} of {where} was made without a seed before {factory} was "
@@ -53,7 +51,7 @@ def repeating_initializers(visits: list[Visit], old: set[int]) -> list[Repeat]:
         visits: Of a model.
         old: The ids of what was there before the trial.
     """
-    places: dict[int, list[str]] = defaultdict(list)
+    paths: dict[int, list[str]] = defaultdict(list)
     things: dict[int, Any] = {}
     for visit in visits:
         if visit.sort not in (Sort.LAYER, Sort.MODEL):
@@ -62,12 +60,12 @@ def repeating_initializers(visits: list[Visit], old: set[int]) -> list[Repeat]:
             # A layer that was there before has its weights, and its initializer is done.
             if _draws_its_seed(value) and id(visit.thing) not in old:
                 label = label_of(visit.thing, visit.sort)
-                places[id(value)].append(f"{visit.place.text} {label!r} → {name.lstrip('_')}")
+                paths[id(value)].append(f"{visit.path.text} {label!r} → {name.lstrip('_')}")
                 things[id(value)] = value
     return [
-        Repeat(type(thing).__name__, tuple(places[key]), key in old)
+        Repeat(type(thing).__name__, tuple(paths[key]), key in old)
         for key, thing in things.items()
-        if key in old or len(places[key]) > 1
+        if key in old or len(paths[key]) > 1
     ]
 
 

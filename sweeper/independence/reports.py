@@ -5,14 +5,9 @@ They are made where TensorFlow and the study are, and read where neither is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from sweeper.independence.findings import Line
-from sweeper.independence.nondeterminism import Suspect
-
-__all__ = ["PARTS", "Authored", "Event", "StudyAuthors", "Trace"]
+from sweeper.independence.findings import Finding, Line, Suspect
 
 PARTS = ("x", "y", "sample_weight")
 """What the parts of a batch are called."""
@@ -37,13 +32,6 @@ class Event:
     step: int
     state: tuple[str, ...]
 
-    def to_json(self) -> list[Any]:
-        return [self.what, self.owner, self.hook, self.step, list(self.state)]
-
-    @classmethod
-    def from_json(cls, value: list[Any]) -> Event:
-        return cls(value[0], value[1], value[2], value[3], tuple(value[4]))
-
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -55,16 +43,6 @@ class Trace:
 
     variables: tuple[str, ...]
     events: tuple[Event, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "variables": list(self.variables),
-            "events": [event.to_json() for event in self.events],
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Trace:
-        return cls(tuple(value["variables"]), tuple(map(Event.from_json, value["events"])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +60,6 @@ class Authored:
     line: Line | None = None
     suspects: tuple[Suspect, ...] = ()
     outside: tuple[Suspect, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "line": None if self.line is None else self.line.to_json(),
-            "suspects": [suspect.to_json() for suspect in self.suspects],
-            "outside": [suspect.to_json() for suspect in self.outside],
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Authored:
-        return cls(
-            value["name"],
-            Line.from_json(value["line"]),
-            tuple(map(Suspect.from_json, value["suspects"])),
-            tuple(map(Suspect.from_json, value["outside"])),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +84,132 @@ class StudyAuthors:
     step_ops: tuple[str, ...]
     data_ops: tuple[str, ...]
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> StudyAuthors:
-        return cls(
-            model=Authored.from_json(value["model"]),
-            data=Authored.from_json(value["data"]),
-            given=Authored.from_json(value["given"]),
-            step=Authored.from_json(value["step"]),
-            callbacks=tuple(map(Authored.from_json, value["callbacks"])),
-            step_ops=tuple(value["step_ops"]),
-            data_ops=tuple(value["data_ops"]),
-        )
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long an epoch and a validation are, and are rehearsed.
+
+    Attributes:
+        steps: Steps of an epoch of the study's; None where only its end tells.
+        validation_batches: Batches of a validation of the study's; 0 without one, or where only its
+            end tells.
+        epoch_steps: Steps of a rehearsed epoch; None for the study's own.
+        validation_steps: Batches of a rehearsed validation; None for the study's own.
+    """
+
+    steps: int | None
+    validation_batches: int
+    epoch_steps: int | None
+    validation_steps: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What steps and a validation took, run as a trial runs them.
+
+    Attributes:
+        steps: That were run.
+        seconds: That they took.
+        validation_batches: Batches of the validation; None where that is not known.
+        validation_seconds: That it took.
+        memory: Bytes that the process held at most.
+    """
+
+    steps: int
+    seconds: float
+    validation_batches: int | None
+    validation_seconds: float
+    memory: int
+
+
+Batches = tuple[tuple[str, ...], ...]
+"""A digest of each part of each batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataDigests:
+    """The first batches of two epochs and of a validation.
+
+    Attributes:
+        kind: The class of the source.
+        described: The source, for a person.
+        shuffle: Whether `Data` asks for an order of its own in each epoch.
+        whole: A digest of each array, where the data are arrays.
+        epochs: The first and the second.
+        validation: Its batches.
+        whole_validation: As ``whole``.
+    """
+
+    kind: str
+    described: str
+    shuffle: bool
+    whole: tuple[str, ...] | None
+    epochs: tuple[Batches, Batches]
+    validation: Batches
+    whole_validation: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of a rehearsal.
+
+    Attributes:
+        startup: Building and tracing.
+        steps: In training steps.
+        work: In all but the start-up.
+    """
+
+    startup: float = 0.0
+    steps: float = 0.0
+    work: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalReport:
+    """All that one rehearsal saw; what it did not come to is None.
+
+    Attributes:
+        complete: Whether it came to its end.
+        code: What the user wrote.
+        findings: What this process could judge alone.
+        seconds: Where the time went.
+        steps: Training steps that were run.
+        weights: Path and digest of each initial variable of trial 0.
+        second_weights: Digests of those of trial 1.
+        drawn: Variables of which another seed was seen to draw others, or the same.
+        walked: Objects that training changes, of each of two trials.
+        lengths: Of the rehearsed epochs.
+        trace: What was seen while training.
+        end: The step at which training was left.
+        epochs: Epochs that were over by then.
+        metrics: What they reported.
+        epoch_steps: Steps of a rehearsed epoch.
+        follow_seconds: Of the watched training, without the watching.
+        listening: Whether a callback listens to single batches.
+        validations: How many a whole trial has.
+        checkpoint: The directory of the last state.
+        timed: What a step takes.
+        data: Digests of the data.
+    """
+
+    complete: bool
+    code: StudyAuthors
+    findings: tuple[Finding, ...]
+    seconds: Spent
+    steps: int
+    weights: tuple[tuple[str, str], ...] | None = None
+    second_weights: tuple[str, ...] | None = None
+    drawn: int | None = None
+    walked: tuple[int, int] | None = None
+    lengths: Lengths | None = None
+    trace: Trace | None = None
+    end: int = 0
+    epochs: int = 0
+    metrics: tuple[str, ...] = ()
+    epoch_steps: int = 0
+    follow_seconds: float = 0.0
+    listening: bool = False
+    validations: int = 0
+    checkpoint: str | None = None
+    timed: Timed | None = None
+    data: DataDigests | None = None

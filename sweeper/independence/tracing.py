@@ -17,10 +17,10 @@ import numpy as np
 from sweeper.checkpoints.format import Snapshot
 from sweeper.independence.digests import digest_of
 from sweeper.independence.reports import Event, Trace
-from sweeper.training.loop import Stopped, TrainingLoop, TrainingPlan
-from sweeper.training.state import Position
-
-__all__ = ["WatchedTraining"]
+from sweeper.results import EpochRecord
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import Stopped, TrainingPlan
+from sweeper.training.state.state import Position
 
 _WATCHED = ("model", "optimizer", "optimizers")
 """The components whose variables are a trial's result."""
@@ -45,7 +45,7 @@ class WatchedTraining:
 
     Args:
         plan: What to train.
-        notice: Told what the user should know about the data.
+        notice: Called with what the user should know about the data.
 
     Attributes:
         loop: The training loop, traced and ready.
@@ -140,8 +140,8 @@ class WatchedTraining:
         self.position = position
         self.record("step", None, "")
 
-    def epoch_ended(self, epoch: int, step: int, logs: Mapping[str, float], seconds: float) -> None:
-        del epoch, step, logs, seconds
+    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
+        del record, step, seconds
 
     def steps_until_due(self, position: Position) -> int:
         del position
@@ -227,7 +227,7 @@ class _Look(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _noting(hook: str) -> Callable[..., None]:
-    def note(look: _Look, *_told: Any, **_logs: Any) -> None:
+    def note(look: _Look, *_shown: Any, **_logs: Any) -> None:
         look._note(hook)
 
     return note

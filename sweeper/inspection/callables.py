@@ -8,16 +8,6 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = [
-    "attributes",
-    "closure_of",
-    "defaults_of",
-    "functions_of",
-    "held_parts",
-    "is_made_of_others",
-    "reached_parts",
-]
-
 
 def is_made_of_others(value: object) -> bool:
     """Whether ``value`` only brings others together, whoever wrote its type."""
@@ -65,6 +55,14 @@ def defaults_of(function: types.FunctionType) -> Iterator[tuple[object, object]]
     """The defaults of parameters, by place or name."""
     yield from enumerate(function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
+
+
+def named_defaults(function: types.FunctionType) -> dict[str, Any]:
+    """The defaults of parameters, by the parameters' names."""
+    code, defaults = function.__code__, function.__defaults__ or ()
+    arguments = code.co_varnames[: code.co_argcount]
+    named = zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False)
+    return {**dict(named), **(function.__kwdefaults__ or {})}
 
 
 def attributes(value: object) -> dict[str, Any]:

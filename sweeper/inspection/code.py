@@ -15,17 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sweeper.inspection.sorts import is_users_class
-
-__all__ = [
-    "Changes",
-    "assigns_variables",
-    "changes_of",
-    "globals_of",
-    "imported_modules",
-    "names_in",
-    "stored_globals",
-]
+from sweeper.inspection.sorts import is_library_class, is_users_class
 
 _ASSIGNING = frozenset(
     {
@@ -170,6 +160,53 @@ def _methods(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
                 function = getattr(part, "__func__", part)
                 if type(function) is types.FunctionType:
                     yield name, function
+
+
+def assigned_by(cls: type, *, library: bool) -> frozenset[str]:
+    """The attributes that methods of ``cls`` and its bases assign to ``self``.
+
+    Args:
+        cls: A class.
+        library: Whether to look at the bases that a library defines, or at the user's own.
+    """
+    hashable: Any = _ByIdentity(cls)
+    return _assigned_by(hashable, library)
+
+
+@functools.cache
+def _assigned_by(key: _ByIdentity, library: bool) -> frozenset[str]:
+    found: set[str] = set()
+    for base in key.value.__mro__:
+        if is_library_class(base) is not library:
+            continue
+        for member in vars(base).values():
+            for part in (member, getattr(member, "fget", None), getattr(member, "fset", None)):
+                function = getattr(part, "__wrapped__", getattr(part, "__func__", part))
+                code = getattr(function, "__code__", None)
+                if code is not None:
+                    found |= _assigned_in(code)
+    return frozenset(found)
+
+
+@functools.cache
+def _assigned_in(code: types.CodeType) -> frozenset[str]:
+    if dis.opmap["STORE_ATTR"] not in code.co_code[::2]:
+        return frozenset()
+    return frozenset(_of_first_argument(code)[0])
+
+
+def read_keras() -> None:
+    """Read the code of Keras's base classes and commonest ones now, for every process forked later."""
+    import keras
+
+    layers = keras.layers
+    for cls in (
+        *(keras.Model, keras.Sequential, layers.Dense, layers.Dropout, layers.BatchNormalization),
+        *(layers.Conv2D, layers.Embedding, layers.LSTM, layers.LayerNormalization),
+        *(keras.optimizers.Adam, keras.optimizers.SGD, keras.callbacks.Callback),
+        *(keras.losses.MeanSquaredError, keras.metrics.MeanSquaredError),
+    ):
+        assigned_by(cls, library=True)
 
 
 def _of_first_argument(code: types.CodeType) -> tuple[set[str], set[str]]:

@@ -21,15 +21,6 @@ import xxhash
 
 from sweeper.inspection.sources import Source
 
-__all__ = [
-    "are_imports",
-    "binding_statements",
-    "imported_as",
-    "is_written_down",
-    "loaded_names",
-    "plain_text",
-]
-
 _PURE = frozenset(
     {
         *("abs", "bool", "bytes", "complex", "dict", "divmod", "enumerate", "float", "frozenset"),

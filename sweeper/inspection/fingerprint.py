@@ -51,17 +51,20 @@ from sweeper.inspection.sources import (
     statements_of,
 )
 
-__all__ = ["read_code", "texts_of_cells"]
-
 _DEEPEST = 12
 
 
 def read_code(roots: Mapping[str, object]) -> CodeFingerprint:
     """The fingerprint of all that is reached from ``roots``, the factories by their parameters."""
+    return CodeFingerprint(reached_parts_and_files(roots)[0])
+
+
+def reached_parts_and_files(roots: Mapping[str, object]) -> tuple[dict[str, CodePart], set[str]]:
+    """All that is reached from ``roots``, by name, and the files that it is in."""
     reader = _Reader(_own_file(roots.values()))
     for name, root in roots.items():
         reader.reach(root, name)
-    return CodeFingerprint(reader.parts)
+    return reader.parts, reader.files
 
 
 def texts_of_cells(roots: Mapping[str, object]) -> dict[str, str]:
@@ -69,11 +72,8 @@ def texts_of_cells(roots: Mapping[str, object]) -> dict[str, str]:
 
     For another process, which has the code by value and no cell to read.
     """
-    reader = _Reader(_own_file(roots.values()))
-    for name, root in roots.items():
-        reader.reach(root, name)
     found = {}
-    for file in sorted(reader.files):
+    for file in sorted(reached_parts_and_files(roots)[1]):
         if not Path(file).is_file():
             found[file] = "".join(linecache.getlines(file))
     return found
@@ -254,11 +254,11 @@ class _Reader:
     def _constant(self, name: str, value: object, names: _Names, depth: int) -> None:
         namespace, file = names
         module = str(namespace.get("__name__", "__main__"))
-        place = str(namespace.get("__file__") or file) if module != "__main__" else file
+        path = str(namespace.get("__file__") or file) if module != "__main__" else file
         full = f"{_label_of(module, file, self._own_file)}{name}"
         if full in self.parts:
             return
-        source = source_of(place) if self._is_users(place) else None
+        source = source_of(path) if self._is_users(path) else None
         statements = [] if source is None else binding_statements(source, name)
         text = plain_text(value)
         written = source is not None and is_written_down(source, name, namespace)
@@ -339,8 +339,8 @@ def _statements_part(
     if source is None or not statements:
         return CodePart(digest, source.shown if source else "")
     first, last = statements[0].lineno, statements[-1].end_lineno or statements[-1].lineno
-    told = tuple(line for s in statements for line in statements_of(s)) if by_text else ()
-    return CodePart(digest, source.shown, first, last if len(statements) == 1 else first, told)
+    described = tuple(line for s in statements for line in statements_of(s)) if by_text else ()
+    return CodePart(digest, source.shown, first, last if len(statements) == 1 else first, described)
 
 
 def _defines_itself(value: object) -> bool:

@@ -8,8 +8,6 @@ import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["is_users", "outward", "users_line"]
-
 _LIBRARIES = tuple(
     {
         str(Path(path).resolve())
@@ -36,6 +34,6 @@ def outward(frame: types.FrameType | None) -> Iterator[types.FrameType]:
         frame = frame.f_back
 
 
-def users_line(places: Iterable[tuple[str, int]]) -> str | None:
-    """The first of ``places``, files and numbers of lines, that is the user's, as ``file:line``."""
-    return next((f"{Path(f).name}:{number}" for f, number in places if is_users(f)), None)
+def users_line(lines: Iterable[tuple[str, int]]) -> str | None:
+    """The first of ``lines``, files and numbers of lines, that is the user's, as ``file:line``."""
+    return next((f"{Path(f).name}:{number}" for f, number in lines if is_users(f)), None)

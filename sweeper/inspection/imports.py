@@ -8,8 +8,6 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 
-__all__ = ["file_of_module", "imported_in"]
-
 
 def imported_in(node: ast.AST, package: str) -> Iterator[str]:
     """The modules that ``node`` imports, by their whole names, and what might be modules in them."""

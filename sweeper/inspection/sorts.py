@@ -1,7 +1,7 @@
-"""What sort of thing an object is, told by its type alone.
+"""What sort of thing an object is, by its type alone.
 
 An object's own word is never taken: ``isinstance`` asks ``__class__``, which a proxy answers as it
-likes, and ``==`` may say anything. So types are looked at, each once, and objects are told apart by
+likes, and ``==`` may say anything. So types are looked at, each once, and objects are distinguished by
 ``is``.
 """
 
@@ -22,17 +22,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-
-__all__ = [
-    "Sort",
-    "fields_of",
-    "is_users_class",
-    "is_users_module",
-    "label_of",
-    "may_have_fields",
-    "module_of",
-    "sort_of",
-]
 
 
 class Sort(enum.Enum):
@@ -68,6 +57,22 @@ class Sort(enum.Enum):
     ARRAY = "array"
     DESCRIPTOR = "descriptor"
     LEAF = ""
+
+
+OF_KERAS = frozenset(
+    {
+        Sort.MODEL,
+        Sort.LAYER,
+        Sort.OPTIMIZER,
+        Sort.METRIC,
+        Sort.LOSS,
+        Sort.CALLBACK,
+        Sort.INITIALIZER,
+        Sort.SCHEDULE,
+        Sort.DATASET,
+    }
+)
+"""What Keras and TensorFlow make, and whose own parts are known by name."""
 
 
 _ATOMS: tuple[type, ...] = (
@@ -160,7 +165,10 @@ _OPAQUE = frozenset(
 )
 """Libraries whose objects hold nothing of the user's, beside the sorts above."""
 
-_OPENED = frozenset({"_thread_local", "sweeper.training.dataData"})
+_LIBRARIES = frozenset({"keras", "numpy", "sweeper", "tensorflow"})
+_OPENED = frozenset(
+    {"_thread_local", "sweeper.training.dataData", "sweeper.training.stepTrainingStep"}
+)
 _HERE = str(Path(__file__).parents[1])
 
 
@@ -191,6 +199,17 @@ def _classify(cls: type) -> Sort:
     return Sort.OBJECT
 
 
+def class_name(cls: type) -> str:
+    """Module and qualified name."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def is_library_class(cls: type) -> bool:
+    """Whether Keras, TensorFlow, NumPy, Python or this package defines the class."""
+    root = cls.__module__.partition(".")[0]
+    return root in _LIBRARIES or root in sys.stdlib_module_names
+
+
 def module_of(cls: type) -> str:
     """The module that defines ``cls``, whatever a class of the user's makes of ``__module__``."""
     module = type.__dict__["__dict__"].__get__(cls).get("__module__", "")
@@ -214,16 +233,16 @@ def _is_users_module(name: str) -> bool:
     root = name.partition(".")[0]
     if name == "__main__":
         return True
-    if not name or root in ("builtins", "sweeper", "keras", "tensorflow", "numpy"):
+    if not name or root == "builtins" or root in _LIBRARIES:
         return False
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None) if type(module) is types.ModuleType else None
     if type(file) is not str:
         return root not in sys.builtin_module_names and root not in sys.stdlib_module_names
-    place = str(Path(file).resolve())
-    if "site-packages" in place or "dist-packages" in place or place.startswith(_HERE):
+    path = str(Path(file).resolve())
+    if "site-packages" in path or "dist-packages" in path or path.startswith(_HERE):
         return False
-    return not place.startswith(str(Path(types.__file__).resolve().parent))
+    return not path.startswith(str(Path(types.__file__).resolve().parent))
 
 
 def label_of(thing: Any, sort: Sort) -> str:
@@ -243,20 +262,20 @@ _dicts: dict[int, tuple[type, Any, tuple[Any, ...], bool]] = {}
 
 def may_have_fields(cls: type) -> bool:
     """Whether objects of ``cls`` have a place for attributes, whatever is in it now."""
-    _, getter, slots, is_local = _known_places(cls)
+    _, getter, slots, is_local = _known_fields(cls)
     return getter is not None or bool(slots) or is_local
 
 
-def _known_places(cls: type) -> tuple[type, Any, tuple[Any, ...], bool]:
+def _known_fields(cls: type) -> tuple[type, Any, tuple[Any, ...], bool]:
     known = _dicts.get(id(cls))
     if known is None:
-        known = _dicts[id(cls)] = (cls, *_places(cls), threading.local in cls.__mro__)
+        known = _dicts[id(cls)] = (cls, *_fields(cls), threading.local in cls.__mro__)
     return known
 
 
 def fields_of(thing: object) -> dict[str, Any]:
     """The attributes of ``thing`` itself, those in slots included; no property is run."""
-    _, getter, slots, is_local = _dicts.get(id(type(thing))) or _known_places(type(thing))
+    _, getter, slots, is_local = _dicts.get(id(type(thing))) or _known_fields(type(thing))
     fields: dict[str, Any] = {}
     if is_local:
         local: Any = thing
@@ -280,7 +299,7 @@ _MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _NO_SLOTS = frozenset({"__dict__", "__weakref__"})
 
 
-def _places(cls: type) -> tuple[Any, tuple[Any, ...]]:
+def _fields(cls: type) -> tuple[Any, tuple[Any, ...]]:
     getter = None
     slots = []
     for base in type.__dict__["__mro__"].__get__(cls):

@@ -21,8 +21,6 @@ from typing import Any
 from sweeper.code import digest_of
 from sweeper.inspection.frames import is_users
 
-__all__ = ["Source", "is_users_source", "meaning", "meaning_of_code", "source_of", "statements_of"]
-
 _SHORT = 8
 _BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
 _SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda

@@ -25,14 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.execution.isolation import ForkLauncher, SpawnLauncher, WarmServer
-from sweeper.execution.rehearsal_driver import Draws, Heard, assignment_for, drive
-from sweeper.execution.rehearsing import Rehearsal
-from sweeper.execution.sources import load_source, target_source
-from sweeper.execution.trial_process import Launcher
-from sweeper.independence.findings import CheckReport, Finding, Line, ranked
+from sweeper.execution.launch.launchers import WarmServer, choose_launcher
+from sweeper.execution.launch.sources import load_source, target_source
+from sweeper.execution.launch.trial_process import Launcher
+from sweeper.execution.protocol.rehearsals import Rehearsal
+from sweeper.execution.rehearsals import Draws, Received, rehearsal_assignment, rehearse
+from sweeper.execution.side_by_side import wait_for_all
+from sweeper.independence.findings import CheckReport, Estimate, Finding, Line, ranked
 from sweeper.independence.lines import line_of_argument
-from sweeper.independence.reports import StudyAuthors
+from sweeper.independence.reports import RehearsalReport
 from sweeper.preflight.ends import judge_ends, judge_interruptions
 from sweeper.preflight.estimates import estimate
 from sweeper.preflight.interruptions import Interruption, Resumed, interrupt, interruptions
@@ -40,8 +41,6 @@ from sweeper.preflight.judging import Judgement, judge_runs, judge_second
 from sweeper.scratch import scratch_directory
 from sweeper.search.grids import check_grid
 from sweeper.search.spec import needs_definition, search_spec
-
-__all__ = ["check_study"]
 
 
 def check_study(
@@ -52,7 +51,7 @@ def check_study(
     Args:
         target: ``FILE[:NAME]`` or ``package.module[:NAME]``.
         workers: Trials side by side, for the estimates.
-        tell: Told what is being done.
+        tell: Called with what is being done.
 
     Raises:
         UsageError, DefinitionError: There is no such study, or no study can be run as it is.
@@ -61,10 +60,10 @@ def check_study(
     began = time.monotonic()
     tell("importing the study, in two processes")
     with (
-        scratch_directory("check") as place,
+        scratch_directory("check") as directory,
         _servers(target) as opened,
     ):
-        check = _Check(opened, Path(place), tell)
+        check = _Check(opened, Path(directory), tell)
         tell("building it, and training some steps, twice")
         check.rehearse()
         report = check.report(workers)
@@ -80,6 +79,7 @@ class _Opened:
     draws: Draws
     launchers: tuple[Launcher, Launcher]
     cannot_fork: str
+    processes: int
     file: str | None
 
 
@@ -102,28 +102,32 @@ def _servers(target: str) -> Iterator[_Opened]:
         draws = Draws(search_spec(settings, definition))
         launchers: list[Launcher] = []
         for server in servers:
-            launcher: Launcher = ForkLauncher(server)
-            if loaded.cannot_fork:
-                server.close()
-                launcher = SpawnLauncher(source)
+            launcher = choose_launcher(server, loaded, "auto")
             held.callback(launcher.close)
             launchers.append(launcher)
         location = target.rpartition(":")[0] or target
         files = (Path(each).resolve() for each in (target, location))
         file = next((str(each) for each in files if each.is_file()), None)
-        yield _Opened(settings, draws, (launchers[0], launchers[1]), loaded.cannot_fork, file)
+        yield _Opened(
+            settings,
+            draws,
+            (launchers[0], launchers[1]),
+            loaded.cannot_fork,
+            loaded.processes,
+            file,
+        )
 
 
 class _Check:
-    def __init__(self, opened: _Opened, place: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, opened: _Opened, directory: Path, tell: Callable[[str], None]) -> None:
         self._opened = opened
         self._settings = opened.settings
-        self._place = place
+        self._directory = directory
         self._tell = tell
         self._stopping = threading.Event()
-        self._twins = Heard()
-        self._train = Heard()
-        self._alone = Heard()
+        self._twins = Received()
+        self._train = Received()
+        self._alone = Received()
         self._resumed: tuple[Resumed, ...] = ()
 
     def rehearse(self) -> None:
@@ -135,11 +139,14 @@ class _Check:
         with ThreadPoolExecutor(2) as pool:
             try:
                 twins = pool.submit(self._run_twins)
-                pool.submit(self._run_train).result()
+                train = pool.submit(self._run_train)
+                wait_for_all([train])
+                train.result()
                 killed = [
                     pool.submit(self._interrupt, interruption, lane)
                     for lane, interruption in zip((1, 0), self._interruptions(), strict=False)
                 ]
+                wait_for_all([twins, *killed])
                 twins.result()
                 self._resumed = tuple(each.result() for each in killed)
             except BaseException:
@@ -148,81 +155,96 @@ class _Check:
 
     def report(self, workers: int) -> CheckReport:
         """What the lanes found."""
-        reports = [heard.report for heard in (self._twins, self._train)]
+        reports = [outcome.report for outcome in (self._twins, self._train)]
+        known = [report for report in reports if report is not None]
         findings = [*self._of_settings()]
-        for report in reports:
-            findings += map(Finding.from_json, report.get("findings", ()))
-        for heard in (self._twins, self._train):
-            findings += self._of_death(heard)
+        for report in known:
+            findings += report.findings
+        for outcome in (self._twins, self._train):
+            findings += self._of_death(outcome)
         judgement = Judgement()
-        if all(reports):
-            findings += judge_second(reports[0], reports[1], self._alone.report)
+        if len(known) == len(reports):
+            findings += judge_second(known[0], known[1], self._alone.report)
             deterministic = self._settings.deterministic
-            judgement = judge_runs(reports[0], reports[1], deterministic=deterministic)
-            self._judge_more(reports, judgement)
+            judgement = judge_runs(known[0], known[1], deterministic=deterministic)
+            self._judge_more(known, judgement)
         findings += judgement.findings
-        metrics = tuple(reports[0].get("metrics", ()) or reports[1].get("metrics", ()))
-        findings += self._of_objectives(metrics, reports)
+        metrics = next((report.metrics for report in known if report.metrics), ())
+        findings += self._of_objectives(metrics, known)
         return CheckReport(
             study=self._settings.name,
             findings=ranked(findings),
-            held=(*self._held(reports, findings), *judgement.held),
+            held=(*self._held(reports[0], findings), *judgement.held),
             metrics=metrics,
-            estimate=None
-            if "timed" not in self._train.report
-            else estimate(
-                self._settings,
-                self._train.report,
-                workers=workers,
-                startup_seconds=self._startup_seconds(),
-                checkpoint_bytes=self._checkpoint_bytes(),
-            ),
-            seconds=self._seconds(reports),
-            steps=sum(report.get("steps", 0) for report in reports),
+            estimate=self._estimate(workers),
+            seconds=self._seconds(known),
+            steps=sum(report.steps for report in known),
+        )
+
+    def _estimate(self, workers: int) -> Estimate | None:
+        report = self._train.report
+        if report is None:
+            return None
+        return estimate(
+            self._settings,
+            report,
+            workers=workers,
+            startup_seconds=self._startup_seconds(report),
+            checkpoint_bytes=self._checkpoint_bytes(report),
         )
 
     def _run_twins(self) -> None:
-        assignment = assignment_for(self._settings, self._place / "twins", Rehearsal("twins"))
+        assignment = rehearsal_assignment(
+            self._settings, self._directory / "twins", Rehearsal("twins")
+        )
         self._twins = self._drive(0, assignment)
-        if "second_weights" in self._twins.report:
+        report = self._twins.report
+        if report is not None and report.second_weights is not None:
             self._alone = self._drive(
-                0, assignment_for(self._settings, self._place / "alone", Rehearsal("alone"))
+                0,
+                rehearsal_assignment(self._settings, self._directory / "alone", Rehearsal("alone")),
             )
 
     def _run_train(self) -> None:
-        assignment = assignment_for(self._settings, self._place / "train", Rehearsal("train"))
+        assignment = rehearsal_assignment(
+            self._settings, self._directory / "train", Rehearsal("train")
+        )
         self._train = self._drive(1, assignment)
 
     def _interruptions(self) -> tuple[Interruption, ...]:
         report = self._train.report
-        if not report.get("complete") or report["end"][0] < 2:
+        if report is None or not report.complete or report.end < 2:
             return ()
         self._tell("killing it in several places, and resuming it")
-        return interruptions(report["end"][0], report["epoch_steps"])
+        return interruptions(report.end, report.epoch_steps)
 
     def _interrupt(self, interruption: Interruption, lane: int) -> Resumed:
         report = self._train.report
-        lengths = report["lengths"]
+        if report is None or report.lengths is None:
+            msg = "there is nothing to interrupt: no trial was rehearsed"
+            raise ValueError(msg)
+        lengths = report.lengths
         return interrupt(
             interruption,
             self._settings,
-            self._place,
-            rehearsal=Rehearsal("trial", lengths["epoch_steps"], lengths["validation_steps"]),
-            end=report["end"][0],
+            self._directory,
+            rehearsal=Rehearsal("trial", lengths.epoch_steps, lengths.validation_steps),
+            end=report.end,
             drive=lambda number, assignment, until: self._drive(
                 (lane + number) % 2, assignment, until
             ),
         )
 
-    def _drive(self, lane: int, assignment: Any, until: int | None = None) -> Heard:
+    def _drive(self, lane: int, assignment: Any, until: int | None = None) -> Received:
         launcher = self._opened.launchers[lane]
-        return drive(launcher, assignment, self._opened.draws, self._stopping, until=until)
+        return rehearse(launcher, assignment, self._opened.draws, self._stopping, until=until)
 
-    def _judge_more(self, reports: list[dict[str, Any]], judgement: Judgement) -> None:
-        if not judgement.repeats or not all("checkpoint" in report for report in reports):
+    def _judge_more(self, reports: list[RehearsalReport], judgement: Judgement) -> None:
+        paths = [Path(each.checkpoint) for each in reports if each.checkpoint is not None]
+        if not judgement.repeats or len(paths) < len(reports):
             return
-        authors = StudyAuthors.from_json(reports[0]["code"])
-        whole, second = (Path(report["checkpoint"]) for report in reports)
+        authors = reports[0].code
+        whole, second = paths
         objectives = [objective.name for objective in self._settings.objectives]
         anyway = judge_ends(whole, second, authors, objectives, judgement)
         judge_interruptions(whole, self._resumed, anyway, authors, judgement)
@@ -237,6 +259,14 @@ class _Check:
                 "not promised: a resumed or repeated trial may end with another result",
                 self._argument("deterministic"),
             )
+        if self._opened.processes > 1:
+            yield Finding(
+                "note",
+                "settings",
+                f"a trial trains in {self._opened.processes} processes, and is tried here in one: "
+                "what only several can do wrong is not seen",
+                self._argument("strategy"),
+            )
         if self._opened.cannot_fork:
             yield Finding(
                 "note",
@@ -248,9 +278,9 @@ class _Check:
             )
 
     def _of_objectives(
-        self, metrics: tuple[str, ...], reports: list[dict[str, Any]]
+        self, metrics: tuple[str, ...], reports: list[RehearsalReport]
     ) -> Iterator[Finding]:
-        if not metrics or not any(report.get("end", [0, 0])[1] for report in reports):
+        if not metrics or not any(report.epochs for report in reports):
             return
         for objective in self._settings.objectives:
             if objective.name not in metrics:
@@ -262,31 +292,32 @@ class _Check:
                     self._argument("objective"),
                 )
 
-    def _of_death(self, heard: Heard) -> Iterator[Finding]:
-        if heard.report:
+    def _of_death(self, outcome: Received) -> Iterator[Finding]:
+        if outcome.report is not None:
             return
-        if heard.failed is not None:
-            told = f"{heard.stage} failed: {heard.failed.error}"
+        if outcome.failed is not None:
+            shown = f"{outcome.stage} failed: {outcome.failed.error}"
         else:
-            how = "ended" if heard.status is None else heard.status.describe()
-            told = f"the process of the trial {how} while it was {heard.stage}"
-        yield Finding("error", "build", told, self._argument("model"))
+            how = "ended" if outcome.status is None else outcome.status.describe()
+            shown = f"the process of the trial {how} while it was {outcome.stage}"
+        yield Finding("error", "build", shown, self._argument("model"))
 
-    def _held(self, reports: list[dict[str, Any]], findings: list[Finding]) -> Iterator[str]:
+    def _held(self, twins: RehearsalReport | None, findings: list[Finding]) -> Iterator[str]:
         wrong = {finding.check for finding in findings if finding.level == "error"}
-        twins = reports[0]
-        if "independence" not in wrong and "walked" in twins:
-            one, two = twins["walked"]
+        if twins is None:
+            return
+        if "independence" not in wrong and twins.walked is not None:
+            one, two = twins.walked
             yield (
                 f"two trials, walked against each other ({one} and {two} objects that training "
                 "changes), share none"
             )
-            if twins.get("complete"):
+            if twins.complete:
                 yield "two trials trained in turn do not move each other"
-        if "capture" not in wrong and "trace" in twins:
+        if "capture" not in wrong and twins.trace is not None:
             yield "everything that training changes can be captured"
         names = [objective.name for objective in self._settings.objectives]
-        if "objective" not in wrong and set(names) <= set(twins.get("metrics", ())):
+        if "objective" not in wrong and set(names) <= set(twins.metrics):
             yield f"the objective {', '.join(map(repr, names))} is among what an epoch reports"
 
     def _argument(self, argument: str) -> Line | None:
@@ -294,34 +325,35 @@ class _Check:
             return None
         return line_of_argument(self._opened.file, self._settings.name, argument)
 
-    def _attempts(self) -> list[tuple[Heard, int]]:
+    def _attempts(self) -> list[tuple[Received, int]]:
         """The processes that were killed or resumed, and the steps that each ran."""
         return [
             pair for each in self._resumed for pair in zip(each.attempts, each.steps, strict=False)
         ]
 
-    def _startup_seconds(self) -> float:
-        started = [heard.started_after for heard, _ in self._attempts()]
+    def _startup_seconds(self, report: RehearsalReport) -> float:
+        started = [outcome.started_after for outcome, _ in self._attempts()]
         known = [seconds for seconds in started if seconds is not None]
-        return known[0] if known else float(self._train.report["seconds"]["startup"])
+        return known[0] if known else report.seconds.startup
 
-    def _checkpoint_bytes(self) -> int:
-        for heard, _ in self._attempts():
-            if heard.checkpoints:
-                return max(size for _, size in heard.checkpoints.values())
-        path = self._train.report.get("checkpoint")
-        if path is None:
+    def _checkpoint_bytes(self, report: RehearsalReport) -> int:
+        for outcome, _ in self._attempts():
+            if outcome.checkpoints:
+                return max(size for _, size in outcome.checkpoints.values())
+        if report.checkpoint is None:
             return 0
-        return sum(file.stat().st_size for file in Path(path).iterdir())
+        return sum(file.stat().st_size for file in Path(report.checkpoint).iterdir())
 
-    def _seconds(self, reports: list[dict[str, Any]]) -> dict[str, float]:
+    def _seconds(self, reports: list[RehearsalReport]) -> dict[str, float]:
         """Where the time went, added up over the processes; never too much for the steps."""
-        told = [report["seconds"] for report in reports if "seconds" in report]
-        seconds = {name: sum(each[name] for each in told) for name in ("startup", "steps", "work")}
-        timed = self._train.report.get("timed")
-        for heard, steps in self._attempts():
-            if heard.started_after is not None and timed is not None:
-                seconds["startup"] += heard.started_after
-                seconds["work"] += heard.seconds - heard.started_after
-                seconds["steps"] += steps * timed["seconds"] / max(1, timed["steps"])
+        seconds = {
+            name: sum(getattr(report.seconds, name) for report in reports)
+            for name in ("startup", "steps", "work")
+        }
+        timed = None if self._train.report is None else self._train.report.timed
+        for outcome, steps in self._attempts():
+            if outcome.started_after is not None and timed is not None:
+                seconds["startup"] += outcome.started_after
+                seconds["work"] += outcome.seconds - outcome.started_after
+                seconds["steps"] += steps * timed.seconds / max(1, timed.steps)
         return seconds

@@ -21,8 +21,6 @@ from sweeper.independence.reports import Authored, StudyAuthors
 from sweeper.preflight.interruptions import Interruption, Resumed
 from sweeper.preflight.judging import Judgement, named
 
-__all__ = ["Difference", "differences", "judge_ends", "judge_interruptions", "judge_resume"]
-
 Difference = tuple[str, str]
 """The component, and what in it."""
 
@@ -37,11 +35,13 @@ def differences(one: LoadedCheckpoint, two: LoadedCheckpoint) -> list[Difference
     names = list(dict.fromkeys([*one.state, *two.state]))
     for component in names:
         a, b = (_comparable(component, each.state.get(component)) for each in (one, two))
-        found += [(component, _told(component, path, a)) for path in _paths(a, b)]
+        found += [(component, _shown(component, path, a)) for path in _paths(a, b)]
         tensors = [n for n in (*one.tensors, *two.tensors) if n.partition("/")[0] == component]
         for name in dict.fromkeys(tensors):
             if not _equal(one.tensors.get(name), two.tensors.get(name)):
-                found.append((component, _told_tensor(component, name, one.state.get(component))))
+                found.append(
+                    (component, _described_tensor(component, name, one.state.get(component)))
+                )
     return list(dict.fromkeys(found))
 
 
@@ -81,9 +81,9 @@ def judge_interruptions(
 ) -> None:
     """The runs that were killed and resumed, each against one that was not, at the same step.
 
-    Of several that end otherwise the first is told: what it lost, the others lost too.
+    Of several that end otherwise the first is named: what it lost, the others lost too.
     """
-    told: set[Level] = set()
+    shown: set[Level] = set()
     for each in resumed:
         own = Judgement()
         if each.checkpoint is None:
@@ -96,9 +96,9 @@ def judge_interruptions(
             except CheckpointError as error:
                 own.find("error", "resume", str(error), authors.model.line)
         to.held += own.held
-        new = [finding for finding in own.findings if finding.level not in told]
+        new = [finding for finding in own.findings if finding.level not in shown]
         to.findings += new
-        told.update(finding.level for finding in new)
+        shown.update(finding.level for finding in new)
 
 
 def judge_resume(
@@ -115,7 +115,7 @@ def judge_resume(
     found = [d for d in differences(one, two) if d not in anyway and d[0] != _BUFFERS]
     if not found and one.digest == two.digest:
         to.held.append(
-            f"killed (SIGKILL) after step {interruption.told} and resumed {interruption.where} in a "
+            f"killed (SIGKILL) after step {interruption.shown} and resumed {interruption.where} in a "
             f"fresh process, the trial is bit-identical at step {one.step}: weights, optimizer, "
             "metrics, history, callbacks, generators"
         )
@@ -128,7 +128,7 @@ def judge_resume(
     to.find(
         "error" if component in _RESULT else "warning",
         "resume",
-        f"killed after step {interruption.told} and resumed {interruption.where}, the trial is not "
+        f"killed after step {interruption.shown} and resumed {interruption.where}, the trial is not "
         f"what it was without the kill: at step {one.step}, {what} differs{more}; something that "
         "training changes is kept where no checkpoint finds it (a module variable, the environment, "
         f"a file, an object of a library){likely}: keep it in the callback or model, or register it "
@@ -164,7 +164,7 @@ def _paths(a: Any, b: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
         yield path
 
 
-def _told(component: str, path: tuple[Any, ...], saved: Any) -> str:
+def _shown(component: str, path: tuple[Any, ...], saved: Any) -> str:
     """A line in a component's state, for a person."""
     if component == "callbacks" and len(path) > 2:
         name = saved[path[0]].get("class", "?") if isinstance(saved, list) else "?"
@@ -177,7 +177,7 @@ def _told(component: str, path: tuple[Any, ...], saved: Any) -> str:
     return f"the state of {component!r}{f' at {path[0]!r}' if path else ''}"
 
 
-def _told_tensor(component: str, name: str, saved: Any) -> str:
+def _described_tensor(component: str, name: str, saved: Any) -> str:
     rest = name.removeprefix(f"{component}/")
     if component == "callbacks" and isinstance(saved, list):
         index, _, attribute = rest.partition("/")

@@ -12,38 +12,39 @@ from typing import Any
 
 from sweeper.definition import StudySettings
 from sweeper.independence.findings import Estimate
-
-__all__ = ["checkpoints_kept", "estimate"]
+from sweeper.independence.reports import Lengths, RehearsalReport, Timed
 
 
 def estimate(
     settings: StudySettings,
-    report: Mapping[str, Any],
+    report: RehearsalReport,
     *,
     workers: int,
     startup_seconds: float,
     checkpoint_bytes: int,
-) -> Estimate:
-    """The study's time, memory and disk.
+) -> Estimate | None:
+    """The study's time, memory and disk; None where no step was timed.
 
     Args:
         settings: The study's.
-        report: Of a rehearsal that has timed steps.
+        report: Of a rehearsal.
         workers: Trials side by side.
         startup_seconds: From a trial's launch to its first step.
         checkpoint_bytes: Of one checkpoint.
     """
-    timed, lengths = report["timed"], report["lengths"]
-    step = timed["seconds"] / max(1, timed["steps"])
-    if report["listening"]:
+    timed, lengths = report.timed, report.lengths
+    if timed is None or lengths is None:
+        return None
+    step = timed.seconds / max(1, timed.steps)
+    if report.listening:
         # Callbacks that listen to every batch end the blocks of steps, and take time themselves.
-        step = max(step, report["follow_seconds"] / max(1, report["end"][0]))
+        step = max(step, report.follow_seconds / max(1, report.end))
     validation = _validation_seconds(timed, lengths)
-    steps = lengths["steps"]
+    steps = lengths.steps
     trial = study = None
     if steps is not None:
         trial = startup_seconds + settings.epochs * steps * step
-        trial += report["validations"] * validation
+        trial += report.validations * validation
         study = trial * math.ceil(settings.trials / workers)
     kept = checkpoints_kept(settings, steps, trial)
     return Estimate(
@@ -54,8 +55,8 @@ def estimate(
         trial_seconds=trial,
         study_seconds=study,
         workers=workers,
-        trial_bytes=timed["memory"],
-        memory_bytes=timed["memory"] * min(workers, settings.trials),
+        trial_bytes=timed.memory,
+        memory_bytes=timed.memory * min(workers, settings.trials),
         checkpoint_bytes=checkpoint_bytes,
         checkpoints_kept=kept,
         disk_bytes=checkpoint_bytes * kept * settings.trials,
@@ -98,9 +99,8 @@ def _taken(
     return sum(counts)
 
 
-def _validation_seconds(timed: Mapping[str, Any], lengths: Mapping[str, Any]) -> float:
-    ran = timed["validation_batches"]
-    seconds = float(timed["validation_seconds"])
-    if not ran or not lengths["validation_batches"]:
+def _validation_seconds(timed: Timed, lengths: Lengths) -> float:
+    ran, seconds = timed.validation_batches, timed.validation_seconds
+    if not ran or not lengths.validation_batches:
         return seconds
-    return seconds * max(1.0, float(lengths["validation_batches"]) / float(ran))
+    return seconds * max(1.0, lengths.validation_batches / ran)

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.definition import StudySettings
-from sweeper.execution.rehearsal_driver import Heard, assignment_for
-from sweeper.execution.rehearsing import Rehearsal
-from sweeper.execution.replaying import Replay
-
-__all__ = ["Interruption", "Kill", "Resumed", "interrupt", "interruptions"]
+from sweeper.execution.protocol.rehearsals import Rehearsal
+from sweeper.execution.protocol.replays import Replay
+from sweeper.execution.rehearsals import Received, rehearsal_assignment
 
 _END = "at an epoch's end"
 _MIDDLE = "in the middle of an epoch"
@@ -41,17 +39,17 @@ class Interruption:
     """A trial that is killed, once or more often, and resumed each time.
 
     Attributes:
-        place: The directory of its files, among those of the check.
+        directory: The directory of its files, among those of the check.
         where: Where its checkpoints were, for a person.
         kills: In order.
     """
 
-    place: str
+    directory: str
     where: str
     kills: tuple[Kill, ...]
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         """The kills, for a person."""
         return " and again after step ".join(f"{kill.after}" for kill in self.kills)
 
@@ -67,7 +65,7 @@ class Resumed:
     """
 
     interruption: Interruption
-    attempts: tuple[Heard, ...]
+    attempts: tuple[Received, ...]
     end: int
 
     @property
@@ -85,10 +83,10 @@ class Resumed:
 
     def why_not(self) -> str:
         """Why there is nothing to compare."""
-        for number, heard in enumerate(self.attempts):
-            if heard.failed is not None:
+        for number, outcome in enumerate(self.attempts):
+            if outcome.failed is not None:
                 what = "resumed" if number else "to be killed"
-                return f"the trial that was {what} failed: {heard.failed.error}"
+                return f"the trial that was {what} failed: {outcome.failed.error}"
         status = self.attempts[-1].status
         how = "ended" if status is None else status.describe()
         return (
@@ -104,7 +102,7 @@ def interrupt(
     *,
     rehearsal: Rehearsal,
     end: int,
-    drive: Callable[[int, Any, int | None], Heard],
+    drive: Callable[[int, Any, int | None], Received],
 ) -> Resumed:
     """Run a trial as ``interruption`` says, each attempt in a fresh process.
 
@@ -118,16 +116,16 @@ def interrupt(
     """
     attempts = []
     for number, kill in enumerate((*interruption.kills, Kill(end, 0))):
-        assignment = assignment_for(
+        assignment = rehearsal_assignment(
             settings,
-            directory / interruption.place,
+            directory / interruption.directory,
             rehearsal,
-            attempts=number + 1,
+            attempt=number + 1,
             replay=Replay((), also_after=kill.checkpoint, die_after=kill.after or None),
         )
-        heard = drive(number, assignment, None if kill.after else end)
-        attempts.append(heard)
-        if heard.failed is not None:
+        outcome = drive(number, assignment, None if kill.after else end)
+        attempts.append(outcome)
+        if outcome.failed is not None:
             break
     return Resumed(interruption, tuple(attempts), end)
 

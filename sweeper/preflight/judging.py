@@ -7,15 +7,20 @@ what follows from it is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeper.independence.findings import Finding, Level, Line
-from sweeper.independence.nondeterminism import Suspect
-from sweeper.independence.reports import PARTS, Authored, Event, StudyAuthors, Trace
-
-__all__ = ["Judgement", "judge_runs", "judge_second", "named"]
+from sweeper.independence.findings import Finding, Level, Line, Suspect
+from sweeper.independence.reports import (
+    PARTS,
+    Authored,
+    DataDigests,
+    Event,
+    RehearsalReport,
+    StudyAuthors,
+    Trace,
+)
 
 _AGAIN = (
     "so a resumed, repeated or verified trial would give another result; take randomness from "
@@ -40,7 +45,7 @@ class Judgement:
 
 
 def judge_runs(
-    first: Mapping[str, Any], second: Mapping[str, Any], *, deterministic: bool
+    first: RehearsalReport, second: RehearsalReport, *, deterministic: bool
 ) -> Judgement:
     """Hold the reports of two processes, which did the same, against each other.
 
@@ -50,7 +55,7 @@ def judge_runs(
         deterministic: Whether the study promises kernels that repeat.
     """
     judgement = Judgement()
-    authors = StudyAuthors.from_json(first["code"])
+    authors = first.code
     _judge_weights(first, second, authors, judgement)
     if judgement.repeats:
         _judge_data(first, second, authors, judgement)
@@ -60,7 +65,7 @@ def judge_runs(
 
 
 def judge_second(
-    twins: Mapping[str, Any], other: Mapping[str, Any], alone: Mapping[str, Any]
+    twins: RehearsalReport, other: RehearsalReport, alone: RehearsalReport | None
 ) -> Iterator[Finding]:
     """Whether trial 1 begins alike after trial 0 and alone in its process.
 
@@ -69,28 +74,26 @@ def judge_second(
         other: Of another that built trial 0, which tells whether weights repeat at all.
         alone: Of the process that built trial 1 alone.
     """
-    after, before = twins.get("second_weights"), alone.get("second_weights")
-    if after is None or before is None or after == before:
+    after, before = twins.second_weights, None if alone is None else alone.second_weights
+    if after is None or before is None or after == before or twins.weights != other.weights:
         return
-    if twins.get("weights") != other.get("weights"):
-        return
-    authors = StudyAuthors.from_json(twins["code"])
+    model = twins.code.model
     yield Finding(
         "error",
         "independence",
         f"trial 1 begins with other weights when trial 0 was built before it in the same process: "
-        f"{authors.model.name} goes by something that an earlier call left behind (a model that was "
+        f"{model.name} goes by something that an earlier call left behind (a model that was "
         "made once and is copied, a generator or a counter outside the factory). `sweeper run` gives "
         "every trial a process of its own, where nothing comes of it; with isolation='inline', or in "
         "a loop of your own, it would: make everything inside the factory, for every trial anew",
-        authors.model.line,
+        model.line,
     )
 
 
 def _judge_weights(
-    first: Mapping[str, Any], second: Mapping[str, Any], authors: StudyAuthors, to: Judgement
+    first: RehearsalReport, second: RehearsalReport, authors: StudyAuthors, to: Judgement
 ) -> None:
-    one, two = first.get("weights"), second.get("weights")
+    one, two = first.weights, second.weights
     if one is None or two is None:
         return
     differing = [
@@ -109,7 +112,7 @@ def _judge_weights(
         )
         to.repeats = False
         return
-    drawn = first.get("drawn", second.get("drawn", 0))
+    drawn = second.drawn if first.drawn is None else first.drawn
     others = " and another seed gives others" if drawn else ""
     to.held.append(
         f"the same seed gives the same {len(one)} initial weights in two processes{others}"
@@ -117,9 +120,9 @@ def _judge_weights(
 
 
 def _judge_data(
-    first: Mapping[str, Any], second: Mapping[str, Any], authors: StudyAuthors, to: Judgement
+    first: RehearsalReport, second: RehearsalReport, authors: StudyAuthors, to: Judgement
 ) -> None:
-    one, two = first.get("data"), second.get("data")
+    one, two = first.data, second.data
     if one is None or two is None:
         return
     for name, where in (
@@ -128,7 +131,7 @@ def _judge_data(
         ("whole_validation", "Data(validation=…)"),
         ("validation", "Data(validation=…)"),
     ):
-        part = _differing_part(one[name], two[name])
+        part = _differing_part(getattr(one, name), getattr(two, name))
         if part is None:
             continue
         made = authors.given if authors.given.suspects and name != "whole" else authors.data
@@ -145,17 +148,17 @@ def _judge_data(
     _judge_epochs(one, authors, to)
 
 
-def _judge_epochs(data: Mapping[str, Any], authors: StudyAuthors, to: Judgement) -> None:
-    one, two = data["epochs"]
+def _judge_epochs(data: DataDigests, authors: StudyAuthors, to: Judgement) -> None:
+    one, two = data.epochs
     if one != two:
         to.held.append("two epochs give the data in different orders, and each repeats")
         return
-    asked = data["shuffle"] and data["kind"] in ("ArraySource", "PyDatasetSource")
+    asked = data.shuffle and data.kind in ("ArraySource", "PyDatasetSource")
     if len(one) > 1 and asked:
         to.find(
             "warning",
             "data",
-            f"two epochs give the same batches in the same order ({data['described']}), although "
+            f"two epochs give the same batches in the same order ({data.described}), although "
             "Data(shuffle=True) was asked for; are all samples alike?",
             authors.data.line,
         )
@@ -163,7 +166,7 @@ def _judge_epochs(data: Mapping[str, Any], authors: StudyAuthors, to: Judgement)
         to.find(
             "note",
             "data",
-            f"every epoch gives the same batches in the same order ({data['described']}): the data "
+            f"every epoch gives the same batches in the same order ({data.described}): the data "
             "are not shuffled",
             authors.data.line,
         )
@@ -171,16 +174,16 @@ def _judge_epochs(data: Mapping[str, Any], authors: StudyAuthors, to: Judgement)
 
 
 def _judge_steps(
-    first: Mapping[str, Any],
-    second: Mapping[str, Any],
+    first: RehearsalReport,
+    second: RehearsalReport,
     authors: StudyAuthors,
     to: Judgement,
     *,
     deterministic: bool,
 ) -> None:
-    if "trace" not in first or "trace" not in second:
+    one, two = first.trace, second.trace
+    if one is None or two is None:
         return
-    one, two = Trace.from_json(first["trace"]), Trace.from_json(second["trace"])
     at = _first_difference(one.events, two.events)
     if at is None:
         step = one.events[-1].step if one.events else 0

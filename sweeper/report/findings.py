@@ -9,8 +9,6 @@ from rich.text import Text
 from sweeper.independence.findings import CheckReport, Estimate, Finding, Level
 from sweeper.report.formats import one_line, size_text, time_text
 
-__all__ = ["check_page"]
-
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 

@@ -9,18 +9,6 @@ from collections.abc import Mapping
 from sweeper.results import Params
 from sweeper.space import CategoricalChoice
 
-__all__ = [
-    "last_line",
-    "metrics_text",
-    "objective_first",
-    "one_line",
-    "params_text",
-    "rate_text",
-    "size_text",
-    "time_text",
-    "value_text",
-]
-
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _UNITS = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "m"), (_MINUTE, "m", 1, "s"))
 _KIBI = 1024
@@ -63,7 +51,7 @@ def size_text(count: int) -> str:
 
 def params_text(params: Params) -> str:
     """Write parameters as ``name=value`` words on one line; strings quoted only if they need it."""
-    return " ".join(f"{name}={_choice_text(value)}" for name, value in params.items())
+    return " ".join(f"{name}={choice_text(value)}" for name, value in params.items())
 
 
 def metrics_text(metrics: Mapping[str, float], objective: str | None = None) -> str:
@@ -89,7 +77,8 @@ def last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
-def _choice_text(value: CategoricalChoice) -> str:
+def choice_text(value: CategoricalChoice) -> str:
+    """Write one parameter's value; a string quoted only if it needs it."""
     if isinstance(value, bool) or value is None or isinstance(value, int):
         return str(value)
     if isinstance(value, float):

@@ -14,8 +14,6 @@ from sweeper.results import Params
 from sweeper.search.spaces import from_internal, same_choice, to_internal
 from sweeper.space import CategoricalChoice, Distribution
 
-__all__ = ["Grid", "check_grid", "grid_point", "grid_size", "grid_value"]
-
 Grid = Mapping[str, Sequence[CategoricalChoice]]
 
 
@@ -90,7 +88,7 @@ def _check_values(name: str, values: Sequence[CategoricalChoice]) -> None:
         msg = f"grid[{name!r}] is {values!r}; expected a list of at least one value"
         raise DefinitionError(msg)
     for index, value in enumerate(values):
-        if value is not None and not isinstance(value, bool | int | float | str):
+        if not isinstance(value, CategoricalChoice):
             msg = (
                 f"grid[{name!r}] holds {value!r}, a {type(value).__name__}; "
                 "values must be None, bools, ints, floats or strings"

@@ -13,12 +13,10 @@ from optuna.pruners import BasePruner
 
 from sweeper.errors import DefinitionError
 
-__all__ = ["is_custom", "keeps_marks", "looks_at_trials", "make_pruner", "quietly"]
-
 _BLIND = ("NopPruner", "ThresholdPruner")
 """Pruners that look at the trial itself and at no other one."""
 
-_UNMARKING = (
+_LEAVING_NOTHING = (
     "MedianPruner",
     "NopPruner",
     "PercentilePruner",
@@ -63,12 +61,12 @@ def looks_at_trials(described: Mapping[str, Any] | None) -> bool:
     return True
 
 
-def keeps_marks(pruner: BasePruner | None) -> bool:
-    """Whether the pruner writes marks to trials, as successive halving does with its rungs."""
+def leaves_attributes(pruner: BasePruner | None) -> bool:
+    """Whether the pruner writes attributes to trials, as successive halving does with its rungs."""
     if isinstance(pruner, optuna.pruners.PatientPruner):
-        return keeps_marks(pruner._wrapped_pruner)
+        return leaves_attributes(pruner._wrapped_pruner)
     own = type(pruner).__module__.startswith("optuna.pruners.")
-    return pruner is not None and not (own and type(pruner).__name__ in _UNMARKING)
+    return pruner is not None and not (own and type(pruner).__name__ in _LEAVING_NOTHING)
 
 
 def make_pruner(described: Mapping[str, Any]) -> BasePruner:
@@ -93,6 +91,6 @@ def make_pruner(described: Mapping[str, Any]) -> BasePruner:
         with quietly():
             return kind(**arguments)
     except (TypeError, ValueError) as error:
-        told = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        msg = f"optuna refuses {described['class']}({told}): {error}"
+        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        msg = f"optuna refuses {described['class']}({given}): {error}"
         raise DefinitionError(msg) from error

@@ -12,8 +12,6 @@ from sweeper.errors import DefinitionError
 from sweeper.search.sobol import SobolByNumber
 from sweeper.search.spec import SamplerSpec, check_sampler
 
-__all__ = ["make_sampler", "sampler_seed"]
-
 
 def sampler_seed(study_seed: int, number: int) -> int:
     """Return the seed (below 2**32) of trial ``number``'s sampler, a child of the study's seed."""

@@ -4,7 +4,7 @@ The sampler is built afresh for every trial, from a seed of its own, and sees a 
 holds only the trials below ``number - window + 1`` (`sweeper.search.view`); so does the pruner,
 which is made afresh for every question. All of these trials are finished before the trial may
 start, so what is drawn and decided depends neither on the number of workers nor on who finished
-first. A resumed trial asks for everything again and is told the same.
+first. A resumed trial asks for everything again and gets the same.
 """
 
 from __future__ import annotations
@@ -15,21 +15,10 @@ from typing import Protocol
 
 from sweeper.errors import DefinitionError, ParameterError, SweeperError
 from sweeper.search.grids import check_grid
-from sweeper.search.marks import Asked, Marks
-from sweeper.search.samplers import sampler_seed
-from sweeper.search.spaces import Observation, alike, to_text
-from sweeper.search.spec import SamplerSpec, check_sampler, looks_at_results
+from sweeper.search.replayed_attributes import Asked, ReplayedAttributes
+from sweeper.search.spaces import Observation, check_alike, to_text
+from sweeper.search.spec import SamplerSpec
 from sweeper.space import CategoricalChoice, Distribution
-
-__all__ = [
-    "Marks",
-    "SamplerSpec",
-    "SearchSession",
-    "check_sampler",
-    "looks_at_results",
-    "open_search",
-    "sampler_seed",
-]
 
 
 class SearchSession(Protocol):
@@ -58,7 +47,7 @@ def open_search(
     spec: SamplerSpec,
     number: int,
     observations: Sequence[Observation] = (),
-    marks: Marks | None = None,
+    replayed: ReplayedAttributes | None = None,
 ) -> SearchSession:
     """Begin trial ``number``'s search.
 
@@ -67,7 +56,7 @@ def open_search(
         number: The trial's number, from 0.
         observations: The finished trials below ``number - window + 1``, in order; ignored where
             nothing looks at results.
-        marks: What was worked out for earlier trials of the study; saves doing it again.
+        replayed: What was worked out for earlier trials of the study; saves doing it again.
 
     Raises:
         DefinitionError: There is no such sampler, or the grid lacks the trial's point.
@@ -83,7 +72,7 @@ def open_search(
     if spec.window is not None or spec.sampler_looks:
         seen = _window(spec, number, observations)
     with _blamed_on_sampler(f"it was made for trial {number}"):
-        finished = (marks or Marks()).window(spec, seen)
+        finished = (replayed or ReplayedAttributes()).window(spec, seen)
         return _Session(Asked(spec, number, finished), seen)
 
 
@@ -121,13 +110,9 @@ class _Session:
             raise ParameterError(msg)
         if name in self._drawn:
             return self._drawn[name]
-        number, earlier = self._seen.get(name, (0, distribution))
-        if not alike(earlier, distribution):
-            msg = (
-                f"parameter {name!r} is {earlier} in trial {number} and {distribution} here; "
-                "give it the same kind and choices in every trial, or two names"
-            )
-            raise ParameterError(msg)
+        if name in self._seen:
+            number, earlier = self._seen[name]
+            check_alike(name, distribution, earlier, number)
         with _blamed_on_sampler(f"it was asked for parameter {name!r} from {distribution}"):
             self._drawn[name] = self._trial.draw(name, distribution)
         return self._drawn[name]

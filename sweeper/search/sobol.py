@@ -20,8 +20,6 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-__all__ = ["SobolByNumber"]
-
 _COORDINATES = 64
 """Parameters beyond so many are drawn at random."""
 
@@ -73,14 +71,14 @@ def _sobol_point(seed: int, number: int) -> NDArray[np.float64]:
     return points[0]
 
 
-def _value_at(place: float, distribution: BaseDistribution) -> Any:
-    """The distribution's value at ``place``, from 0 to below 1, as Optuna's sampler has it."""
+def _value_at(coordinate: float, distribution: BaseDistribution) -> Any:
+    """The distribution's value at ``coordinate``, from 0 to below 1, as Optuna's sampler has it."""
     spread = distribution
     if isinstance(distribution, CategoricalDistribution):
         # Every choice has an equal share of the line; rounding to the nearest would not give that.
         spread = FloatDistribution(0, len(distribution.choices))
     transform = _SearchSpaceTransform({"value": spread}, transform_0_1=True)
-    value = transform.untransform(np.array([place]))["value"]
+    value = transform.untransform(np.array([coordinate]))["value"]
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[int(value)]
     return value

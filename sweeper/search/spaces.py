@@ -27,19 +27,6 @@ from sweeper.errors import ParameterError
 from sweeper.results import Params
 from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
-__all__ = [
-    "Observation",
-    "alike",
-    "from_internal",
-    "from_optuna",
-    "from_text",
-    "same_choice",
-    "to_frozen_trial",
-    "to_internal",
-    "to_optuna",
-    "to_text",
-]
-
 _OPTUNA_STATES = {
     "complete": TrialState.COMPLETE,
     "pruned": TrialState.PRUNED,
@@ -163,14 +150,24 @@ def same_choice(one: CategoricalChoice, other: CategoricalChoice) -> bool:
     return type(one) is type(other) and json.dumps(one) == json.dumps(other)
 
 
-def alike(one: Distribution, other: Distribution) -> bool:
-    """Whether two trials of one study may have these under one name.
+def check_alike(name: str, distribution: Distribution, earlier: Distribution, number: int) -> None:
+    """Check that a trial may ask for a parameter that trial ``number`` asked for before.
 
     Optuna's rule: the same kind, the same ``log``, the same choices; bounds may differ.
+
+    Raises:
+        ParameterError: Either differs; both distributions are named.
     """
-    if isinstance(one, Categorical) or isinstance(other, Categorical):
-        return to_text(one) == to_text(other)
-    return type(one) is type(other) and one.log == other.log
+    if isinstance(distribution, Categorical) or isinstance(earlier, Categorical):
+        alike = to_text(distribution) == to_text(earlier)
+    else:
+        alike = type(distribution) is type(earlier) and distribution.log == earlier.log
+    if not alike:
+        msg = (
+            f"parameter {name!r} is {earlier} in trial {number} and {distribution} here; "
+            "give it the same kind and choices in every trial, or two names"
+        )
+        raise ParameterError(msg)
 
 
 def to_frozen_trial(observation: Observation) -> FrozenTrial:

@@ -23,18 +23,6 @@ from sweeper.search.pruners import is_custom, looks_at_trials, make_pruner
 from sweeper.searching import Direction
 from sweeper.space import CategoricalChoice
 
-__all__ = [
-    "PrunerFactory",
-    "SamplerFactory",
-    "SamplerSpec",
-    "check_sampler",
-    "look_back",
-    "looks_at_results",
-    "needs_definition",
-    "search_spec",
-    "search_window",
-]
-
 SamplerFactory = Callable[[int], BaseSampler]
 """``seed -> sampler``; called once a trial, so the sampler must keep nothing between trials."""
 

@@ -20,8 +20,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sweeper.searching import Direction
 from sweeper.space import CategoricalChoice
 
-__all__ = ["View"]
-
 
 class View:
     """Trial ``number``'s view.
@@ -68,7 +66,7 @@ class View:
         self._storage.set_trial_intermediate_value(self._id, step, value)
 
     def frozen(self) -> FrozenTrial:
-        """Return the trial as it now is, with every mark that Optuna's code left on it."""
+        """Return the trial as it now is, with every attribute that Optuna's code left on it."""
         return self._storage.get_trial(self._id)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 import xxhash
@@ -18,17 +17,14 @@ from optuna.storages._rdb import models
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import StatementError
 
+import sweeper.storage.trial_tables.lengths  # noqa: F401 - one of the tables
 from sweeper.errors import StorageError
-from sweeper.processes import ProcessIdentity as WorkerIdentity
-from sweeper.processes import is_gone
 from sweeper.shown import shown_url
-from sweeper.storage import optuna_rows
 from sweeper.storage.database import Database
-from sweeper.storage.leases import lease_has_ended
+from sweeper.storage.queries import optuna_rows
+from sweeper.storage.queries.leases import is_lost, open_attempts
 from sweeper.storage.schema import unhurried
-from sweeper.storage.tables import Attempt, Base, Study, Trial
-
-__all__ = ["CopiedTable", "copied_tables", "copy_database"]
+from sweeper.storage.tables import AnyRow, Attempt, Base, Study, Trial
 
 _BATCH = 1000
 _VERSIONS = ("version_info", "alembic_version")
@@ -78,15 +74,7 @@ def _copy(
         # Each waits while the other is read or written.
         unhurried(connection)
     _check_empty(target, target_database)
-    sent = []
-    for table in copied_tables():
-        digest = xxhash.xxh3_128()
-        count = 0
-        for rows in _batches(source, table):
-            _digest(digest, rows)
-            count += len(rows)
-            _insert(target, table, rows)
-        sent.append(CopiedTable(table.name, count, digest.hexdigest()))
+    sent = _read(source, into=target)
     arrived = _read(target)
     wrong = [s for s, a in zip(sent, arrived, strict=True) if s != a]
     if wrong:
@@ -95,41 +83,40 @@ def _copy(
             f"copied into {shown_url(target_database.url)}"
         )
         raise StorageError(msg)
-    if list(source_database.read(_read)) != sent:
+    if source_database.read(_read) != sent:
         msg = (
             f"{shown_url(source_database.url)} changed while it was copied, so nothing was "
             "copied; stop its workers (sweeper stop STUDY), then copy again"
         )
         raise StorageError(msg)
     _set_sequences(target)
-    return tuple(sent)
+    return sent
 
 
-def _read(connection: Connection) -> tuple[CopiedTable, ...]:
+def _read(connection: Connection, *, into: Connection | None = None) -> tuple[CopiedTable, ...]:
+    """Read every table, and write its rows ``into`` another database if there is one."""
     found = []
     for table in copied_tables():
         digest = xxhash.xxh3_128()
         count = 0
         for rows in _batches(connection, table):
-            _digest(digest, rows)
+            # As Python values: the two databases write the same moment or state differently.
+            for row in rows:
+                digest.update(repr(tuple(row)).encode("utf-8", "surrogatepass"))
             count += len(rows)
+            if into is not None:
+                _insert(into, table, rows)
         found.append(CopiedTable(table.name, count, digest.hexdigest()))
     return tuple(found)
 
 
-def _batches(connection: Connection, table: sa.Table) -> Iterator[Sequence[sa.Row[Any]]]:
+def _batches(connection: Connection, table: sa.Table) -> Iterator[Sequence[AnyRow]]:
     query = sa.select(table).order_by(*table.primary_key.columns)
     result = connection.execute(query.execution_options(yield_per=_BATCH))
     yield from result.partitions()
 
 
-def _digest(digest: xxhash.xxh3_128, rows: Sequence[sa.Row[Any]]) -> None:
-    # As Python values, because the two databases write the same moment or state differently.
-    for row in rows:
-        digest.update(repr(tuple(row)).encode("utf-8", "surrogatepass"))
-
-
-def _insert(connection: Connection, table: sa.Table, rows: Sequence[sa.Row[Any]]) -> None:
+def _insert(connection: Connection, table: sa.Table, rows: Sequence[AnyRow]) -> None:
     columns = [column.name for column in table.columns]
     try:
         connection.execute(sa.insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
@@ -167,20 +154,11 @@ def _check_empty(connection: Connection, database: Database) -> None:
 
 def _check_at_rest(connection: Connection, database: Database) -> None:
     open_ones = connection.execute(
-        sa.select(
-            Attempt, lease_has_ended().label("ended"), Trial.number.label("trial"), Study.name
-        )
-        .join(Trial, Trial.id == Attempt.trial_id)
-        .join(Study, Study.id == Trial.study_id)
-        .where(Trial.result.is_(None), Attempt.outcome.is_(None))
-        .order_by(Attempt.id)
+        open_attempts(Study.name).join(Study, Study.id == Trial.study_id).order_by(Attempt.id)
     )
-    running = []
-    for row in open_ones:
-        worker = WorkerIdentity(row.host, row.boot_id, row.worker_pid, row.worker_started)
-        gone = is_gone(worker)
-        if not (row.ended if gone is None else gone):
-            running.append(f"trial {row.trial} of {row.name!r} on {row.host}")
+    running = [
+        f"trial {row.trial} of {row.name!r} on {row.host}" for row in open_ones if not is_lost(row)
+    ]
     if running:
         msg = (
             f"{shown_url(database.url)} cannot be copied while trials are running "

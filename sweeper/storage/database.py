@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import random
 import sqlite3
 import threading
 import time
@@ -29,16 +28,21 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sweeper.errors import DatabaseUnavailableError
 from sweeper.installation import install_command
+from sweeper.retrying import retrying
 from sweeper.shown import shown_url
 from sweeper.storage import schema
-from sweeper.storage.faults import is_passing, is_unavailable, parse_url, unavailable
+from sweeper.storage.faults import (
+    is_passing,
+    is_unavailable,
+    missing,
+    parse_url,
+    unavailable,
+)
 from sweeper.storage.open_file import OpenFile
 from sweeper.storage.read_only import read_only_uri
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
-
-__all__ = ["Database"]
 
 T = TypeVar("T")
 
@@ -65,7 +69,6 @@ _POSTGRESQL_CONNECTION = {
 }
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
-_JITTER = random.Random()  # noqa: S311 - spreads retries; an own generator leaves the user's alone
 
 
 class Database:
@@ -114,7 +117,7 @@ class Database:
         _prepare_directory(parsed, create=create)
         database = cls(parsed, patience)
         try:
-            with _as_unavailable(parsed):
+            with _as_unavailable(parsed, "be opened"):
                 schema.ensure(database._engine, database._writing, parsed, create=create)
             database._file = OpenFile.of(parsed)
         except BaseException:
@@ -137,7 +140,7 @@ class Database:
         _prepare_directory(parsed, create=False)
         database = cls(parsed, patience=60.0)
         try:
-            with _as_unavailable(parsed):
+            with _as_unavailable(parsed, "be opened"):
                 return schema.upgrade(database._writing, parsed)
         finally:
             database.close()
@@ -208,25 +211,23 @@ class Database:
             self._file.check(self.url)
         turn = self._turn if engine is self._writing else None
         deadline = time.monotonic() + self._patience
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                with (
-                    self._has(turn, deadline),
-                    engine.connect() as connection,
-                    _waiting(connection, deadline).begin(),
-                ):
-                    return work(connection)
-            except DBAPIError as error:
-                if not is_unavailable(error):
-                    raise
-                if not is_passing(error) or time.monotonic() + pause > deadline:
-                    raise unavailable(self.url, error) from error
-            except PoolTimeoutError as error:
-                if time.monotonic() + pause > deadline:
-                    raise unavailable(self.url, error) from error
-            time.sleep(pause * _JITTER.uniform(0.5, 1.5))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+
+        def transaction() -> T:
+            with (
+                self._has(turn, deadline),
+                engine.connect() as connection,
+                _waiting(connection, deadline).begin(),
+            ):
+                return work(connection)
+
+        with _as_unavailable(self.url, "be used"):
+            return retrying(
+                transaction,
+                is_passing,
+                patience=self._patience,
+                first_pause=_FIRST_PAUSE,
+                longest_pause=_LONGEST_PAUSE,
+            )
 
     @contextlib.contextmanager
     def _has(self, turn: threading.Lock | None, deadline: float) -> Iterator[None]:
@@ -242,24 +243,36 @@ class Database:
             turn.release()
 
 
+def answered_late(work: Callable[[Connection, bool], T]) -> Callable[[Connection], T]:
+    """``work`` for `Database.write`, which gives it whether it has run before.
+
+    Then its commit may have been made, and only the answer was lost.
+    """
+    runs = 0
+
+    def run(connection: Connection) -> T:
+        nonlocal runs
+        runs += 1
+        return work(connection, runs > 1)
+
+    return run
+
+
 def _waiting(connection: Connection, deadline: float) -> Connection:
     """Have SQLite wait in this transaction for other processes, until ``deadline`` at most."""
     seconds = min(_LONGEST_TRY, max(0.0, deadline - time.monotonic()))
     return connection.execution_options(sweeper_busy_ms=int(1000 * seconds))
 
 
-class _as_unavailable:  # noqa: N801 - reads as a statement
-    """Turn the database's own faults into one sentence, without retrying."""
-
-    def __init__(self, url: URL) -> None:
-        self._url = url
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, DBAPIError) and is_unavailable(error):
-            raise unavailable(self._url, error, "be opened") from error
+@contextlib.contextmanager
+def _as_unavailable(url: URL, doing: str) -> Iterator[None]:
+    """Turn the database's own faults into one sentence."""
+    try:
+        yield
+    except (DBAPIError, PoolTimeoutError) as error:
+        if is_unavailable(error):
+            raise unavailable(url, error, doing) from error
+        raise
 
 
 def _engine(url: URL, patience: float) -> Engine:
@@ -335,8 +348,4 @@ def _prepare_directory(url: URL, *, create: bool) -> None:
         except OSError as error:
             raise unavailable(url, error, "be created") from error
     elif not path.exists():
-        msg = (
-            f"there is no database at {shown_url(url)}; run a study first "
-            "(sweeper run FILE), or name its database (--storage, SWEEPER_STORAGE)"
-        )
-        raise DatabaseUnavailableError(msg)
+        raise missing(url)

@@ -6,7 +6,9 @@ victim, or dropped the connection. Everything else would fail again, and later.
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
+from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
@@ -14,8 +16,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sweeper.errors import DatabaseUnavailableError
 from sweeper.shown import shown_url, without_secrets
-
-__all__ = ["is_missing_table", "is_passing", "is_unavailable", "parse_url", "unavailable"]
 
 _SQLITE_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _SQLITE_LASTING = {
@@ -86,8 +86,10 @@ def parse_url(text: str) -> URL:
     return url
 
 
-def is_passing(error: DBAPIError) -> bool:
+def is_passing(error: BaseException) -> bool:
     """Whether the same transaction may well succeed when it is run again."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, PoolTimeoutError)
     if error.connection_invalidated:
         return True
     if isinstance(error.orig, sqlite3.Error):
@@ -99,12 +101,12 @@ def is_passing(error: DBAPIError) -> bool:
     return state.startswith(_POSTGRESQL_PASSING)
 
 
-def is_unavailable(error: DBAPIError) -> bool:
+def is_unavailable(error: DBAPIError | PoolTimeoutError) -> bool:
     """Whether the database itself is at fault, rather than what was asked of it."""
     if is_passing(error):
         return True
-    if isinstance(error.orig, sqlite3.Error):
-        return _sqlite_code(error.orig) in _SQLITE_LASTING
+    if isinstance(original := getattr(error, "orig", None), sqlite3.Error):
+        return _sqlite_code(original) in _SQLITE_LASTING
     return isinstance(error, OperationalError)
 
 
@@ -120,14 +122,39 @@ def unavailable(url: URL, error: BaseException, doing: str = "be used") -> Datab
     original = error.orig if isinstance(error, DBAPIError) else error
     said = " ".join(str(original).split()) or type(original).__name__
     reason = without_secrets(said, url.render_as_string(hide_password=False))
-    told = DatabaseUnavailableError(
+    failure = DatabaseUnavailableError(
         f"the database {shown_url(url)} cannot {doing}: {reason}; "
         "check --storage (SWEEPER_STORAGE), the file's permissions or the server"
     )
-    told.passing = isinstance(error, PoolTimeoutError) or (
-        isinstance(error, DBAPIError) and is_passing(error)
-    )
-    return told
+    failure.passing = is_passing(error)
+    return failure
+
+
+def missing(url: URL) -> DatabaseUnavailableError:
+    """Return the error to raise where there is no SQLite file: where one is that may be meant."""
+    wanted = Path(str(url.database))
+    here = Path.cwd()
+    elsewhere = [] if wanted.is_absolute() else [d for d in here.parents if (d / wanted).is_file()]
+    if not elsewhere and not wanted.is_absolute():
+        elsewhere = [d.absolute() for d in _directories(here) if (d / wanted).is_file()]
+    if elsewhere:
+        hint = (
+            f"there is one in {elsewhere[0]}: go there (cd {shlex.quote(str(elsewhere[0]))}), or "
+            "name it (--storage, SWEEPER_STORAGE)"
+        )
+    else:
+        hint = (
+            "run a study first (sweeper run FILE), or name its database "
+            "(--storage, SWEEPER_STORAGE)"
+        )
+    return DatabaseUnavailableError(f"there is no database at {shown_url(url)}; {hint}")
+
+
+def _directories(here: Path) -> list[Path]:
+    try:
+        return sorted(path for path in here.iterdir() if path.is_dir())
+    except OSError:
+        return []
 
 
 def _sqlite_code(error: sqlite3.Error) -> int | None:

@@ -9,23 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from sweeper.results import EpochRecord, Outcome
 from sweeper.space import CategoricalChoice
-from sweeper.storage import optuna_rows
+from sweeper.storage.queries import optuna_rows
+from sweeper.storage.queries.studies import find_study
 from sweeper.storage.repository import Repository
-from sweeper.storage.studies import find_study
-from sweeper.storage.tables import Attempt, Epoch, Trial
-
-__all__ = ["AttemptNews", "StudyFollower"]
+from sweeper.storage.tables import AnyRow, Attempt, Epoch, Trial
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptNews:
+class AttemptEvent:
     """One attempt, at the moment of a look.
 
     Attributes:
@@ -56,7 +54,7 @@ class AttemptNews:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What has been told of an open attempt, whose trial's last epoch then was ``epoch``."""
+    """What was returned of an open attempt, whose trial's last epoch then was ``epoch``."""
 
     began: bool = False
     epoch: int = -1
@@ -65,7 +63,7 @@ class _Known:
 class StudyFollower:
     """Looks at a study again and again.
 
-    What was over before the follower was made is no news.
+    What was over before the follower was made is not reported.
     """
 
     def __init__(self, repository: Repository, study: str) -> None:
@@ -73,15 +71,15 @@ class StudyFollower:
         self._study = study
         self._newest, self._open = repository.database.read(self._attempts_so_far)
 
-    def look(self) -> tuple[AttemptNews, ...]:
+    def look(self) -> tuple[AttemptEvent, ...]:
         """What is new since the last look, in the order of the attempts.
 
         Raises:
             UnknownStudyError: There is no such study.
             DatabaseUnavailableError: The database is away; nothing is missed by looking later.
         """
-        news = self._repository.database.read(self._read)
-        for item in news:
+        found = self._repository.database.read(self._read)
+        for item in found:
             if item.outcome is not None:
                 self._open.pop(item.token, None)
             else:
@@ -90,7 +88,7 @@ class StudyFollower:
                 numbers = (record.epoch for record in item.epochs)
                 self._open[item.token] = _Known(item.start_step is not None, max((last, *numbers)))
             self._newest = max(self._newest, item.token)
-        return news
+        return found
 
     def _attempts_so_far(self, connection: Connection) -> tuple[int, dict[int, _Known | None]]:
         """The newest attempt, and those that are open."""
@@ -109,7 +107,7 @@ class StudyFollower:
         study_id: int = find_study(connection, self._study).id
         return Trial.study_id == study_id
 
-    def _read(self, connection: Connection) -> tuple[AttemptNews, ...]:
+    def _read(self, connection: Connection) -> tuple[AttemptEvent, ...]:
         rows = connection.execute(
             sa.select(
                 Attempt.id,
@@ -153,14 +151,14 @@ class StudyFollower:
             record = EpochRecord(epoch.epoch, json.loads(epoch.metrics))
             epochs.setdefault(newest_of[epoch.trial_id], []).append(record)
         optuna_ids = tuple({row.optuna_trial_id for row in rows})
-        params = optuna_rows.parameters(connection, optuna_ids)
+        params = optuna_rows.drawn_values(connection, optuna_ids)
         values = optuna_rows.values(connection, optuna_ids)
-        news = []
+        found = []
         for row in rows:
             outcome = cast("Outcome | None", row.outcome)
             value = values.get(row.optuna_trial_id) if outcome in ("complete", "pruned") else None
-            news.append(
-                AttemptNews(
+            found.append(
+                AttemptEvent(
                     token=row.id,
                     trial=row.trial,
                     attempt=row.number,
@@ -168,7 +166,7 @@ class StudyFollower:
                     start_step=row.start_step,
                     begins_after=known[row.id].epoch,
                     begins=row.start_step is not None and not known[row.id].began,
-                    params={n: p.value for n, p in params.get(row.optuna_trial_id, {}).items()},
+                    params=params.get(row.optuna_trial_id, {}),
                     epochs=tuple(epochs.get(row.id, ())),
                     outcome=outcome,
                     value=value,
@@ -177,9 +175,9 @@ class StudyFollower:
                     fails_trial=row.result == "failed",
                 )
             )
-        return tuple(news)
+        return tuple(found)
 
-    def _first_seen(self, connection: Connection, row: Row[*tuple[Any, ...]]) -> _Known:
+    def _first_seen(self, connection: Connection, row: AnyRow) -> _Known:
         """What came before an attempt that no look has seen: the epochs of earlier attempts."""
         if row.number == 1:
             return _Known()

@@ -11,8 +11,6 @@ from sqlalchemy.engine import URL
 from sweeper.errors import DatabaseUnavailableError
 from sweeper.shown import shown_url
 
-__all__ = ["OpenFile"]
-
 
 @dataclass(frozen=True)
 class OpenFile:

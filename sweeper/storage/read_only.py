@@ -1,7 +1,7 @@
 """Reading a SQLite file that may not be written: another user's, an archive, a read-only disk.
 
 A reader of a database in WAL mode writes too: it makes a file beside the database, in which readers
-and writers see each other. Where it may not, SQLite has to be told how things stand: whether a writer
+and writers see each other. Where it may not, SQLite has to be shown how things stand: whether a writer
 has made these files, or there is none and the file does not change.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-
-__all__ = ["read_only_uri"]
 
 
 def read_only_uri(file: Path) -> str | None:

@@ -11,17 +11,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
+from sweeper.ancestry import BranchStatus
 from sweeper.code import CodeGroup
-from sweeper.errors import UnknownStudyError
-from sweeper.processes import ProcessIdentity as WorkerIdentity
-from sweeper.processes import is_gone
+from sweeper.environments import Environment
 from sweeper.results import (
     AttemptRecord,
     BestTrial,
@@ -30,55 +28,60 @@ from sweeper.results import (
     Outcome,
     StudyStatus,
     TrialRecord,
-    TrialState,
 )
 from sweeper.search.spaces import Observation
-from sweeper.searching import Objective
-from sweeper.storage import optuna_rows
-from sweeper.storage.audit_reading import audits_of_trials, read_exactness
-from sweeper.storage.grouping import code_groups, codes_of_trials, is_mixed
-from sweeper.storage.leading import best_trial, objectives_of, pareto_front
-from sweeper.storage.leases import lease_has_ended
-from sweeper.storage.studies import find_study, study_names
-from sweeper.storage.tables import Attempt, Checkpoint, Epoch, Trial
-from sweeper.storage.verdicts import latest_verdicts
+from sweeper.storage.exactness.reading import audits_of_trials, read_exactness
+from sweeper.storage.exactness.verdicts import latest_verdicts
+from sweeper.storage.lengths.reading import at_first_length, lengths_of_trials, was_extended
+from sweeper.storage.queries import optuna_rows
+from sweeper.storage.queries.evaluations import evaluations_of_trials
+from sweeper.storage.queries.grouping import code_groups, codes_of_trials, is_mixed
+from sweeper.storage.queries.leading import (
+    best_trial,
+    leading_trials,
+    objectives_of,
+    pareto_front,
+)
+from sweeper.storage.queries.leases import is_lost, lease_has_ended, open_attempts
+from sweeper.storage.queries.progress import (
+    seconds_left,
+    trial_state,
+    trial_statuses,
+    values_by_name,
+)
+from sweeper.storage.queries.rungs.observing import seen_at_first_rung
+from sweeper.storage.queries.rungs.reading import rungs_of_trials
+from sweeper.storage.queries.rungs.standing import schedule_of
+from sweeper.storage.queries.studies import find_study, no_such_trial, study_names
+from sweeper.storage.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial, aware
+from sweeper.storage.trial_tables.branches import is_beside, parents_of
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 """What differs in the same error of two trials."""
 
-__all__ = [
-    "failing_alike",
-    "finished_before",
-    "read_status",
-    "read_statuses",
-    "read_trial",
-    "read_trials",
-]
+_SURROUNDINGS = ("versions", "processor", "devices", "threads", "deterministic")
+"""What an `Environment` has of an attempt's fingerprint."""
 
 
-def read_status(connection: Connection, name: str, *, all_code: bool = False) -> StudyStatus:
+def read_status(
+    connection: Connection, name: str, *, all_code: bool = False, each: bool = True
+) -> StudyStatus:
     """Count the study's trials by state, and find its best one.
 
     Where trials ran under several definitions, it is the best of those under the present one,
-    unless ``all_code``.
-
-    Raises:
-        UnknownStudyError: There is no such study.
+    unless ``all_code``. How far each trial is, and the time left, are left out unless ``each``.
     """
     study = find_study(connection, name)
     trials = connection.execute(
-        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result).where(
-            Trial.study_id == study.id
-        )
+        sa.select(
+            *(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.paused),
+            *(Trial.current_attempt, Trial.epochs, is_beside().label("beside")),
+        ).where(Trial.study_id == study.id)
     ).all()
     live = {
         row.trial_id
-        for row in connection.execute(
-            sa.select(Attempt, lease_has_ended().label("lease_ended"))
-            .join(Trial, Trial.id == Attempt.trial_id)
-            .where(Trial.study_id == study.id, Trial.result.is_(None), Attempt.outcome.is_(None))
-        )
-        if not _is_gone(row)
+        for row in connection.execute(open_attempts().where(Trial.study_id == study.id))
+        if not is_lost(row)
     }
     objectives = objectives_of(study)
     several = len(objectives) > 1
@@ -86,83 +89,132 @@ def read_status(connection: Connection, name: str, *, all_code: bool = False) ->
     ranked = trials
     if is_mixed(connection, study):
 
-        def best_of(group: Sequence[Row[*tuple[Any, ...]]]) -> BestTrial | None:
+        def best_of(group: Sequence[AnyRow]) -> BestTrial | None:
             return None if several else best_trial(connection, study, group)
 
         codes = code_groups(connection, study, trials, best_of)
         if not all_code:
             current = {number for group in codes if group.current for number in group.trials}
             ranked = [trial for trial in trials if trial.number in current]
-    counts = Counter(_state(trial.result, running=trial.id in live) for trial in trials)
+    own = [trial for trial in trials if not trial.beside]
+    counts = Counter(trial_state(trial, running=trial.id in live) for trial in own)
+    parents = {}
+    if len(own) < len(trials):
+        parents = parents_of(connection, [trial.id for trial in trials if trial.beside])
+    stands = trial_statuses(connection, study, trials, live, objectives) if each else ()
     return StudyStatus(
         study=study.name,
         target=study.target,
         complete=counts["complete"],
         running=counts["running"],
         interrupted=counts["interrupted"],
+        paused=counts["paused"],
         pruned=counts["pruned"],
         failed=counts["failed"],
-        waiting=max(study.target - len(trials), 0),
+        waiting=max(study.target - len(own), 0) + counts["waiting"],
         best=None if several else best_trial(connection, study, ranked),
         objectives=objectives if several else (),
         pareto=pareto_front(connection, study, ranked, objectives) if several else (),
         exactness=read_exactness(connection, study),
         codes=codes,
+        objective=study.objective,
+        direction=study.direction,
+        trials=stands,
+        seconds_left=seconds_left(connection, study, stands),
+        branches=tuple(
+            BranchStatus(
+                trial.number,
+                parents[trial.id].number,
+                parents[trial.id].step,
+                trial_state(trial, running=trial.id in live),
+            )
+            for trial in sorted(trials, key=lambda each: each.number)
+            if trial.beside
+        ),
     )
 
 
-def read_statuses(connection: Connection) -> tuple[StudyStatus, ...]:
+def read_leaders(connection: Connection, name: str, count: int) -> tuple[BestTrial, ...]:
+    """Return the ``count`` best trials under the present definition and code, the best first.
+
+    A study of several objectives has none.
+    """
+    study = find_study(connection, name)
+    if len(objectives_of(study)) > 1:
+        return ()
+    trials = connection.execute(
+        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result).where(
+            Trial.study_id == study.id, Trial.result == "complete"
+        )
+    ).all()
+    if is_mixed(connection, study):
+        groups = code_groups(connection, study, trials, lambda _: None)
+        current = {number for group in groups if group.current for number in group.trials}
+        trials = [trial for trial in trials if trial.number in current]
+    return leading_trials(connection, study, trials, count)
+
+
+def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudyStatus, ...]:
     """Return the status of every study, the oldest first."""
-    return tuple(read_status(connection, name) for name in study_names(connection))
+    return tuple(read_status(connection, name, each=each) for name in study_names(connection))
 
 
 def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
-    """Return one trial, whole.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
-    """
+    """Return one trial, whole."""
     study = find_study(connection, name)
     records = _records(connection, study, Trial.number == number)
     if not records:
-        begun = connection.scalar(
-            sa.select(sa.func.count()).select_from(Trial).where(Trial.study_id == study.id)
-        )
-        hint = f"it has trials 0 to {begun - 1}" if begun else "none has begun"
-        msg = f"study {name!r} has no trial {number}; {hint} (of {study.target})"
-        raise UnknownStudyError(msg)
+        raise no_such_trial(connection, study, number)
     return records[0]
 
 
 def read_trials(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
-    """Return every trial that has begun, whole, in the order of their numbers.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
+    """Return every trial that has begun, whole, in the order of their numbers."""
     return _records(connection, find_study(connection, name), sa.true())
 
 
 def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
-    """Return the trials that have begun and have no result, whole, in the order of their numbers.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
+    """Return the trials that have begun and have no result, whole, in the order of their numbers."""
     return _records(connection, find_study(connection, name), Trial.result.is_(None))
 
 
-def finished_before(connection: Connection, name: str, number: int) -> tuple[Observation, ...]:
+def read_environments(connection: Connection, name: str) -> tuple[Environment, ...]:
+    """Return the surroundings that the study's attempts ran under, each with how many did."""
+    study = find_study(connection, name)
+    hosts: defaultdict[str, list[str]] = defaultdict(list)
+    for row in connection.execute(
+        sa.select(Attempt.fingerprint, Attempt.host)
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(Trial.study_id == study.id)
+        .order_by(Attempt.id)
+    ):
+        known = json.loads(row.fingerprint) if row.fingerprint is not None else {}
+        kept = {part: known[part] for part in _SURROUNDINGS if part in known}
+        hosts[json.dumps(kept)].append(row.host)
+    return tuple(_environment(json.loads(text), found) for text, found in hosts.items())
+
+
+def finished_before(
+    connection: Connection, name: str, number: int, *, whole: bool = False
+) -> tuple[Observation, ...]:
     """Return the finished trials numbered below ``number``, in order, as a sampler sees them.
 
-    Raises:
-        UnknownStudyError: There is no such study.
+    Under a budget that is at their first rung, trials that were extended are seen as they were at the
+    study's first length, and branches are not seen; with ``whole`` all are there as they are now.
     """
     study = find_study(connection, name)
+    schedule = schedule_of(study)
+    if schedule is not None and not whole:
+        return seen_at_first_rung(connection, study, schedule, number)
     several = len(objectives_of(study)) > 1
-    chosen = sa.and_(Trial.study_id == study.id, Trial.number < number, Trial.result.is_not(None))
+    finished = Trial.result.is_not(None)
+    chosen = sa.and_(
+        Trial.study_id == study.id,
+        Trial.number < number,
+        finished if whole else sa.and_(sa.or_(finished, was_extended()), ~is_beside()),
+    )
     rows = connection.execute(
-        sa.select(Trial.number, Trial.optuna_trial_id, Trial.result)
+        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.epochs)
         .where(chosen)
         .order_by(Trial.number)
     ).all()
@@ -170,7 +222,7 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
     parameters = optuna_rows.parameters(connection, ids)
     values = optuna_rows.all_values(connection, ids)
     intermediate = optuna_rows.intermediate_values(connection, ids)
-    return tuple(
+    observed = tuple(
         Observation(
             number=row.number,
             state=cast("optuna_rows.TrialResult", row.result),
@@ -184,6 +236,7 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
         )
         for row in rows
     )
+    return observed if whole else at_first_length(connection, study, rows, observed)
 
 
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
@@ -193,12 +246,9 @@ def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, s
 
     Returns:
         How many, and the last line of the newest one's error; None where it is not so.
-
-    Raises:
-        UnknownStudyError: There is no such study.
     """
     study = find_study(connection, name)
-    of_study = Trial.study_id == study.id
+    of_study = sa.and_(Trial.study_id == study.id, ~is_beside())
     ended = sa.select(sa.func.count()).where(of_study, Trial.result.is_not(None))
     good = sa.select(sa.func.count()).where(of_study, Trial.result != "failed")
     count = int(connection.scalar(ended) or 0)
@@ -217,7 +267,7 @@ def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, s
 
 
 def _records(
-    connection: Connection, study: Row[Any], condition: sa.ColumnElement[bool]
+    connection: Connection, study: AnyRow, condition: sa.ColumnElement[bool]
 ) -> tuple[TrialRecord, ...]:
     chosen = sa.and_(Trial.study_id == study.id, condition)
     trials = connection.execute(sa.select(Trial).where(chosen).order_by(Trial.number)).all()
@@ -226,6 +276,8 @@ def _records(
 
     attempts: defaultdict[int, list[AttemptRecord]] = defaultdict(list)
     exempted: dict[int, tuple[str, ...]] = {}
+    warm_starts: dict[int, Mapping[str, Any]] = {}
+    branch_reports: dict[int, Mapping[str, Any]] = {}
     for row in connection.execute(
         sa.select(Attempt, lease_has_ended().label("lease_ended"))
         .where(Attempt.trial_id.in_(ids))
@@ -233,7 +285,12 @@ def _records(
     ):
         attempts[row.trial_id].append(_attempt(row))
         if row.fingerprint is not None:
-            exempted[row.trial_id] = tuple(json.loads(row.fingerprint).get("output_only", ()))
+            surroundings = json.loads(row.fingerprint)
+            exempted[row.trial_id] = tuple(surroundings.get("output_only", ()))
+            if "warm_start_report" in surroundings:
+                warm_starts[row.trial_id] = surroundings["warm_start_report"]
+            if "branch_report" in surroundings:
+                branch_reports[row.trial_id] = surroundings["branch_report"]
     epochs: defaultdict[int, list[EpochRecord]] = defaultdict(list)
     for epoch in connection.execute(
         sa.select(Epoch).where(Epoch.trial_id.in_(ids)).order_by(Epoch.epoch)
@@ -246,20 +303,28 @@ def _records(
         checkpoints[kept.trial_id].append(
             CheckpointRecord(kept.step, kept.epoch, kept.digest, kept.bytes, kept.path)
         )
-    parameters = optuna_rows.parameters(connection, optuna_ids)
+    drawn = optuna_rows.parameters(connection, optuna_ids)
     values = optuna_rows.all_values(connection, optuna_ids)
     objectives = objectives_of(study)
     verified = latest_verdicts(connection, ids)
     audits = audits_of_trials(connection, ids)
     codes = codes_of_trials(connection, ids)
+    evaluations = evaluations_of_trials(connection, ids)
+    rungs = rungs_of_trials(connection, study.id, ids)
+    length = json.loads(study.definition).get("epochs")
+    lengths = lengths_of_trials(connection, ids, objectives)
+    parents = parents_of(connection, ids)
     return tuple(
         TrialRecord(
             study=study.name,
             number=trial.number,
-            state=_state(trial.result, running=any(a.outcome is None for a in attempts[trial.id])),
-            params={n: p.value for n, p in parameters.get(trial.optuna_trial_id, {}).items()},
+            state=trial_state(trial, running=any(a.outcome is None for a in attempts[trial.id])),
+            params={n: p.value for n, p in drawn.get(trial.optuna_trial_id, {}).items()},
+            distributions={
+                n: p.distribution for n, p in drawn.get(trial.optuna_trial_id, {}).items()
+            },
             value=next(iter(values.get(trial.optuna_trial_id, ())), None),
-            values=_by_name(objectives, values.get(trial.optuna_trial_id)),
+            values=values_by_name(objectives, values.get(trial.optuna_trial_id)),
             seed=trial.seed,
             digest=trial.digest,
             epochs=tuple(epochs[trial.id]),
@@ -270,15 +335,32 @@ def _records(
             code=codes.get(trial.id),
             anew_after=trial.anew_after,
             output_only=exempted.get(trial.id, ()),
+            evaluations=tuple(evaluations.get(trial.id, ())),
+            warm_start=warm_starts.get(trial.id),
+            rungs=tuple(rungs.get(trial.id, ())),
+            length=trial.epochs or (parents[trial.id].epochs if trial.id in parents else length),
+            earlier_lengths=tuple(lengths.get(trial.id, ())),
+            parent=parents.get(trial.id),
+            branch_report=branch_reports.get(trial.id),
         )
         for trial in trials
     )
 
 
-def _attempt(row: Row[*tuple[Any, ...]]) -> AttemptRecord:
-    outcome = row.outcome
-    if outcome is None and _is_gone(row):
-        outcome = "lost"
+def _environment(known: Mapping[str, Any], hosts: Sequence[str]) -> Environment:
+    return Environment(
+        versions=known.get("versions", {}),
+        processor=known.get("processor", ""),
+        devices=tuple(known.get("devices", ())),
+        threads=tuple(known.get("threads", ())),
+        deterministic=known.get("deterministic"),
+        hosts=tuple(dict.fromkeys(hosts)),
+        attempts=len(hosts),
+    )
+
+
+def _attempt(row: AnyRow) -> AttemptRecord:
+    outcome = "lost" if row.outcome is None and is_lost(row) else row.outcome
     return AttemptRecord(
         number=row.number,
         outcome=cast("Outcome | None", outcome),
@@ -286,33 +368,7 @@ def _attempt(row: Row[*tuple[Any, ...]]) -> AttemptRecord:
         end_step=row.end_step,
         host=row.host,
         pid=row.pid,
-        started_at=_aware(row.started_at),
-        ended_at=None if row.ended_at is None else _aware(row.ended_at),
+        started_at=aware(row.started_at),
+        ended_at=None if row.ended_at is None else aware(row.ended_at),
         error=row.error,
     )
-
-
-def _state(result: str | None, *, running: bool) -> TrialState:
-    if result is not None:
-        return cast("TrialState", result)
-    return "running" if running else "interrupted"
-
-
-def _is_gone(attempt: Row[*tuple[Any, ...]]) -> bool:
-    worker = WorkerIdentity(
-        attempt.host, attempt.boot_id, attempt.worker_pid, attempt.worker_started
-    )
-    gone = is_gone(worker)
-    return bool(attempt.lease_ended) if gone is None else gone
-
-
-def _by_name(
-    objectives: Sequence[Objective], values: Sequence[float] | None
-) -> dict[str, float] | None:
-    if values is None or len(objectives) == 1:
-        return None
-    return {o.name: value for o, value in zip(objectives, values, strict=True)}
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC)

@@ -12,45 +12,55 @@ from typing import Any
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from sweeper.policy import Fault
+from sweeper.environments import Environment
 from sweeper.processes import ProcessIdentity as WorkerIdentity
 from sweeper.results import (
+    BestTrial,
     CheckpointRecord,
     EpochRecord,
-    Outcome,
     StudyStatus,
     TrialRecord,
     WorkerRecord,
 )
 from sweeper.search.spaces import Observation
 from sweeper.space import CategoricalChoice, Distribution
-from sweeper.storage import (
-    attempts,
-    claims,
-    leases,
-    matching,
-    reading,
-    requests,
-    studies,
-)
-from sweeper.storage.claims import Claim, Lease, TrialSeed, Waiting
-from sweeper.storage.database import Database
-from sweeper.storage.leases import LostAttempt
-from sweeper.storage.matching import FoundCheckpoint
-from sweeper.storage.repeating import answered_late
-from sweeper.storage.requests import StopRequest
-from sweeper.storage.studies import AcceptedChange
-from sweeper.storage.study_rows import StudyRow, row_of
+from sweeper.storage import reading
+from sweeper.storage.annotations import Annotations
+from sweeper.storage.branches import Branches, NewBranch
+from sweeper.storage.database import Database, answered_late
+from sweeper.storage.exactness.audits import Audits
+from sweeper.storage.exactness.claims import FIRST_INTERVALS, MOST_TRIES, AuditClaim, Pinned
+from sweeper.storage.exactness.verdicts import Verdicts
+from sweeper.storage.lengths.extending import Lengths
+from sweeper.storage.queries import attempts, claims, leases, matching, requests, studies
+from sweeper.storage.queries.attempts import Ending
+from sweeper.storage.queries.claims import Claim, Lease, TrialSeed, Waiting
+from sweeper.storage.queries.descent.totals import set_target
+from sweeper.storage.queries.evaluations import Evaluations
+from sweeper.storage.queries.leases import LostAttempt
+from sweeper.storage.queries.matching import FoundCheckpoint
+from sweeper.storage.queries.removing import Removing
+from sweeper.storage.queries.requests import StopRequest
+from sweeper.storage.queries.restarts import Restarts
+from sweeper.storage.queries.rungs.deciding import DecidedRung
+from sweeper.storage.queries.studies import AcceptedChange
+from sweeper.storage.queries.study_rows import StudyRow, row_of
 
 __all__ = [
-    "AcceptedChange",
+    "FIRST_INTERVALS",
+    "MOST_TRIES",
+    "AuditClaim",
+    "Audits",
     "Claim",
+    "DecidedRung",
+    "Ending",
     "FoundCheckpoint",
     "LostAttempt",
+    "NewBranch",
+    "Pinned",
     "Repository",
     "StopRequest",
     "StudyRow",
-    "TrialSeed",
     "Waiting",
     "WorkerIdentity",
 ]
@@ -61,11 +71,30 @@ class Repository:
 
     Every method may raise `DatabaseUnavailableError`; a worker can keep what it wanted to write
     and call again. Every method that takes a token raises `SupersededError`, and writes nothing,
-    once that attempt is closed or no longer its trial's current one.
+    once that attempt is closed or no longer its trial's current one. Every method that needs a study
+    raises `UnknownStudyError` where there is none.
+
+    Attributes:
+        audits: The audits of its studies.
+        verdicts: What verifications found.
+        restarts: Begins studies again whose definition changed.
+        evaluations: What checkpoints gave on held-out data.
+        removal: Deletes studies, or gives them other names.
+        annotations: What Optuna's tools show beside them.
+        lengths: Has trials train on.
+        branches: Adds trials that begin at a checkpoint of another.
     """
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.audits = Audits(database)
+        self.verdicts = Verdicts(database)
+        self.restarts = Restarts(database)
+        self.evaluations = Evaluations(database)
+        self.removal = Removing(database)
+        self.annotations = Annotations(database)
+        self.lengths = Lengths(database)
+        self.branches = Branches(database)
 
     def with_patience(self, seconds: float) -> Repository:
         """The same, for a caller that waits no longer than so many seconds for the database."""
@@ -98,7 +127,7 @@ class Repository:
 
     def definition_changes(self, study: str) -> tuple[AcceptedChange, ...]:
         """Return the changes of a study's definition that were accepted, the oldest first."""
-        return self.database.read(lambda c: studies.definition_changes(c, study))
+        return self.database.read(lambda c: studies.changes_of(c, studies.find_study(c, study).id))
 
     def set_target(self, study: str, target: int) -> StudyRow:
         """Change the exact total of trials.
@@ -107,7 +136,7 @@ class Repository:
             UnknownStudyError: There is no such study.
             DefinitionError: More trials than that have already begun.
         """
-        return self.database.write(lambda c: studies.set_target(c, study, target))
+        return self.database.write(lambda c: set_target(c, study, target))
 
     def study(self, name: str) -> StudyRow:
         """Return the stored study.
@@ -139,7 +168,7 @@ class Repository:
         key: str | None = None,
         fingerprint: str | None = None,
     ) -> Claim | Waiting | None:
-        """Claim a trial: the lowest interrupted one first, else a new one.
+        """Claim a trial: the lowest interrupted one, else the lowest promoted one, else a new one.
 
         Args:
             study: The study's name.
@@ -182,24 +211,15 @@ class Repository:
 
         return self.database.write(work)
 
-    def renew_worker(self, key: str, lease_seconds: float) -> bool:
-        """Renew a worker's own lease; whether it has joined and not left."""
-        return self.database.write(lambda c: leases.renew_worker(c, key, lease_seconds))
-
     def release_lost(
         self, study: str, *, observer: str | None = None, lease_seconds: float = 60.0
     ) -> tuple[LostAttempt, ...]:
         """Close the open attempts whose worker is gone, as "lost"; call it before claiming.
 
         A worker's process that is gone from this host is known at once; any other worker is gone
-        when its lease has ended on the database's clock.
-
-        Args:
-            study: The study's name.
-            observer: The key of the worker that asks. It judges ended leases only once it has been
-                in contact with the database for ``lease_seconds`` on end: until then those who
-                were cut off together with it may still come back.
-            lease_seconds: A lease's length.
+        when its lease has ended on the database's clock. An ``observer``, the key of the worker
+        that asks, judges ended leases only once it has been in contact with the database for
+        ``lease_seconds`` on end: until then those who were cut off with it may still come back.
         """
         found = self.database.read(lambda c: leases.suspects(c, study, observer, lease_seconds))
         if not found:
@@ -228,14 +248,11 @@ class Repository:
         self.database.write(lambda c: leases.leave(c, key, error))
 
     def workers(self, study: str) -> tuple[WorkerRecord, ...]:
-        """Return every worker that lends or lent slots to the study, in the order of joining."""
+        """Return every worker of the study, of now and before, in the order of joining."""
         return self.database.read(lambda c: leases.read_workers(c, study))
 
     def request_stop(self, study: str, how: StopRequest) -> None:
-        """Ask every worker to stop: "drain" to checkpoint first, "kill" at once.
-
-        Nothing is claimed in the study until `clear_stop`.
-        """
+        """Have workers stop, "drain" with checkpoints or "kill" at once; no claims till `clear_stop`."""
         self.database.write(lambda c: requests.request_stop(c, study, how))
 
     def stop_requested(self, study: str) -> StopRequest | None:
@@ -285,10 +302,7 @@ class Repository:
         )
 
     def record_epochs(
-        self,
-        token: int,
-        epochs: Sequence[EpochRecord],
-        values: Mapping[int, float] | None = None,
+        self, token: int, epochs: Sequence[EpochRecord], values: Mapping[int, float] | None = None
     ) -> None:
         """Store finished epochs, and the objective by epoch as Optuna's intermediate values."""
         self.database.write(lambda c: attempts.record_epochs(c, token, epochs, values or {}))
@@ -315,57 +329,42 @@ class Repository:
         """
         return self.database.write(lambda c: matching.match_checkpoints(c, study, number, found))
 
-    def finish(
-        self,
-        token: int,
-        outcome: Outcome,
-        *,
-        end_step: int | None = None,
-        value: float | None = None,
-        digest: str | None = None,
-        error: str | None = None,
-        final: bool = False,
-        again: bool = False,
-        further_values: tuple[float, ...] = (),
-        fault: Fault | None = None,
-        goes_on: bool = False,
-    ) -> None:
+    def finish(self, token: int, ending: Ending, *, again: bool = False) -> tuple[DecidedRung, ...]:
         """Close the attempt, and with it the trial unless it will be resumed.
 
         Args:
             token: The attempt's.
-            outcome: "complete", "pruned" and "failed" end the trial; "interrupted" never does.
-            end_step: Optimizer steps finished, counted over the whole trial.
-            value: The objective; needed for "complete", and infinite at worst.
-            digest: Of the final training state, for "complete" and "pruned".
-            error: The error with its traceback.
-            final: Whether a "crashed" or "lost" attempt ends the trial, as failed.
+            ending: How it ended.
             again: Whether an earlier call may have done it, whose answer was lost: then an
                 attempt that is closed in the same way is no error.
-            further_values: The objectives after the first.
-            fault: Why it ended badly, which is counted; a "crashed" one counts as a crash.
-            goes_on: Whether the trial goes on although the attempt is "failed".
+
+        Returns:
+            The rungs of its round that are decided with it, if the study has a budget.
 
         Raises:
             NonFiniteError: "complete" with NaN; finish it as "failed".
+            StorageError: "complete" without a value.
         """
-        ending = attempts.Ending(
-            outcome, end_step, value, digest, error, final, further_values, fault, goes_on
-        )
-        self.database.write(
+        return self.database.write(
             answered_late(lambda c, rerun: attempts.finish(c, token, ending, again=again or rerun))
         )
 
-    def status(self, study: str, *, all_code: bool = False) -> StudyStatus:
-        """Count the study's trials by state, and find its best one.
+    def status(self, study: str, *, all_code: bool = False, each: bool = True) -> StudyStatus:
+        """Count the study's trials by state, say how far each is, and find the best one.
 
-        That is the best of those that ran under the present definition and code, or of all.
+        The best is of the present definition and code, or of all; ``each=False`` gives counts alone.
         """
-        return self.database.read(lambda c: reading.read_status(c, study, all_code=all_code))
+        return self.database.read(
+            lambda c: reading.read_status(c, study, all_code=all_code, each=each)
+        )
 
-    def statuses(self) -> tuple[StudyStatus, ...]:
-        """Return the status of every study, the oldest first."""
-        return self.database.read(reading.read_statuses)
+    def leaders(self, study: str, count: int) -> tuple[BestTrial, ...]:
+        """Return the ``count`` best trials of the present definition and code, the best first."""
+        return self.database.read(lambda c: reading.read_leaders(c, study, count))
+
+    def statuses(self, *, each: bool = True) -> tuple[StudyStatus, ...]:
+        """Return the status of every study, the oldest first; ``each`` as for `status`."""
+        return self.database.read(lambda c: reading.read_statuses(c, each=each))
 
     def trial(self, study: str, number: int) -> TrialRecord:
         """Return one trial, whole.
@@ -379,18 +378,23 @@ class Repository:
         """Return every trial that has begun, whole, in the order of their numbers."""
         return self.database.read(lambda c: reading.read_trials(c, study))
 
+    def environments(self, study: str) -> tuple[Environment, ...]:
+        """Return the surroundings that the study's attempts ran under."""
+        return self.database.read(lambda c: reading.read_environments(c, study))
+
     def unfinished(self, study: str) -> tuple[TrialRecord, ...]:
         """Return every trial that has begun and has no result yet, whole."""
         return self.database.read(lambda c: reading.read_unfinished(c, study))
 
     def failing_alike(self, study: str, least: int) -> tuple[int, str] | None:
-        """Whether the trials that have ended, ``least`` or more, all failed with one error.
+        """How many trials have ended, where ``least`` or more have and all failed with one error.
 
-        Returns:
-            How many, and the error's last line; None where it is not so, or all trials have ended.
+        With the error's last line; None where it is not so, or all trials have ended.
         """
         return self.database.read(lambda c: reading.failing_alike(c, study, least))
 
-    def finished_before(self, study: str, number: int) -> tuple[Observation, ...]:
-        """Return the finished trials numbered below ``number``, as a sampler sees them."""
-        return self.database.read(lambda c: reading.finished_before(c, study, number))
+    def finished_before(
+        self, study: str, number: int, *, whole: bool = False
+    ) -> tuple[Observation, ...]:
+        """Return trials below ``number`` as a sampler sees them, or ``whole`` as they ended."""
+        return self.database.read(lambda c: reading.finished_before(c, study, number, whole=whole))

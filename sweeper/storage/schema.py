@@ -27,10 +27,8 @@ from sweeper.storage.faults import is_missing_table
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
-__all__ = ["REVISIONS", "VERSION_TABLE", "ensure", "optuna_storage", "unhurried", "upgrade"]
-
 VERSION_TABLE = "sweeper_alembic_version"
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """Every revision of our tables, oldest first; the last is this version's."""
 
 _OPTUNA_REVISION = "v3.2.0.a"

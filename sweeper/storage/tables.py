@@ -8,7 +8,7 @@ the two.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -23,26 +23,14 @@ from sqlalchemy import (
     literal,
     text,
 )
+from sqlalchemy.engine import Row
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-__all__ = [
-    "Attempt",
-    "Audit",
-    "Base",
-    "Checkpoint",
-    "DefinitionChange",
-    "Epoch",
-    "Parameter",
-    "Study",
-    "Trial",
-    "UtcAfter",
-    "UtcNow",
-    "Verdict",
-    "Worker",
-]
+AnyRow = Row[*tuple[Any, ...]]
+"""Columns of whatever select."""
 
 
 class Base(DeclarativeBase):
@@ -64,6 +52,11 @@ def _sqlite_now(_element: UtcNow, _compiler: SQLCompiler, **_options: Any) -> st
 @compiles(UtcNow, "postgresql")
 def _postgresql_now(_element: UtcNow, _compiler: SQLCompiler, **_options: Any) -> str:
     return "(clock_timestamp() AT TIME ZONE 'utc')"
+
+
+def aware(moment: datetime) -> datetime:
+    """Return what a column of such times holds, with its time zone."""
+    return moment.replace(tzinfo=UTC)
 
 
 class UtcAfter(FunctionElement[datetime]):
@@ -110,12 +103,14 @@ class Study(Base):
     identity: Mapped[str] = mapped_column(String(32), server_default="")
     code: Mapped[str | None] = mapped_column(Text, comment="JSON: what the factories reach")
     fingerprint: Mapped[str | None] = mapped_column(String(32), comment="of definition and code")
+    epochs: Mapped[int | None] = mapped_column(comment="of new trials, once raised")
 
 
 class Trial(Base):
     """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end.
 
     Of the attempts up to ``anew_after`` nothing is gone on with: they ran under another definition.
+    ``paused`` is null but for a trial that stopped at a rung of its budget and was not claimed since.
 
     The partial index is what keeps a claim's cost from growing with the trials that are finished.
     """
@@ -146,6 +141,10 @@ class Trial(Base):
     result: Mapped[str | None] = mapped_column(String(16))
     audited: Mapped[str | None] = mapped_column(String(8))
     anew_after: Mapped[int] = mapped_column(server_default="0")
+    paused: Mapped[str | None] = mapped_column(
+        String(8), comment='"waits" at a rung, or "promoted"'
+    )
+    epochs: Mapped[int | None] = mapped_column(comment="where it is not the definition's number")
 
 
 class Attempt(Base):
@@ -245,7 +244,7 @@ class DefinitionChange(Base):
 
 
 class Worker(Base):
-    """A process that lends slots to a study; there until its lease ends or it leaves.
+    """A process that runs trials of a study; there until its lease ends or it leaves.
 
     ``present_since`` is when its unbroken contact with the database began: who was cut off cannot
     tell a worker that died meanwhile from one that was cut off just as long.
@@ -322,3 +321,27 @@ class Audit(Base):
     seconds: Mapped[float | None] = mapped_column(Float(53))
     decided_at: Mapped[datetime | None] = mapped_column(DateTime)
     report: Mapped[str | None] = mapped_column(Text, comment="JSON")
+
+
+class Evaluation(Base):
+    """What one checkpoint of a trial gave on one set of held-out data.
+
+    The checkpoint is named by its step and digest, since its row goes when it is deleted.
+    """
+
+    __tablename__ = "sweeper_evaluations"
+    __table_args__ = (
+        UniqueConstraint(
+            "trial_id", "step", "digest", "data", "data_digest", name="sweeper_evaluations_of"
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    step: Mapped[int] = mapped_column(BigInteger)
+    epoch: Mapped[int]
+    digest: Mapped[str] = mapped_column(String(64))
+    data: Mapped[str] = mapped_column(Text, comment="what the data are called")
+    data_digest: Mapped[str] = mapped_column(String(32))
+    metrics: Mapped[str] = mapped_column(Text, comment="JSON with NaN and Infinity")
+    evaluated_at: Mapped[datetime] = mapped_column(DateTime)

@@ -14,20 +14,20 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from sweeper.arguments import with_named_arguments
 from sweeper.errors import DataError
-
-__all__ = ["Batch", "CapturableSource", "Data", "DataSource", "HooksEpochs"]
 
 Batch = Any
 """``x``, ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, each an array or a nest of arrays."""
 
 
+@with_named_arguments
 @dataclass(frozen=True)
 class Data:
     """What a trial trains on and is measured on.
 
     Attributes:
-        train: One of
+        train: One of these; needed wherever something is trained.
 
             - ``(x, y)`` or ``(x, y, sample_weight)``: NumPy arrays, pandas frames and series or
               TensorFlow tensors of equal length, or dicts, lists or tuples of such arrays. Floats
@@ -38,6 +38,9 @@ class Data:
               it is called with the same epoch (from 0)
             - a grain ``MapDataset``, ``IterDataset`` or ``DataLoader`` of batches
         validation: Any of these for validation, never shuffled; None for none.
+        test: Any of these, held out for `sweeper evaluate`: no trial opens or reads it, so what is
+            read lazily costs training nothing. Read whole and in order, in batches of
+            ``validation_batch_size``; None for none.
         batch_size: Samples in a batch of arrays; an epoch's last batch may be smaller. The other
             kinds come in batches already.
         shuffle: Whether every epoch visits arrays by the sample, and a ``PyDataset`` by the batch,
@@ -57,9 +60,16 @@ class Data:
 
     Raises:
         DataError: A number that cannot be what it is given for.
+
+    Examples:
+        >>> import numpy as np
+        >>> x, y = np.ones((100, 4)), np.ones(100)
+        >>> data = sweeper.Data(train=(x, y), validation_split=0.2, batch_size=20)
+        >>> data.validates_after(0)
+        True
     """
 
-    train: Any
+    train: Any = None
     validation: Any = None
     batch_size: int = 32
     shuffle: bool = True
@@ -69,6 +79,7 @@ class Data:
     steps_per_epoch: int | None = None
     validation_steps: int | None = None
     validation_split: float = 0.0
+    test: Any = None
 
     def __post_init__(self) -> None:
         _check_count("batch_size", self.batch_size)
@@ -94,7 +105,11 @@ class Data:
             raise DataError(msg)
 
     def validates_after(self, epoch: int) -> bool:
-        """Whether validation runs at the end of ``epoch`` (from 0)."""
+        """Whether validation runs at the end of an epoch.
+
+        Args:
+            epoch: Its number, from 0.
+        """
         if self.validation is None and not self.validation_split:
             return False
         if isinstance(self.validation_freq, Collection):
@@ -162,7 +177,7 @@ class CapturableSource(Protocol):
 
 @runtime_checkable
 class HooksEpochs(Protocol):
-    """A source that is told when an epoch begins and ends."""
+    """A source that is called when an epoch begins and ends."""
 
     def begin_epoch(self) -> None:
         """An epoch's first batch is about to be drawn."""

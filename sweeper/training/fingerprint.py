@@ -16,12 +16,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Fingerprint", "differences", "take_fingerprint"]
-
 _LIBRARIES = ("tensorflow", "keras", "numpy")
 
 _WORDS = {"string_hash": "hash() of strings gives other numbers (PYTHONHASHSEED)"}
 """A difference in these words, where the values tell a person nothing."""
+
+_NOT_COMPARED = ("warm_start_report",)
+"""What says how something came out, and not what a result depends on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
         was = before.get(name, now)
         if was == now:
             continue
+        if name in _NOT_COMPARED:
+            continue
         if isinstance(now, Mapping) and isinstance(was, Mapping):
             keys = sorted(key for key in {*now, *was} if now.get(key) != was.get(key))
             found += [_difference(name, key, was.get(key), now.get(key)) for key in keys]
@@ -106,6 +109,8 @@ def take_fingerprint(factories: Iterable[object], *, jit_compile: bool) -> Finge
 def _difference(name: str, key: str, was: Any, now: Any) -> str:
     if name == "sources":
         return f"{key} has changed"
+    if name == "warm_start":
+        return f"what it began from is no longer the same ({key}: digest {was}, now {now})"
     return f"{key} was {was} and is {now}"
 
 

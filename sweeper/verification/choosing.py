@@ -1,21 +1,15 @@
-"""Which trials can be verified, and under which definition: the one that they ran under, or none."""
+"""Which trials can be verified: finished ones, under the definition that they ran under."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Literal
 
-from sweeper.code import short_code
-from sweeper.definition import StudySettings
-from sweeper.errors import DefinitionChangedError, MixedStudyError, SweeperError
-from sweeper.execution.isolation import Loaded
+from sweeper.errors import MixedStudyError, SweeperError
+from sweeper.execution.unchanged import begun_before_a_change
 from sweeper.results import TrialRecord
-from sweeper.storage.repository import Repository, StudyRow
-from sweeper.storage.verdicts import Verdicts
+from sweeper.storage.repository import Repository
 from sweeper.verification.findings import Unverified
-
-__all__ = ["choose", "unchanged_settings"]
 
 _REPLAYED_STATES = ("complete", "pruned")
 
@@ -30,7 +24,7 @@ def choose(
         SweeperError: There is no trial to verify, or the one asked for cannot be.
         MixedStudyError: It cannot be because it ran under another definition than the study's.
     """
-    before = _begun_before_a_change(repository, study)
+    before = begun_before_a_change(repository, study)
     status = repository.status(study)
     mixed = f"; {len(status.codes)} codes are mixed in this study" if status.codes else ""
     if which == "all":
@@ -88,42 +82,3 @@ def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
             "definition that it ran under is not kept"
         )
     return None
-
-
-def _begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
-    """The accepted changes of the definition that each trial began before, by its number.
-
-    A trial that began anew under the present definition began after them.
-    """
-    found: dict[int, list[str]] = {}
-    changes = repository.definition_changes(study)
-    if not changes:
-        return {}
-    present = short_code(repository.study(study).fingerprint)
-    anew = {trial.number for trial in repository.trials(study) if trial.code == present}
-    for change in changes:
-        for number in range(change.begun):
-            if number not in anew:
-                found.setdefault(number, []).extend(change.changes)
-    return {number: "; ".join(changes) for number, changes in found.items()}
-
-
-def unchanged_settings(repository: Repository, row: StudyRow, loaded: Loaded) -> StudySettings:
-    """The stored settings, where the study's file still says the same.
-
-    Raises:
-        DefinitionChangedError: It does not.
-    """
-    given = loaded.settings
-    if not loaded.threads_given:
-        given = replace(given, threads=int(row.definition["threads"]))
-    changes = Verdicts(repository.database).definition_differences(
-        replace(row, definition=given.to_json(), code=loaded.code)
-    )
-    if changes:
-        msg = (
-            f"study {row.name!r} is defined otherwise than when its trials ran: "
-            f"{'; '.join(changes)}. Restore the definition to verify them"
-        )
-        raise DefinitionChangedError(msg)
-    return StudySettings.from_json({**row.definition, "trials": row.target})

@@ -12,16 +12,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sweeper.execution.channel import Failed, Finished, PrunedHere
-from sweeper.execution.running_again import Replayed
+from sweeper.execution.protocol.messages import Failed, Finished, PrunedHere
+from sweeper.execution.replays import Replayed
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import Observation
-from sweeper.training.randomness import TrialSeeds
+from sweeper.searching import At, Direction, value_at
+from sweeper.training.randomness.seeds import TrialSeeds
 from sweeper.verification.findings import Compared, Finding, Level
 from sweeper.verification.kept import KeptCheckpoint
 from sweeper.verification.tensors import SeenCheckpoint
-
-__all__ = ["StoredTrial", "compare", "compared"]
 
 _SHOWN_EPOCHS = 3
 
@@ -34,6 +33,7 @@ class StoredTrial:
         observed: The same trial as Optuna's tables have it.
         study_seed: From which the trial's own seed is drawn.
         objectives: The metrics that its values are, the first one first.
+        at, direction: Which epoch's objective is its value, and which way is better.
     """
 
     record: TrialRecord
@@ -41,6 +41,8 @@ class StoredTrial:
     kept: tuple[KeptCheckpoint, ...]
     study_seed: int
     objectives: tuple[str, ...]
+    at: At = "last"
+    direction: Direction = "minimize"
 
 
 def compare(
@@ -81,7 +83,8 @@ def compared(stored: StoredTrial, replayed: Replayed, seen: Sequence[SeenCheckpo
 
 def _seed(stored: StoredTrial) -> Iterator[Finding]:
     record = stored.record
-    drawn = TrialSeeds(stored.study_seed, record.number).root
+    number = record.number if record.parent is None else record.parent.seeded_as
+    drawn = TrialSeeds(stored.study_seed, number).root
     if record.seed != drawn:
         yield Finding(
             "error",
@@ -122,7 +125,7 @@ def _ending(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[F
     end, state = replayed.end, stored.record.state
     if isinstance(end, Failed) and not replayed.misfits:
         after = max(replayed.epochs, default=None)
-        when = "before its first epoch ended" if after is None else f"after epoch {after}"
+        when = "before its first epoch ended" if after is None else f"after epoch {after + 1}"
         message = f"the trial is {state}, and its replay failed {when}: {end.error}"
         first = 0 if after is None else after + 1
         yield Finding(level, "replay", message, epoch=first, by_replay=True)
@@ -151,7 +154,7 @@ def _metrics(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[
             yield from findings
     if len(by_epoch) > _SHOWN_EPOCHS:
         rest = len(by_epoch) - _SHOWN_EPOCHS
-        message = f"epochs that differ, beside those: {rest}; the last is epoch {max(by_epoch)}"
+        message = f"epochs that differ, beside those: {rest}; the last is epoch {max(by_epoch) + 1}"
         yield Finding("note", "metric", message)
 
 
@@ -170,7 +173,7 @@ def _metric(
         inner = not _equal(values["database"], metrics.get(name))
     if all(_equal(value, values["database"]) for value in values.values()):
         return
-    told = [f"{_told(value)} in the {who}" for who, value in values.items()]
+    shown = [f"{_shown(value)} in the {who}" for who, value in values.items()]
     others = [value for who, value in values.items() if who != "database"]
     changed = ""
     if inner and all(_equal(value, others[0]) for value in others):
@@ -178,7 +181,7 @@ def _metric(
     yield Finding(
         "error" if inner else level,
         "metric",
-        f"epoch {epoch}: {name} is {', '.join(told[:-1])} and {told[-1]}{changed}",
+        f"epoch {epoch + 1}: {name} is {', '.join(shown[:-1])} and {shown[-1]}{changed}",
         epoch=epoch,
         variable=name,
         stored=values["database"],
@@ -196,19 +199,20 @@ def _optunas(stored: StoredTrial) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 "metric",
-                f"epoch {epoch}: {objective} is {_told(by_epoch.get(epoch))}, and "
+                f"epoch {epoch + 1}: {objective} is {_shown(by_epoch.get(epoch))}, and "
                 f"Optuna's intermediate value is {value!r}",
                 epoch=epoch,
                 variable=objective,
                 stored=value,
             )
-    last = by_epoch.get(max(by_epoch, default=-1))
-    if record.state == "complete" and by_epoch and not _equal(record.value, last):
+    reported = [value for _, value in sorted(by_epoch.items()) if value is not None]
+    expected = value_at(reported, stored.at, stored.direction) if reported else None
+    if record.state == "complete" and by_epoch and not _equal(record.value, expected):
         yield Finding(
             "error",
             "value",
-            f"the trial's value is {record.value!r}, and {objective} of its last epoch is "
-            f"{_told(last)}",
+            f"the trial's value is {record.value!r}, and {objective} of its {stored.at} epoch is "
+            f"{_shown(expected)}",
             epoch=max(by_epoch),
             variable=objective,
             stored=record.value,
@@ -237,12 +241,12 @@ def _checkpoints(
 
 def _seen(seen: SeenCheckpoint, level: Level) -> Iterator[Finding]:
     kept = seen.kept
-    place = f"the checkpoint of step {kept.step}"
+    subject = f"the checkpoint of step {kept.step}"
     if seen.differing:
         yield Finding(
             level,
             "tensor",
-            f"{place}: {seen.differing[0]} is the first that differs ({seen.first}); "
+            f"{subject}: {seen.differing[0]} is the first that differs ({seen.first}); "
             f"{len(seen.differing)} of {seen.tensors} tensors do",
             epoch=kept.last_epoch,
             step=kept.step,
@@ -254,7 +258,7 @@ def _seen(seen: SeenCheckpoint, level: Level) -> Iterator[Finding]:
         yield Finding(
             level,
             "checkpoint",
-            f"{place} has the digest {kept.recorded.digest} in the database, and {seen.digest} in "
+            f"{subject} has the digest {kept.recorded.digest} in the database, and {seen.digest} in "
             "the replay; its files are not here, so no variable can be named",
             epoch=kept.last_epoch,
             step=kept.step,
@@ -263,11 +267,11 @@ def _seen(seen: SeenCheckpoint, level: Level) -> Iterator[Finding]:
             by_replay=True,
         )
     for name in seen.random:
-        message = f"{place}: the state of {name.replace('_', ' ')} differs"
+        message = f"{subject}: the state of {name.replace('_', ' ')} differs"
         yield Finding(level, "state", message, epoch=kept.last_epoch, step=kept.step, variable=name)
     if seen.own_state:
         names = ", ".join(seen.own_state[:3])
-        yield Finding("note", "state", f"{place}: {names} differ, which no result depends on")
+        yield Finding("note", "state", f"{subject}: {names} differ, which no result depends on")
 
 
 def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Finding]:
@@ -292,7 +296,7 @@ def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Fi
             yield Finding(
                 level,
                 "value",
-                f"the trial's {name} is {_told(was)}, and the replay's is {_told(now)}",
+                f"the trial's {name} is {_shown(was)}, and the replay's is {_shown(now)}",
                 epoch=final,
                 variable=name,
                 stored=was,
@@ -325,14 +329,14 @@ def _values(
 
 def _limits(stored: StoredTrial, seen: Sequence[SeenCheckpoint]) -> Iterator[Finding]:
     """What could not be compared, and so is not vouched for."""
-    compared_places = {(each.kept.step, each.kept.epoch) for each in seen}
+    compared_positions = {(each.kept.step, each.kept.epoch) for each in seen}
     for kept in stored.kept:
-        place = f"the checkpoint of step {kept.step}"
+        subject = f"the checkpoint of step {kept.step}"
         if kept.path is None and kept.recorded is not None:
-            message = f"{place} is not on this machine ({kept.recorded.path}); its digest alone "
+            message = f"{subject} is not on this machine ({kept.recorded.path}); its digest alone "
             yield Finding("note", "file", f"{message}is compared", step=kept.step)
-        if (kept.step, kept.epoch) not in compared_places:
-            message = f"{place} was taken where the replay took none; it is not compared"
+        if (kept.step, kept.epoch) not in compared_positions:
+            message = f"{subject} was taken where the replay took none; it is not compared"
             yield Finding("note", "checkpoint", message, step=kept.step)
 
 
@@ -352,5 +356,5 @@ def _equal(one: float | None, other: float | None) -> bool:
     return json.dumps(one) == json.dumps(other)
 
 
-def _told(value: float | None) -> str:
+def _shown(value: float | None) -> str:
     return "missing" if value is None else repr(value)

@@ -9,15 +9,6 @@ from typing import Any, Literal
 from sweeper.code import CodeGroup
 from sweeper.results import VerificationMode, VerificationVerdict
 
-__all__ = [
-    "Compared",
-    "Finding",
-    "ReplayRun",
-    "StudyVerification",
-    "TrialVerification",
-    "Unverified",
-]
-
 Level = Literal["error", "warning", "note"]
 
 What = Literal[
@@ -33,6 +24,7 @@ What = Literal[
     "digest",
     "fingerprint",
     "promise",
+    "rung",
 ]
 """What a finding is about: one word that programs can tell findings apart by."""
 

@@ -23,11 +23,9 @@ from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
 from sweeper.checkpoints.values import decode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
-from sweeper.execution.checkpoint_differences import random_states, variable_names
-from sweeper.paths import Place, RemotePath, RunPaths, parse_place
+from sweeper.execution.audit.differences import random_states, variable_names
+from sweeper.paths import Location, RemotePath, RunPaths, parse_location
 from sweeper.results import CheckpointRecord, EpochRecord, TrialRecord
-
-__all__ = ["KeptCheckpoint", "what_is_kept"]
 
 _TENSOR = re.compile(r"tensor '([^']+)'")
 
@@ -51,7 +49,7 @@ class KeptCheckpoint:
     step: int
     epoch: int
     recorded: CheckpointRecord | None
-    path: Place | None = None
+    path: Location | None = None
     manifest: Manifest | None = None
     damage: str | None = None
     damaged_file: str | None = None
@@ -72,20 +70,20 @@ def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, .
     In the order of their steps; of several at one place, each attempt's is there. Of those that
     lie in an object store, only what the database has is.
     """
-    found: dict[tuple[int, str], tuple[CheckpointRecord | None, Place | None]] = {}
+    found: dict[tuple[int, str], tuple[CheckpointRecord | None, Location | None]] = {}
     for directory in sorted(paths.trial(trial.number).glob("attempt-*")):
         if directory.name.removeprefix("attempt-").isdigit():
             attempt = int(directory.name.removeprefix("attempt-"))
-            place = paths.checkpoints(trial.number, attempt)
-            for listed in list_checkpoints(place):
+            location = paths.checkpoints(trial.number, attempt)
+            for listed in list_checkpoints(location):
                 found[attempt, listed.name] = (None, listed)
     strange: list[KeptCheckpoint] = []
     for record in trial.checkpoints:
-        where = _place(record.path)
+        where = _position(record.path)
         if where is None:
             strange.append(KeptCheckpoint(record.step, record.epoch, record))
             continue
-        path: Place | None = found.get(where, (None, None))[1]
+        path: Location | None = found.get(where, (None, None))[1]
         if path is None:
             path = _elsewhere(record.path)
         found[where] = (record, path)
@@ -93,7 +91,7 @@ def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, .
     return tuple(sorted([*kept, *strange], key=lambda k: (k.step, k.epoch, str(k.path))))
 
 
-def _place(path: str) -> tuple[int, str] | None:
+def _position(path: str) -> tuple[int, str] | None:
     """The attempt and the directory's name that a stored path ends in: a study can be moved."""
     parts = Path(path).parts[-3:]
     if len(parts) < 3 or not re.fullmatch(r"attempt-\d+", parts[0]):
@@ -101,13 +99,13 @@ def _place(path: str) -> tuple[int, str] | None:
     return int(parts[0].removeprefix("attempt-")), parts[2]
 
 
-def _elsewhere(path: str) -> Place | None:
+def _elsewhere(path: str) -> Location | None:
     """A recorded checkpoint outside the runs directory, if it can be reached from here."""
-    place = parse_place(path)
-    return place if isinstance(place, RemotePath) or place.is_dir() else None
+    location = parse_location(path)
+    return location if isinstance(location, RemotePath) or location.is_dir() else None
 
 
-def _read(record: CheckpointRecord | None, path: Place | None) -> KeptCheckpoint:
+def _read(record: CheckpointRecord | None, path: Location | None) -> KeptCheckpoint:
     step, epoch = (0, 0) if record is None else (record.step, record.epoch)
     if path is None:
         return KeptCheckpoint(step, epoch, record)
@@ -140,7 +138,7 @@ def _epochs(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
 
 
 def _damaged(
-    record: CheckpointRecord | None, path: Place, step: int, epoch: int, damage: str
+    record: CheckpointRecord | None, path: Location, step: int, epoch: int, damage: str
 ) -> KeptCheckpoint:
     manifest, names = None, {}
     try:

@@ -1,7 +1,7 @@
 """Whether a trial's stored parameters are what the study's sampler draws for its number.
 
 A draw is a pure function of the study's seed, the trial's number and the finished trials of its
-window. So it can be made again, and a parameter that was changed in the database by hand is told by
+window. So it can be made again, and a parameter that was changed in the database by hand is found by
 name. Where the draw looks at other trials, their stored parameters may be what was changed: then
 all are drawn again in order, each from the redrawn ones before it, to find the first that is not
 what it was.
@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sweeper.errors import SweeperError
-from sweeper.search.sampling import SamplerSpec, open_search
+from sweeper.search.sampling import open_search
 from sweeper.search.spaces import Observation, same_choice
+from sweeper.search.spec import SamplerSpec
 from sweeper.space import CategoricalChoice
-
-__all__ = ["Redrawn", "redraw", "rejudge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def rejudge(
             if search.judge(values[:count]) != ended:
                 does = "does not end" if ended else "ends"
                 return (
-                    f"the study's pruner, asked again, {does} trial {number} after epoch {epoch}, "
+                    f"the study's pruner, asked again, {does} trial {number} after epoch {epoch + 1}, "
                     f"and the trial is {trial.state}"
                 )
     except (SweeperError, ValueError):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["STOPPED", "where_to_kill"]
-
 _LEAST_STEPS_TO_KILL = 3
 STOPPED = "the verification was stopped; trials whose verdict was known have it"
 

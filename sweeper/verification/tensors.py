@@ -12,16 +12,15 @@ from pathlib import Path
 from sweeper.checkpoints.format import STATE_FILE
 from sweeper.checkpoints.reading import load_checkpoint, read_manifest
 from sweeper.checkpoints.values import decode_values
-from sweeper.execution.channel import CheckpointCommitted
-from sweeper.execution.checkpoint_differences import (
+from sweeper.execution.audit.differences import (
     how_tensors_differ,
     random_states,
     tensor_entries,
+    variable_name,
     variable_names,
 )
+from sweeper.execution.protocol.messages import CheckpointCommitted
 from sweeper.verification.kept import KeptCheckpoint
-
-__all__ = ["SeenCheckpoint", "see"]
 
 _OWN_STATE = ("callbacks/", "data/")
 """Tensors that may hold what differs in every run, such as a callback's measured times."""
@@ -69,7 +68,7 @@ def see(kept: KeptCheckpoint, committed: CheckpointCommitted) -> SeenCheckpoint:
         kept=kept,
         digest=committed.digest,
         tensors=len(order),
-        differing=tuple(names.get(name, name) for name in differing),
+        differing=tuple(variable_name(name, names) or name for name in differing),
         own_state=tuple(name for name in parted if name.startswith(_OWN_STATE)),
         first=_how(differing[0], kept, path) if differing else "",
         random=tuple(name for name, was in kept.random.items() if again.get(name) != was),

@@ -8,22 +8,23 @@ stored ones, and one that is not killed, if the first was.
 
 from __future__ import annotations
 
-import signal
+import functools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 from sweeper.definition import StudySettings
-from sweeper.errors import Interrupted
-from sweeper.events import Event, Listener, Notice, StudyOpened
-from sweeper.execution.isolation import Launcher
-from sweeper.execution.running_again import Answers, Replayed, ReplayOrder, run_again
-from sweeper.execution.sources import load_source, recall_source
+from sweeper.events import Event, Listener, Notice, TrialVerified, VerificationOpened
+from sweeper.execution.launch.opening import open_launcher
+from sweeper.execution.launch.sources import load_source, recall_source
+from sweeper.execution.launch.trial_process import Launcher
+from sweeper.execution.replays import Answers, Replayed, ReplayOrder, run_again
+from sweeper.execution.side_by_side import run_side_by_side
+from sweeper.execution.signals import interrupting
+from sweeper.execution.unchanged import unchanged_settings
 from sweeper.paths import RunPaths
 from sweeper.results import TrialRecord
 from sweeper.scratch import scratch_directory
@@ -31,10 +32,11 @@ from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
-from sweeper.storage.verdicts import Verdicts
 from sweeper.training.fingerprint import differences
-from sweeper.verification.choosing import choose, unchanged_settings
+from sweeper.verification.ancestors import Ancestors, answers_of
+from sweeper.verification.choosing import choose
 from sweeper.verification.comparison import StoredTrial, compare, compared
+from sweeper.verification.end_model import compare_end_models
 from sweeper.verification.findings import (
     Finding,
     ReplayRun,
@@ -42,12 +44,10 @@ from sweeper.verification.findings import (
     TrialVerification,
 )
 from sweeper.verification.kept import what_is_kept
-from sweeper.verification.launching import open_launcher
 from sweeper.verification.parameters import Redrawn, redraw, rejudge
 from sweeper.verification.replay import STOPPED, where_to_kill
+from sweeper.verification.rungs import check_rungs
 from sweeper.verification.tensors import SeenCheckpoint, see
-
-__all__ = ["VerifyRequest", "verify_study", "verify_with"]
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,12 @@ class VerifyRequest:
         study: Its name in the database.
         which: A trial's number, the best trial, or all that are finished.
         interrupt: Whether each replay is killed once and resumed.
+        from_parent: Whether a branch's replay begins from its parent's checkpoint as it is kept,
+            and not with its ancestors.
         seed: From which the steps are drawn at which replays are killed.
         workers: Replays side by side.
         isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
-        listener: Told of the progress.
+        listener: Called with the progress.
     """
 
     study: str
@@ -73,6 +75,7 @@ class VerifyRequest:
     storage: str
     runs_dir: Path
     listener: Listener
+    from_parent: bool = False
 
 
 def verify_study(request: VerifyRequest) -> StudyVerification:
@@ -84,7 +87,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
         Interrupted: SIGINT or SIGTERM; trials whose verdict was known have it.
         SweeperError: The trial has not finished, or its replay could not be run to its end.
     """
-    with _stoppable(), Database.open(request.storage, create=False) as database:
+    with interrupting(STOPPED), Database.open(request.storage, create=False) as database:
         repository = Repository(database)
         row = repository.study(request.study)
         choose(repository, request.study, request.which)
@@ -130,25 +133,6 @@ def verify_with(
     return StudyVerification(request.study, trials, passed_over, verifier.surroundings, codes)
 
 
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Have SIGINT and SIGTERM end a verification in the main thread with everything tidied up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise Interrupted(STOPPED)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 @dataclass
 class _Outcome:
     """One replay with what it showed."""
@@ -173,30 +157,22 @@ class _Verifier:
     tell: Listener
     stopping: threading.Event = field(default_factory=threading.Event)
     surroundings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def verdicts(self) -> Verdicts:
-        return Verdicts(self.repository.database)
+    ended: Mapping[int, Observation] = field(default_factory=dict)
+    all_trials: Mapping[int, TrialRecord] = field(default_factory=dict)
 
     def verify(self, chosen: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
         """Verify the trials side by side; the first error, or a signal, stops them all."""
-        finished = self.repository.finished_before(self.settings.name, chosen[-1].number + 1)
-        fingerprints = self.verdicts.fingerprints(self.settings.name)
-        with ThreadPoolExecutor(max(1, min(self.request.workers, len(chosen)))) as pool:
-            futures = [
-                pool.submit(self._trial, trial, finished, fingerprints.get(trial.number, ()))
-                for trial in chosen
-            ]
-            try:
-                wait(futures, return_when=FIRST_EXCEPTION)
-            finally:
-                if not all(future.done() for future in futures):
-                    self.stopping.set()
-                    pool.shutdown(cancel_futures=True)
-            for future in futures:
-                if future.done() and not future.cancelled() and future.exception() is not None:
-                    raise future.exception()  # type: ignore[misc]
-            return tuple(future.result() for future in futures)
+        name, below = self.settings.name, chosen[-1].number + 1
+        finished = self.repository.finished_before(name, below)
+        self.ended = {o.number: o for o in self.repository.finished_before(name, below, whole=True)}
+        if self.settings.budget is not None:
+            self.all_trials = {trial.number: trial for trial in self.repository.trials(name)}
+        fingerprints = self.repository.verdicts.fingerprints(self.settings.name)
+        work = [
+            functools.partial(self._trial, trial, finished, fingerprints.get(trial.number, ()))
+            for trial in chosen
+        ]
+        return run_side_by_side(work, self.request.workers, self.stopping)
 
     def _trial(
         self,
@@ -205,25 +181,33 @@ class _Verifier:
         ran_under: Sequence[tuple[int, Mapping[str, Any]]],
     ) -> TrialVerification:
         number, promised = record.number, self.settings.deterministic
+        began = time.monotonic()
         paths = RunPaths(self.request.runs_dir.absolute(), self.settings.name)
         stored = StoredTrial(
             record=record,
-            observed=next(o for o in finished if o.number == number),
+            observed=self.ended[number],
             kept=what_is_kept(record, paths),
             study_seed=self.settings.seed,
             objectives=tuple(objective.name for objective in self.settings.objectives),
+            at=self.settings.at,
+            direction=self.settings.direction,
         )
         steps = [a.end_step or 0 for a in record.attempts] + [c.step for c in record.checkpoints]
         kill = None
         if self.request.interrupt:
-            kill = where_to_kill(self.request.seed, number, max(steps, default=0))
+            start = 0 if record.parent is None else record.parent.step
+            drawn = where_to_kill(self.request.seed, number, max(steps, default=0) - start)
+            kill = None if drawn is None else (drawn[0] + start, drawn[1] + start)
         outcome = self._replay(stored, record.params, kill)
         self.surroundings = outcome.replayed.fingerprint
-        redrawn = redraw(self.search, number, finished)
-        findings = [*self._parameters(stored, redrawn, outcome), *outcome.findings]
-        misjudged = rejudge(self.search, number, finished, self.settings.epochs)
-        if misjudged is not None:
-            findings.append(Finding("warning", "promise", misjudged))
+        findings = list(outcome.findings)
+        findings += check_rungs(record, self.all_trials, self.settings)
+        if record.parent is None:
+            redrawn = redraw(self.search, number, finished)
+            findings = [*self._parameters(stored, redrawn, outcome), *findings]
+            misjudged = rejudge(self.search, number, finished, self.settings.epochs)
+            if misjudged is not None:
+                findings.append(Finding("warning", "promise", misjudged))
         if kill is None and self.request.interrupt:
             findings.append(Finding("note", "replay", "the trial is too short to be killed in"))
         if kill is not None and promised and not outcome.equal:
@@ -250,6 +234,8 @@ class _Verifier:
             promised=promised,
         )
         self._write(verification)
+        seconds = time.monotonic() - began
+        self.tell(TrialVerified(number, verification.verdict, seconds))
         return verification
 
     def _replay(
@@ -258,9 +244,10 @@ class _Verifier:
         kept = {(each.step, each.epoch): each for each in stored.kept}
         seen: list[SeenCheckpoint] = []
         order = ReplayOrder(
-            settings=self.settings,
+            settings=replace(self.settings, epochs=stored.record.length or self.settings.epochs),
             number=stored.record.number,
-            answers=Answers(params, stored.observed.distributions),
+            answers=Answers(params, answers_of(stored.record).distributions),
+            parent=stored.record.parent,
             checkpoints=tuple(kept),
             prune_after=_pruned_after(stored.record),
             also_after=None if kill is None else kill[0],
@@ -271,10 +258,37 @@ class _Verifier:
             when_stopped=STOPPED,
         )
         with scratch_directory("verify") as directory:
+            otherwise = self._ancestors().provide(stored.record, Path(directory))
+            if otherwise is not None:
+                finding = Finding(
+                    "error" if self.settings.deterministic else "warning", "replay", otherwise
+                )
+                return _Outcome(Replayed(), [], [finding])
             replayed = run_again(order, self.launcher, Path(directory), self.tell, self.stopping)
+            at_the_end = compare_end_models(
+                stored.record,
+                stored.kept,
+                replayed,
+                paths=RunPaths(self.request.runs_dir.absolute(), self.settings.name),
+                replay=RunPaths(Path(directory), self.settings.name),
+                level="error" if self.settings.deterministic else "warning",
+            )
         seen = list({(s.kept.step, s.kept.epoch): s for s in seen}.values())
         findings = compare(stored, replayed, seen, promised=self.settings.deterministic)
+        findings += at_the_end
         return _Outcome(replayed, seen, findings)
+
+    def _ancestors(self) -> Ancestors:
+        name = self.settings.name
+        return Ancestors(
+            settings=self.settings,
+            paths=RunPaths(self.request.runs_dir.absolute(), name),
+            trial=lambda number: self.repository.trial(name, number),
+            launcher=self.launcher,
+            tell=self.tell,
+            stopping=self.stopping,
+            kept=self.request.from_parent,
+        )
 
     def _parameters(
         self, stored: StoredTrial, redrawn: Redrawn, outcome: _Outcome
@@ -327,7 +341,7 @@ class _Verifier:
         return Finding("note", "replay", message)
 
     def _write(self, verification: TrialVerification) -> None:
-        self.verdicts.record(
+        self.repository.verdicts.record(
             self.settings.name,
             verification.number,
             verification.mode,
@@ -337,7 +351,6 @@ class _Verifier:
             step=verification.step,
             variable=verification.variable,
         )
-        self.tell(Notice(f"trial {verification.number}: {verification.verdict}"))
 
 
 def _pruned_after(record: TrialRecord) -> int | None:
@@ -360,15 +373,13 @@ def _explanations(
     )
 
 
-def _opened(request: VerifyRequest, settings: StudySettings, trials: int) -> StudyOpened:
-    return StudyOpened(
+def _opened(request: VerifyRequest, settings: StudySettings, trials: int) -> VerificationOpened:
+    return VerificationOpened(
         study=settings.name,
-        target=trials,
-        finished=0,
+        trials=trials,
         epochs=settings.epochs,
         objective=settings.objective,
         direction=settings.direction,
-        workers=min(request.workers, trials),
+        workers=max(1, min(request.workers, trials)),
         storage=request.storage,
-        resume_command="",
     )

@@ -217,10 +217,10 @@ class PowerCutOperations(CountingOperations):
                 target.rename(source)
 
 
-class InPlaceStore(CheckpointStore):
+class OverwritingStore(CheckpointStore):
     """Broken: writes under the final name, with no temporary directory."""
 
-    def _rename_into_place(self, temporary: Path, step: int) -> Path:
+    def _rename_to_final_name(self, temporary: Path, step: int) -> Path:
         return temporary
 
     def _temporary_directory(self, step: int) -> Path:

@@ -23,8 +23,8 @@ from typing import Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
 from sweeper.checkpoints.format import MANIFEST_FILE, Manifest, Snapshot
-from sweeper.checkpoints.objects import ObjectStore
-from sweeper.checkpoints.remote import RemoteCheckpointStore
+from sweeper.checkpoints.remote.objects import ObjectStore
+from sweeper.checkpoints.remote_store import RemoteCheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.paths import RemotePath
 
@@ -82,7 +82,7 @@ class FileObjects(ObjectStore):
         return LocalFileSystem(auto_mkdir=True, skip_instance_cache=True)
 
 
-def place_of(directory: Path) -> RemotePath:
+def prefix_of(directory: Path) -> RemotePath:
     """The place in `FileObjects` that is ``directory``, seen from the root directory."""
     return RemotePath("file", directory.absolute().parts[1:])
 
@@ -164,14 +164,14 @@ class ManifestFirst(RemoteCheckpointStore):
     """Broken: the manifest is stored before what it names."""
 
     def _upload(self, snapshot: Snapshot, manifest: Manifest, spool: Any) -> Any:
-        path = self._free_place(snapshot.step)
+        path = self._free_path(snapshot.step)
         try:
             self._objects.put(path / MANIFEST_FILE, manifest.render())
         except OSError as error:
             raise CheckpointError(str(error)) from error
         return super()._upload(snapshot, manifest, spool)
 
-    def _free_place(self, step: int) -> RemotePath:
+    def _free_path(self, step: int) -> RemotePath:
         return self.directory / f"step-{step:09d}"
 
     def _discard(self, path: RemotePath | None, failure: BaseException) -> None: ...

@@ -16,13 +16,12 @@ from checkpoint_faults import snapshot
 from sweeper.checkpoints import reading
 from sweeper.checkpoints.format import MANIFEST_FILE, STATE_FILE, TENSORS_FILE
 from sweeper.checkpoints.names import unfinished_name
-from sweeper.checkpoints.operations import FileOperations
+from sweeper.checkpoints.operations import FileOperations, free_pins
 from sweeper.checkpoints.policy import Keep
 from sweeper.checkpoints.reading import load_newest, read_kept
 from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoints.writer import BackgroundWriter
 from sweeper.errors import CheckpointError, CorruptCheckpointError
-from sweeper.execution.freeing import free_pins
 
 HUGE = 7 << 40
 
@@ -283,6 +282,6 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_said_once_and_stops_nothing
         operations.stuck = False
         writer.submit(snapshot(4))
     assert [path.name for path in store.list()] == ["step-000000004"], "it is tried again"
-    (told,) = warned
-    assert "step-000000001 cannot be deleted" in told
-    assert "the training goes on" in told
+    (message,) = warned
+    assert "step-000000001 cannot be deleted" in message
+    assert "the training goes on" in message

@@ -17,9 +17,9 @@ import pytest
 from checkpoint_faults import (
     CountingOperations,
     FailingOperations,
-    InPlaceStore,
     KillingOperations,
     NoFsync,
+    OverwritingStore,
     PowerCut,
     PowerCutOperations,
     snapshot,
@@ -120,8 +120,8 @@ def test_a_deletion_killed_at_any_operation_leaves_all_of_a_checkpoint_or_nothin
         print(f"\ndeletion: killed at {len(seen)} points, whole or gone at each", file=sys.stderr)
 
 
-def test_control_a_store_that_writes_in_place_is_caught(tmp_path):
-    seen = kill_everywhere(commit_two, tmp_path / "c", InPlaceStore)
+def test_control_a_store_that_overwrites_is_caught(tmp_path):
+    seen = kill_everywhere(commit_two, tmp_path / "c", OverwritingStore)
     assert any(notices for *_, notices in seen), "half a checkpoint was found under a real name"
 
 
@@ -232,7 +232,7 @@ def test_a_file_system_that_is_full_says_how_much_is_needed_and_free(tmp_path):
         subprocess.run(["umount", str(mount)], check=True)
 
 
-def test_a_place_below_a_regular_file_is_one_clear_error(tmp_path):
+def test_a_path_below_a_regular_file_is_one_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="Not a directory"):
         CheckpointStore(tmp_path / "file" / "checkpoints").commit(snapshot(1))

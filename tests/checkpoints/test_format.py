@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -14,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sweeper.checkpoints.format import MANIFEST_FILE, Snapshot, digest
+from sweeper.checkpoints.format import MANIFEST_FILE, Committed, Snapshot, digest
 from sweeper.checkpoints.operations import FileOperations
+from sweeper.checkpoints.reading import load_checkpoint
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.errors import CheckpointError
 
@@ -239,3 +241,27 @@ def test_variables_updated_while_they_are_written_are_stored_as_they_were(tmp_pa
     again.clear()
     variables[0].assign_add(tf.ones([100]))
     assert address(variables[0]) == before, "one that is written and let go is updated in place"
+
+
+def test_tensors_that_repeat_another_are_left_out_of_the_file_and_of_the_digest(
+    tmp_path: Path,
+) -> None:
+    def committed(second: float, third: float) -> Committed:
+        values = {"v": 1.0, "v/1": second, "v/2": third, "w": 1.0}
+        snapshot = Snapshot(
+            step=3,
+            epoch=0,
+            tensors={name: np.full(5, value, np.float32) for name, value in values.items()},
+            state={},
+            metrics={},
+            digest_names=tuple(values),
+            repeated={"v": ("v/1", "v/2")},
+        )
+        done = CheckpointStore(tmp_path / f"{second} {third}").commit(snapshot)
+        assert done.digest == digest(snapshot)
+        return done
+
+    alike, apart = committed(1.0, 1.0), committed(1.0, 2.0)
+    assert sorted(load_checkpoint(alike.path).tensors) == ["v", "w"]
+    assert sorted(load_checkpoint(apart.path).tensors) == ["v", "v/1", "v/2", "w"]
+    assert alike.digest != apart.digest

@@ -42,7 +42,7 @@ def test_a_study_that_was_renamed_is_the_same_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "message"),
     [
         ({"identity": "2" * 32}, "another study 'digits' (identity 22222222, seed 0)"),
         ({"study": "letters", "identity": "2" * 32}, "it is of study 'letters'"),
@@ -55,7 +55,7 @@ def test_a_study_that_was_renamed_is_the_same_study(tmp_path: Path) -> None:
     ],
 )
 def test_a_checkpoint_of_another_origin_is_refused_by_name_and_left_as_it_is(
-    tmp_path: Path, other: dict[str, object], told: str
+    tmp_path: Path, other: dict[str, object], message: str
 ) -> None:
     path = written(tmp_path, replace(MINE, **other))  # type: ignore[arg-type]
     before = {file: file.read_bytes() for file in path.iterdir()}
@@ -65,7 +65,7 @@ def test_a_checkpoint_of_another_origin_is_refused_by_name_and_left_as_it_is(
     ):
         with pytest.raises(ForeignCheckpointError) as raised:
             read()
-        assert told in str(raised.value)
+        assert message in str(raised.value)
         assert str(path) in str(raised.value)
     assert {file: file.read_bytes() for file in path.iterdir()} == before
     assert load_newest([tmp_path], pytest.fail).step == 1, "control: without an origin it is read"
@@ -83,9 +83,9 @@ def test_one_that_does_not_say_whose_it_is_counts_only_where_somebody_knows_it(
     tmp_path: Path,
 ) -> None:
     path = written(tmp_path, None)
-    told: list[str] = []
-    assert load_newest([tmp_path], told.append, origin=MINE) is None
-    assert "does not say whose it is" in told[0]
+    messages: list[str] = []
+    assert load_newest([tmp_path], messages.append, origin=MINE) is None
+    assert "does not say whose it is" in messages[0]
     assert path.is_dir()
     assert read_kept([tmp_path], origin=MINE) == ()
     assert load_newest([tmp_path], pytest.fail, known=[path], origin=MINE).step == 1

@@ -208,3 +208,73 @@ def test_selecting_again_from_what_is_left_selects_nothing(keep, checkpoints):
 def test_policies_import_no_numpy():
     code = "import sys, sweeper.checkpoints.policy; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def history_of(*pairs: tuple[float, float]) -> list[dict[str, float]]:
+    return [{"loss": loss, "val_loss": validation} for loss, validation in pairs]
+
+
+def overfits(metrics) -> bool:
+    return metrics["val_loss"] > metrics["loss"]
+
+
+def saved_by_hand(history: list[dict[str, float]]) -> list[int]:
+    """The loop that the rule is taken from, as it stands in its source."""
+    saved, prev_cost = [], 99999.0
+    for epoch, metrics in enumerate(history, 1):
+        cost, val_cost = metrics["loss"], metrics["val_loss"]
+        if val_cost < prev_cost and val_cost > cost:
+            saved.append(epoch)
+            prev_cost = val_cost
+    return saved
+
+
+costs = st.lists(st.tuples(st.floats(0, 9), st.floats(0, 9)), min_size=1, max_size=30)
+
+
+@given(costs, st.integers(1, 4), st.sets(st.integers(1, 30)))
+def test_an_improving_checkpoint_is_kept_as_a_loop_by_hand_keeps_it(pairs, last, interrupted_at):
+    history = history_of(*pairs)
+    keep = Keep(last=last, improving="val_loss", when=overfits)
+    present: list[KeptCheckpoint] = []
+    for epoch, metrics in enumerate(history, 1):
+        taken = [KeptCheckpoint(10 * epoch, epoch, Path(f"{epoch}"), metrics=metrics)]
+        if epoch in interrupted_at:
+            # A stop in the middle of the epoch before wrote one more.
+            taken.insert(0, KeptCheckpoint(10 * epoch - 5, epoch - 1, Path(f"{epoch}-")))
+        for checkpoint in taken:
+            present.append(checkpoint)
+            over = history[: checkpoint.epoch]
+            present = [c for c in present if c not in keep.select(present, over)]
+    chosen = saved_by_hand(history)
+    newest = [c.epoch for c in present if c.metrics][-last:]
+    assert {c.epoch for c in present if c.metrics} == {*chosen, *newest}
+
+
+def test_of_improving_checkpoints_the_newest_150_stay():
+    history = history_of(*((0.0, 500.0 - i) for i in range(200)))
+    keep = Keep(last=1, improving="val_loss", when=overfits, at_most=150)
+    present: list[KeptCheckpoint] = []
+    for epoch, metrics in enumerate(history, 1):
+        present.append(KeptCheckpoint(epoch, epoch, Path(f"{epoch}"), metrics=metrics))
+        present = [c for c in present if c not in keep.select(present, history[:epoch])]
+    assert [c.epoch for c in present] == list(range(51, 201))
+
+
+def test_what_improves_may_be_the_larger_and_a_nan_improves_nothing():
+    values = [0.5, math.nan, 0.4, 0.6, 0.6, 0.7]
+    keep = Keep(improving="accuracy", mode="max")
+    history = [{"accuracy": value} for value in values]
+    assert keep.improvements(history) == {1, 4, 6}
+    assert keep.improvements([{"other": 1.0}]) == frozenset()
+    assert Keep(improving="accuracy").improvements(history) == {1, 3}
+
+
+def test_an_improving_rule_survives_the_database_and_is_checked():
+    keep = Keep(last=1, improving="val_loss", mode="min", at_most=150)
+    assert parse_keep(json.loads(json.dumps(keep.describe()))) == keep
+    for wrong in ({"improving": ""}, {"improving": 3}, {"mode": "max"}):
+        with pytest.raises(DefinitionError):
+            Keep(**wrong)
+    with pytest.raises(DefinitionError, match=r"raised KeyError: 'val_loss' .* of epoch 1"):
+        Keep(improving="loss", when=overfits).improvements([{"loss": 1.0}])

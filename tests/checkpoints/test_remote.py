@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -13,27 +14,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import stamina
 from checkpoint_faults import snapshot
 from object_faults import (
     CountingObjects,
     FileObjects,
     KillingObjects,
     ManifestFirst,
-    place_of,
+    prefix_of,
 )
 
-from sweeper.checkpoints import objects as objects_module
 from sweeper.checkpoints.format import MANIFEST_FILE, TENSORS_FILE
-from sweeper.checkpoints.objects import (
+from sweeper.checkpoints.reading import load_newest, read_kept
+from sweeper.checkpoints.remote import objects as objects_module
+from sweeper.checkpoints.remote.objects import (
     ObjectStore,
-    check_checkpoints_place,
+    check_checkpoints_location,
     is_transient,
 )
-from sweeper.checkpoints.reading import load_newest, read_kept
-from sweeper.checkpoints.remote import RemoteCheckpointStore
-from sweeper.checkpoints.remote_reading import RemoteListing, load_remote, sweep_remote
-from sweeper.checkpoints.store import CheckpointStore, open_store
+from sweeper.checkpoints.remote.reading import RemoteListing, load_remote, sweep_remote
+from sweeper.checkpoints.remote_store import RemoteCheckpointStore, open_store
+from sweeper.checkpoints.store import CheckpointStore
 from sweeper.errors import CheckpointError, CorruptCheckpointError, UsageError
 from sweeper.paths import RemotePath
 
@@ -45,7 +45,7 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotePa
     """Give a place in an object store of files, for everything that reads and writes there."""
     monkeypatch.chdir("/")
     monkeypatch.setattr(objects_module, "_objects", lambda _protocol, _process: FileObjects())
-    return place_of(tmp_path / "bucket" / "attempt-01" / "checkpoints")
+    return prefix_of(tmp_path / "bucket" / "attempt-01" / "checkpoints")
 
 
 def commit_two(store: RemoteCheckpointStore) -> object:
@@ -213,7 +213,7 @@ def test_a_listing_that_hides_a_manifest_costs_no_checkpoint(prefix) -> None:
     assert load_newest([prefix], pytest.fail).step == 1
 
 
-def test_a_trial_that_changes_its_place_keeps_and_deletes_in_both(prefix, tmp_path) -> None:
+def test_a_trial_that_changes_its_location_keeps_and_deletes_in_both(prefix, tmp_path) -> None:
     disk = CheckpointStore(tmp_path / "attempt-01" / "checkpoints")
     here = disk.commit(snapshot(1)).path
     store = open_store(prefix)
@@ -245,8 +245,10 @@ def test_a_spool_that_cannot_be_written_is_said_with_what_to_do(prefix, tmp_path
         (ValueError(), False),
     ],
 )
-def test_only_faults_that_may_pass_are_tried_again(error, passing) -> None:
+def test_only_faults_that_may_pass_are_tried_again(error, passing, monkeypatch) -> None:
     assert is_transient(error) is passing
+    monkeypatch.setattr("sweeper.checkpoints.remote.objects._FIRST_PAUSE", 0.001)
+    generator = random.getstate()
     calls = 0
 
     def failing_once() -> str:
@@ -258,23 +260,23 @@ def test_only_faults_that_may_pass_are_tried_again(error, passing) -> None:
 
     store = ObjectStore("memory")
     if passing:
-        with stamina.set_testing(True, attempts=2):
-            assert store.retrying(failing_once) == "done"
+        assert store.retrying(failing_once) == "done"
     else:
         with pytest.raises(OSError):
             store.retrying(failing_once)
         assert calls == 1
+    assert random.getstate() == generator, "an upload's faults change no trial's random numbers"
 
 
 def test_importing_what_speaks_to_a_store_starts_no_thread_and_local_reading_imports_none() -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         [
             sys.executable,
             "-c",
             """if True:
             import sys, threading, sweeper.checkpoints.store, sweeper.checkpoints.reading
             print('fsspec' in sys.modules)
-            import sweeper.checkpoints.remote, fsspec
+            import sweeper.checkpoints.remote_store, fsspec
             fsspec.get_filesystem_class('s3')
             print(threading.active_count())
             """,
@@ -283,11 +285,11 @@ def test_importing_what_speaks_to_a_store_starts_no_thread_and_local_reading_imp
         text=True,
         check=True,
     )
-    assert told.stdout.split() == ["False", "1"]
+    assert done.stdout.split() == ["False", "1"]
 
 
 def test_memory_is_refused_where_trials_have_processes_of_their_own() -> None:
-    place = RemotePath("memory", ("sweeps",))
-    check_checkpoints_place(place, "inline")
+    location = RemotePath("memory", ("sweeps",))
+    check_checkpoints_location(location, "inline")
     with pytest.raises(UsageError, match="memory of one process"):
-        check_checkpoints_place(place, "auto")
+        check_checkpoints_location(location, "auto")

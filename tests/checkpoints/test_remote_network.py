@@ -13,9 +13,9 @@ from checkpoint_faults import snapshot
 from object_faults import BUCKET, FailingNetwork, ImpatientObjects, ManifestFirst, s3_environment
 
 from sweeper.checkpoints.format import MANIFEST_FILE, Snapshot
-from sweeper.checkpoints.objects import PART_BYTES, ObjectStore
-from sweeper.checkpoints.remote import RemoteCheckpointStore
-from sweeper.checkpoints.remote_reading import load_remote
+from sweeper.checkpoints.remote.objects import PART_BYTES, ObjectStore
+from sweeper.checkpoints.remote.reading import load_remote
+from sweeper.checkpoints.remote_store import RemoteCheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.paths import RemotePath
 

@@ -66,7 +66,7 @@ def test_control_plain_json_loses_what_the_tags_keep():
 
 
 @pytest.mark.parametrize(
-    ("value", "place"),
+    ("value", "path"),
     [
         ({"a": [0, (1, 2)]}, r"state\['a'\]\[1\] is a builtins.tuple"),
         ({"a": np.float64(1)}, r"state\['a'\] is a numpy.float64"),
@@ -74,8 +74,8 @@ def test_control_plain_json_loses_what_the_tags_keep():
         ({"a": {1: 2}}, r"state\['a'\] has the key 1"),
     ],
 )
-def test_a_value_that_would_come_back_otherwise_is_refused_by_its_place(value, place):
-    with pytest.raises(CheckpointError, match=place):
+def test_a_value_that_would_come_back_otherwise_is_refused_by_its_path(value, path):
+    with pytest.raises(CheckpointError, match=path):
         encode_values(value)
 
 

@@ -97,6 +97,15 @@ def test_nothing_is_announced_before_it_is_durable(tmp_path, ledger):
         assert ledger.news == ["+1"]
 
 
+def test_what_a_write_took_is_announced_with_it(store):
+    ticks, done = iter(range(100)), []
+    clock = lambda: float(next(ticks))  # noqa: E731
+    with BackgroundWriter(store, Keep(), done.append, lambda _: None, clock=clock) as writer:
+        writer.submit(snapshot(1))
+    assert done[0].written_seconds >= 1
+    assert store.commit(snapshot(2)).written_seconds is None, "only who waits for it measures it"
+
+
 def test_submitting_does_not_wait_for_its_own_write_but_for_the_one_before(tmp_path, ledger):
     gated = GatedStore(tmp_path)
     ticks = iter(range(100))

@@ -6,14 +6,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sweeper.errors import UnknownStudyError
-from sweeper.events import Listener, StudyOpened
-from sweeper.paths import Place
+from sweeper.events import StudyOpened
+from sweeper.execution.options import RunRequest
 from sweeper.results import (
     AttemptRecord,
     CheckpointRecord,
@@ -21,6 +20,7 @@ from sweeper.results import (
     StudyResults,
     StudyStatus,
     TrialRecord,
+    TrialStatus,
 )
 
 BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -42,32 +42,6 @@ class Answer:
         return json.loads(self.out, parse_constant=refuse)
 
 
-@dataclass(frozen=True)
-class FakeRequest:
-    """Has the fields of the sweep's request, and refuses any other."""
-
-    source: str | None
-    study: str | None
-    workers: int
-    trials: int | None
-    engine: str
-    isolation: str
-    storage: str
-    runs_dir: Path
-    listener: Listener
-    accept_changes: bool = False
-    engine_address: str | None = None
-    fail_fast: bool = False
-    grace: float | None = None
-    lease_seconds: float = 60.0
-    gpus: str | None = None
-    trials_per_gpu: int = 1
-    gpu_memory: int | None = None
-    checkpoints: Place | None = None
-    accept_inexact: bool = False
-    fresh: bool = False
-
-
 @dataclass
 class FakeSweep:
     """Stands where the execution of a sweep does."""
@@ -75,14 +49,22 @@ class FakeSweep:
     results: StudyResults
     error: BaseException | None = None
     opens: str | None = "digits"
-    requests: list[FakeRequest] = field(default_factory=list)
+    requests: list[RunRequest] = field(default_factory=list)
 
-    def __call__(self, request: FakeRequest) -> StudyResults:
+    def __call__(self, request: RunRequest) -> StudyResults:
         self.requests.append(request)
         if self.opens is not None:
             request.listener(
                 StudyOpened(
-                    self.opens, 2, 0, 3, "val_accuracy", "maximize", 1, request.storage, "resume!"
+                    self.opens,
+                    2,
+                    0,
+                    3,
+                    "val_accuracy",
+                    "maximize",
+                    1,
+                    request.options.storage,
+                    "resume!",
                 )
             )
         if self.error is not None:
@@ -97,18 +79,16 @@ class FakeReader:
     status_record: StudyStatus
     trial_records: Sequence[TrialRecord]
 
-    def status(self, study: str) -> StudyStatus:
+    def status(self, study: str, *, all_code: bool = False, each: bool = True) -> StudyStatus:
+        del all_code, each
         if study != self.status_record.study:
             msg = f"no study {study!r} in the database; it has {self.status_record.study!r}"
             raise UnknownStudyError(msg)
         return self.status_record
 
-    def statuses(self) -> Sequence[StudyStatus]:
+    def statuses(self, *, each: bool = True) -> Sequence[StudyStatus]:
+        del each
         return [self.status_record]
-
-    def trials(self, study: str) -> Sequence[TrialRecord]:
-        self.status(study)
-        return self.trial_records
 
     def trial(self, study: str, number: int) -> TrialRecord:
         self.status(study)
@@ -134,6 +114,20 @@ def trial_record(number: int, **changes: Any) -> TrialRecord:
         "checkpoints": (CheckpointRecord(45, 1, "c" * 32, 2048, "runs/digits/step-000000045"),),
     }
     return TrialRecord(**{**values, **changes})
+
+
+def status_of(trial: TrialRecord) -> TrialStatus:
+    """Return what the study's status has of a trial."""
+    return TrialStatus(
+        number=trial.number,
+        state=trial.state,
+        params=trial.params,
+        value=trial.value,
+        epoch=len(trial.epochs),
+        epochs=3,
+        metrics=trial.epochs[-1].metrics if trial.epochs else {},
+        attempts=len(trial.attempts),
+    )
 
 
 Call = Callable[..., Answer]

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from cli_fakes import BEGAN, Answer, Call, FakeReader, FakeRequest, FakeSweep, trial_record
+from cli_fakes import BEGAN, Answer, Call, FakeReader, FakeSweep, status_of, trial_record
 
 from sweeper.cli.main import main
 from sweeper.results import AttemptRecord, BestTrial, StudyResults, StudyStatus
@@ -23,7 +23,16 @@ def results() -> StudyResults:
     """Return two complete trials, the second the better."""
     trials = (trial_record(0), trial_record(1))
     best = BestTrial(1, 0.91, trials[1].params)
-    return StudyResults(StudyStatus("digits", 2, complete=2, best=best), trials)
+    status = StudyStatus(
+        "digits",
+        2,
+        complete=2,
+        best=best,
+        objective="val_accuracy",
+        direction="maximize",
+        trials=tuple(map(status_of, trials)),
+    )
+    return StudyResults(status, trials)
 
 
 @pytest.fixture
@@ -43,16 +52,19 @@ def failed_results() -> StudyResults:
     failed = trial_record(
         1, state="failed", value=None, digest=None, attempts=(attempt,), checkpoints=()
     )
+    trials = (trial_record(0), failed)
+    best = BestTrial(0, 0.9, {"learning_rate": 0.01})
     status = StudyStatus(
-        "digits", 2, complete=1, failed=1, best=BestTrial(0, 0.9, {"learning_rate": 0.01})
+        "digits", 2, complete=1, failed=1, best=best, trials=tuple(map(status_of, trials))
     )
-    return StudyResults(status, (trial_record(0), failed))
+    return StudyResults(status, trials)
 
 
 @pytest.fixture(autouse=True)
-def bare_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give each test an empty current directory and an environment without our variables."""
-    for name in [name for name in os.environ if name.startswith("SWEEPER_")]:
+    ours = [name for name in os.environ if name.startswith("SWEEPER_")]
+    for name in [name for name in ours if not name.startswith("SWEEPER_TEST_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -62,10 +74,9 @@ def bare_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sweep(results: StudyResults, monkeypatch: pytest.MonkeyPatch) -> FakeSweep:
     """Put a fake sweep where the command line imports the real one."""
     fake = FakeSweep(results)
-    module = ModuleType("sweeper.execution.sweep")
-    module.SweepRequest = FakeRequest  # type: ignore[attr-defined]
+    module = ModuleType("sweeper.execution.run")
     module.run_sweep = fake  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sweeper.execution.sweep", module)
+    monkeypatch.setitem(sys.modules, "sweeper.execution.run", module)
     return fake
 
 
@@ -79,8 +90,9 @@ def reader(results: StudyResults, monkeypatch: pytest.MonkeyPatch) -> FakeReader
         del settings
         yield fake
 
-    monkeypatch.setattr("sweeper.cli.read.open_reader", open_fake)
-    monkeypatch.setattr("sweeper.cli.logs.open_reader", open_fake)
+    for verbs in ("read", "compare"):
+        monkeypatch.setattr(f"sweeper.cli.verbs.reading.{verbs}.open_reader", open_fake)
+    monkeypatch.setattr("sweeper.cli.verbs.reading.logs.open_reader", open_fake)
     return fake
 
 

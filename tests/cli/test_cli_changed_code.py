@@ -19,12 +19,14 @@ from cli_fakes import Call
 
 from sweeper import Study
 from sweeper.errors import DefinitionChangedError
-from sweeper.execution.channel import StudySource
-from sweeper.execution.isolation import Loaded
-from sweeper.execution.preparing import PreparedStudy
-from sweeper.execution.sources import load_source
-from sweeper.execution.study_place import StudyPlace
+from sweeper.events import Listener
+from sweeper.execution.launch.launchers import Loaded
+from sweeper.execution.launch.sources import load_source
+from sweeper.execution.options import RunRequest, WorkerOptions
+from sweeper.execution.prepared_study import PreparedStudy
+from sweeper.execution.protocol.study_source import StudySource
 from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, WorkerIdentity
 from sweeper.verification.findings import StudyVerification
 
@@ -130,7 +132,8 @@ class ServerHere:
 
     alive = True
 
-    def __init__(self, source: StudySource) -> None:
+    def __init__(self, source: StudySource, process: object = None) -> None:
+        del process
         self.source = source
 
     def loaded(self) -> Loaded:
@@ -149,10 +152,10 @@ def forget() -> None:
 
 
 @pytest.fixture
-def place(bare_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(sys, "path", [str(bare_place), *sys.path])
+def directory(bare_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(sys, "path", [str(bare_directory), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    for module in ("sweeper.execution.preparing", "sweeper.verification.launching"):
+    for module in ("sweeper.execution.prepared_study", "sweeper.execution.launch.opening"):
         monkeypatch.setattr(f"{module}.WarmServer", ServerHere)
     monkeypatch.setattr(
         "sweeper.verification.verify.verify_with",
@@ -160,16 +163,15 @@ def place(bare_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             request.study, (), codes=repository.status(request.study).codes
         ),
     )
-    (bare_place / FILE).write_text(STUDY)
-    (bare_place / HELPER).write_text(HELPERS)
-    yield bare_place
+    (bare_directory / FILE).write_text(STUDY)
+    (bare_directory / HELPER).write_text(HELPERS)
+    yield bare_directory
     forget()
 
 
-def store(**given: Any) -> None:
-    with PreparedStudy(
-        StudyPlace("sqlite:///runs/sweeper.db", Path("runs"), lambda _: None, **given)
-    ):
+def store(listener: Listener = lambda _: None, **given: Any) -> None:
+    options = WorkerOptions(1, "sqlite:///runs/sweeper.db", Path("runs"))
+    with PreparedStudy.to_run(RunRequest(options, listener, **given)):
         pass
 
 
@@ -185,30 +187,30 @@ def opened() -> Database:
 
 
 @pytest.fixture
-def finished(place: Path) -> Path:
+def finished(directory: Path) -> Path:
     """The study with both its trials done."""
     store(source=FILE)
     with opened() as database:
         for value in (0.5, 0.25):
             repository = Repository(database)
             claim = begin(repository)
-            repository.finish(claim.token, "complete", value=value, digest="d")
-    return place
+            repository.finish(claim.token, Ending("complete", value=value, digest="d"))
+    return directory
 
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_what_run_resume_and_verify_say_of_an_edit(edit: str, call: Call, finished: Path) -> None:
-    file, before, after, told = EDITS[edit]
+    file, before, after, message = EDITS[edit]
     path = finished / file
     path.write_text(path.read_text().replace(before, after))
     resume, verify = call("resume", "edits"), call("verify", "edits")
     run = call("run", FILE)
-    if told is None:
+    if message is None:
         assert (run.code, resume.code, verify.code) == (0, 0, 0)
         assert "edits  2/2 done" in run.out
         assert verify.out == "0 of 0 verified trials hold\n"
         return
-    refused = REFUSED.format(told)
+    refused = REFUSED.format(message)
     assert (run.code, run.out, run.err) == (1, "", refused)
     if file == FILE:
         for other in (resume, verify, call("resume", "edits", "--accept-changes")):
@@ -216,29 +218,29 @@ def test_what_run_resume_and_verify_say_of_an_edit(edit: str, call: Call, finish
             assert _UNNAMED.fullmatch(other.err), other.err
         return
     assert (resume.code, resume.out, resume.err) == (1, "", refused)
-    assert (verify.code, verify.out, verify.err) == (1, "", UNVERIFIED.format(told))
+    assert (verify.code, verify.out, verify.err) == (1, "", UNVERIFIED.format(message))
 
 
 @pytest.mark.parametrize(
-    ("verb", "edited", "told"),
+    ("verb", "edited", "message"),
     [
         (("run", FILE), FILE, "build_model has changed (study_of_edits.py, line 11)"),
         (("resume", "edits"), HELPER, "helpers_of_edits.network has changed"),
     ],
 )
-def test_an_accepted_change_is_recorded_and_told_by_every_verb(
-    verb: tuple[str, str], edited: str, told: str, call: Call, finished: Path
+def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
+    verb: tuple[str, str], edited: str, message: str, call: Call, finished: Path
 ) -> None:
     path = finished / edited
     path.write_text(path.read_text().replace("16", "64").replace("last, rate\n", "rate, last\n"))
     accepted = call(*verb, "--accept-changes")
     assert accepted.code == 0
-    assert told in accepted.err
+    assert message in accepted.err
     assert call(*verb).code == 0, "it is asked for once"
     with opened() as database:
         repository = Repository(database)
         repository.set_target("edits", 3)
-        repository.finish(begin(repository).token, "complete", value=0.9, digest="d")
+        repository.finish(begin(repository).token, Ending("complete", value=0.9, digest="d"))
     status = call("status", "edits", "--json").json
     assert [(g["trials"], g["current"], g["best"]["number"]) for g in status["codes"]] == [
         ([0, 1], False, 1),
@@ -257,40 +259,41 @@ def test_an_accepted_change_is_recorded_and_told_by_every_verb(
     assert "the study is mixed: its trials ran under several codes" in verify.out
     old = call("verify", "edits", "--trial", "0")
     assert old.code == 4
-    assert told in old.err
+    assert message in old.err
 
 
-def test_a_typo_that_failed_every_trial_is_mended_and_run_again(call: Call, place: Path) -> None:
-    (place / FILE).write_text(STUDY.replace('"loss"', '"los"'))
+def test_a_typo_that_failed_every_trial_is_mended_and_run_again(
+    call: Call, directory: Path
+) -> None:
+    (directory / FILE).write_text(STUDY.replace('"loss"', '"los"'))
     store(source=FILE)
     with opened() as database:
         for _ in range(2):
             repository = Repository(database)
-            repository.finish(begin(repository).token, "failed", error="ObjectiveError: no los")
+            repository.finish(
+                begin(repository).token, Ending("failed", error="ObjectiveError: no los")
+            )
     shown = call("status", "edits")
     assert "sweeper retry edits --failed" in shown.out
-    (place / FILE).write_text(STUDY)
+    (directory / FILE).write_text(STUDY)
     store(source=FILE)
     with opened() as database:
         status = Repository(database).status("edits")
         assert (status.failed, status.interrupted) == (0, 2)
     notices: list[Any] = []
-    (place / FILE).write_text(STUDY.replace("16", "8"))
-    with PreparedStudy(
-        StudyPlace("sqlite:///runs/sweeper.db", Path("runs"), notices.append, source=FILE)
-    ):
-        pass
+    (directory / FILE).write_text(STUDY.replace("16", "8"))
+    store(notices.append, source=FILE)
     assert "No trial has a value yet, so nothing is mixed" in notices[-1].message
 
 
-def test_failed_trials_are_given_another_attempt_together(call: Call, place: Path) -> None:
-    del place
+def test_failed_trials_are_given_another_attempt_together(call: Call, directory: Path) -> None:
+    del directory
     store(source=FILE)
     assert call("retry", "edits", "--failed").out == "no trial of study edits has failed\n"
     with opened() as database:
         for _ in range(2):
             repository = Repository(database)
-            repository.finish(begin(repository).token, "failed", error="OSError: away")
+            repository.finish(begin(repository).token, Ending("failed", error="OSError: away"))
     answer = call("retry", "edits", "--failed")
     assert (answer.code, answer.out) == (
         0,
@@ -361,21 +364,21 @@ def cells(number: int, *edit: str) -> Study:
     )
 
 
-def test_an_edited_cell_is_refused_and_one_that_is_run_again_is_not(place: Path) -> None:
-    del place
+def test_an_edited_cell_is_refused_and_one_that_is_run_again_is_not(directory: Path) -> None:
+    del directory
     store(definition=cells(1))
     with opened() as database:
         repository = Repository(database)
-        repository.finish(begin(repository).token, "complete", value=0.5, digest="d")
+        repository.finish(begin(repository).token, Ending("complete", value=0.5, digest="d"))
 
     def quiet(_event: object) -> None:
         """Show no progress."""
 
     assert cells(2).run(listener=quiet).status.complete == 1
     assert cells(3, "# one", "# two").resume(listener=quiet).status.complete == 1
-    told = r"WIDTH has changed\. .* build_model has changed|WIDTH has changed"
+    message = r"WIDTH has changed\. .* build_model has changed|WIDTH has changed"
     for number, verb in ((4, Study.run), (5, Study.resume)):
-        with pytest.raises(DefinitionChangedError, match=told):
+        with pytest.raises(DefinitionChangedError, match=message):
             verb(cells(number, "WIDTH = 8", "WIDTH = 9"), listener=quiet)
     with pytest.raises(
         DefinitionChangedError, match=r"build_model has changed \(a notebook's cell"

@@ -58,7 +58,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 def test_a_study_that_holds_exits_with_0_and_says_what_to_type_next(
-    call: Call, check: list[tuple[str, int]], bare_place: Path
+    call: Call, check: list[tuple[str, int]], bare_directory: Path
 ) -> None:
     answer = call("check", "s.py", "--workers", "3")
     assert answer.code == 0
@@ -71,7 +71,7 @@ def test_a_study_that_holds_exits_with_0_and_says_what_to_type_next(
     assert any("800.0 MiB at once, 400.0 MiB a trial" in line for line in lines)
     assert any("at most 32.0 MiB: 1.0 MiB a checkpoint, 2 kept" in line for line in lines)
     assert lines[-1] == "  sweeper run s.py --workers 3"
-    assert list(bare_place.iterdir()) == []
+    assert list(bare_directory.iterdir()) == []
 
 
 def test_an_error_among_the_findings_exits_with_4_and_has_its_line(

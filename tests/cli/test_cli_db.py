@@ -20,9 +20,9 @@ def test_a_copied_database_has_the_same_studies_and_is_copied_once(
             StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
         )
     assert main(["db", "copy", source, target]) == 0
-    told = capsys.readouterr()
-    assert told.out.startswith("studies: 1, trials: 0; copied ")
-    assert f"export SWEEPER_STORAGE={target}" in told.err
+    printed = capsys.readouterr()
+    assert printed.out.startswith("studies: 1, trials: 0; copied ")
+    assert f"export SWEEPER_STORAGE={target}" in printed.err
     with Database.open(target, create=False) as database:
         assert Repository(database).study_names() == ("digits",)
     assert main(["db", "copy", source, target]) == 1

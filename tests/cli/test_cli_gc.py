@@ -21,17 +21,19 @@ from sweeper.collection import Garbage, collect
 from sweeper.errors import DefinitionError, ForeignCheckpointError
 from sweeper.paths import RunPaths
 from sweeper.results import CheckpointRecord
-from sweeper.storage.audits import Audits, Pinned
 from sweeper.storage.database import Database
+from sweeper.storage.exactness.audits import Audits
+from sweeper.storage.exactness.claims import Pinned
+from sweeper.storage.queries.attempts import Ending
+from sweeper.storage.queries.restarts import Restarts
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.storage.restarts import Restarts
 
 
 def snapshot(step: int) -> Snapshot:
     return Snapshot(step, step, {"a": np.arange(step)}, {}, {}, ("a",))
 
 
-class Place:
+class StudyFiles:
     """A study with trials whose checkpoints are really on disk."""
 
     def __init__(self, runs: Path, keep: Keep | None = None) -> None:
@@ -48,13 +50,13 @@ class Place:
         assert isinstance(claim, Claim)
         return claim
 
-    def write(self, claim: Claim, *steps: int, told: bool = True) -> list[Path]:
+    def write(self, claim: Claim, *steps: int, recorded: bool = True) -> list[Path]:
         store = CheckpointStore(self.paths.checkpoints(claim.number, claim.attempt))
         written = []
         for step in steps:
             made = store.commit(snapshot(step))
             written.append(made.path)
-            if told:
+            if recorded:
                 record = CheckpointRecord(step, step, made.digest, made.bytes, str(made.path))
                 self.repository.record_checkpoint(claim.token, record)
         return written
@@ -67,50 +69,50 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def files(tmp_path: Path) -> StudyFiles:
+    return StudyFiles(tmp_path)
 
 
 def test_checkpoints_that_no_rule_keeps_go_and_the_newest_of_all_attempts_stays(
-    place: Place,
+    files: StudyFiles,
 ) -> None:
-    first = place.claim()
-    old = place.write(first, 1, 2)
-    place.repository.finish(first.token, "interrupted")
-    second = place.claim()
-    (newest,) = place.write(second, 3)
-    place.repository.finish(second.token, "complete", value=0.5, digest="d")
-    told = place.collect(dry_run=True)
-    assert [item.path for item in told] == old
+    first = files.claim()
+    old = files.write(first, 1, 2)
+    files.repository.finish(first.token, Ending("interrupted"))
+    second = files.claim()
+    (newest,) = files.write(second, 3)
+    files.repository.finish(second.token, Ending("complete", value=0.5, digest="d"))
+    collected = files.collect(dry_run=True)
+    assert [item.path for item in collected] == old
     assert all(path.exists() for path in old), "a dry run deletes nothing"
-    assert place.collect() == told
+    assert files.collect() == collected
     assert not any(path.exists() for path in old)
     assert newest.exists()
-    assert place.stored(0) == [str(newest)]
-    assert place.collect() == ()
+    assert files.stored(0) == [str(newest)]
+    assert files.collect() == ()
 
 
-def test_a_running_trial_keeps_all(place: Place) -> None:
-    claim = place.claim()
-    written = place.write(claim, 1, 2, 3)
-    assert place.collect() == ()
+def test_a_running_trial_keeps_all(files: StudyFiles) -> None:
+    claim = files.claim()
+    written = files.write(claim, 1, 2, 3)
+    assert files.collect() == ()
     assert all(path.exists() for path in written)
 
 
-def test_the_database_lists_what_is_on_disk_either_way_round(place: Place) -> None:
-    claim = place.claim()
-    (lost,) = place.write(claim, 1)
-    (untold,) = place.write(claim, 2, told=False)
-    place.repository.finish(claim.token, "interrupted")
+def test_the_database_lists_what_is_on_disk_either_way_round(files: StudyFiles) -> None:
+    claim = files.claim()
+    (lost,) = files.write(claim, 1)
+    (unrecorded,) = files.write(claim, 2, recorded=False)
+    files.repository.finish(claim.token, Ending("interrupted"))
     CheckpointStore(lost.parent).delete(lost)
-    assert place.stored(0) == [str(lost)]
-    place.collect()
-    assert place.stored(0) == [str(untold)]
+    assert files.stored(0) == [str(lost)]
+    files.collect()
+    assert files.stored(0) == [str(unrecorded)]
 
 
-def test_what_dead_processes_and_readers_left_goes(place: Place) -> None:
-    claim = place.claim()
-    (whole,) = place.write(claim, 5)
+def test_what_dead_processes_and_readers_left_goes(files: StudyFiles) -> None:
+    claim = files.claim()
+    (whole,) = files.write(claim, 5)
     damaged = whole.with_name("step-000000004.corrupt-1")
     damaged.mkdir()
     code = (
@@ -118,31 +120,31 @@ def test_what_dead_processes_and_readers_left_goes(place: Place) -> None:
         "(pathlib.Path(sys.argv[1]) / unfinished_name('writing', 'step-000000006')).mkdir()"
     )
     subprocess.run([sys.executable, "-c", code, str(whole.parent)], check=True)
-    place.repository.finish(claim.token, "interrupted")
-    assert sorted(item.why for item in place.collect()) == ["damaged", "unfinished"]
+    files.repository.finish(claim.token, Ending("interrupted"))
+    assert sorted(item.why for item in files.collect()) == ["damaged", "unfinished"]
     assert list(whole.parent.iterdir()) == [whole]
 
 
 def test_a_predicate_that_only_code_knows_is_not_guessed(tmp_path: Path) -> None:
-    place = Place(tmp_path, Keep(when=lambda metrics: metrics["loss"] < 1))
+    files = StudyFiles(tmp_path, Keep(when=lambda metrics: metrics["loss"] < 1))
     with pytest.raises(DefinitionError, match=r"predicate .* --keep-last"):
-        place.collect()
-    assert place.collect(keep=Keep(last=1)) == ()
+        files.collect()
+    assert files.collect(keep=Keep(last=1)) == ()
 
 
-def test_a_study_whose_files_are_elsewhere_loses_nothing(place: Place, tmp_path: Path) -> None:
-    claim = place.claim()
-    (path,) = place.write(claim, 1)
-    place.repository.finish(claim.token, "interrupted")
-    collect(place.repository, "digits", tmp_path / "elsewhere")
-    assert place.stored(0) == [str(path)]
+def test_a_study_whose_files_are_elsewhere_loses_nothing(files: StudyFiles, tmp_path: Path) -> None:
+    claim = files.claim()
+    (path,) = files.write(claim, 1)
+    files.repository.finish(claim.token, Ending("interrupted"))
+    collect(files.repository, "digits", tmp_path / "elsewhere")
+    assert files.stored(0) == [str(path)]
 
 
-def test_the_verb_says_what_it_freed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    claim = place.claim()
-    old, _ = place.write(claim, 1, 2)
-    place.repository.finish(claim.token, "interrupted")
-    where = ["--runs-dir", str(place.runs)]
+def test_the_verb_says_what_it_freed(files: StudyFiles, capsys: pytest.CaptureFixture[str]) -> None:
+    claim = files.claim()
+    old, _ = files.write(claim, 1, 2)
+    files.repository.finish(claim.token, Ending("interrupted"))
+    where = ["--runs-dir", str(files.runs)]
     assert main(["gc", "--dry-run", *where]) == 0
     assert "would free" in capsys.readouterr().out
     assert main(["gc", "digits", "--json", *where]) == 0
@@ -152,99 +154,99 @@ def test_the_verb_says_what_it_freed(place: Place, capsys: pytest.CaptureFixture
 
 
 def test_upgrading_a_database_of_this_version_says_that_nothing_is_to_do(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    files: StudyFiles, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["db", "upgrade", "--runs-dir", str(place.runs)]) == 0
+    assert main(["db", "upgrade", "--runs-dir", str(files.runs)]) == 0
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_pins_of_audits_that_are_over_go_and_those_that_wait_stay(place: Place) -> None:
-    claim = place.claim()
-    place.write(claim, 1)
-    pins = place.paths.audits(claim.number, claim.attempt)
+def test_pins_of_audits_that_are_over_go_and_those_that_wait_stay(files: StudyFiles) -> None:
+    claim = files.claim()
+    files.write(claim, 1)
+    pins = files.paths.audits(claim.number, claim.attempt)
     for name in ("0-1", "1-2", "middle"):
         CheckpointStore(pins / name / "to").commit(snapshot(1))
     waits = Pinned(0, 1, 1, "here", str(pins / "0-1"), None, str(pins / "0-1" / "to"))
-    Audits(place.repository.database).add(claim.token, waits)
-    assert place.collect() == (), "a running trial keeps all"
-    place.repository.finish(claim.token, "interrupted")
-    found = place.collect(dry_run=True)
+    Audits(files.repository.database).add(claim.token, waits)
+    assert files.collect() == (), "a running trial keeps all"
+    files.repository.finish(claim.token, Ending("interrupted"))
+    found = files.collect(dry_run=True)
     assert [(g.path, g.why) for g in found] == [
         (pins / "1-2", "unfinished"),
         (pins / "middle", "unfinished"),
     ]
-    assert place.collect() == found
+    assert files.collect() == found
     assert [path.name for path in pins.iterdir()] == ["0-1"]
 
 
-def killed_after_writing(place: Place, *steps: int) -> list[Path]:
+def killed_after_writing(files: StudyFiles, *steps: int) -> list[Path]:
     """A trial whose worker is gone, as after SIGKILL: its attempt is open in the database."""
     gone = replace(WorkerIdentity.here(), pid=2**22 + 1)
-    claim = place.repository.claim("digits", gone, lambda number: number)
+    claim = files.repository.claim("digits", gone, lambda number: number)
     assert isinstance(claim, Claim)
-    return place.write(claim, *steps)
+    return files.write(claim, *steps)
 
 
-def test_a_trial_whose_process_was_killed_is_not_called_running(place: Place) -> None:
-    old, newest = killed_after_writing(place, 1, 2)
-    assert [item.path for item in place.collect(dry_run=True)] == [old]
-    assert [item.path for item in place.collect()] == [old]
-    assert place.stored(0) == [str(newest)]
-    assert place.collect() == ()
+def test_a_trial_whose_process_was_killed_is_not_called_running(files: StudyFiles) -> None:
+    old, newest = killed_after_writing(files, 1, 2)
+    assert [item.path for item in files.collect(dry_run=True)] == [old]
+    assert [item.path for item in files.collect()] == [old]
+    assert files.stored(0) == [str(newest)]
+    assert files.collect() == ()
 
 
 def test_what_has_gone_is_said_also_where_the_next_study_ends_with_an_error(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    files: StudyFiles, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old, _ = killed_after_writing(place, 1, 2)
-    other = replace(place.repository.study("digits"), name="letters", source=None)
-    place.repository.create_or_open(other)
-    claim_directory(place.runs / "letters", Marker("letters", "2" * 32, 7, "f"))
-    assert main(["gc", "--runs-dir", str(place.runs)]) == 1
-    told = capsys.readouterr()
-    assert str(old) in told.out
-    assert "belongs to study 'letters' (identity 22222222, seed 7, since" in told.err
+    old, _ = killed_after_writing(files, 1, 2)
+    other = replace(files.repository.study("digits"), name="letters", source=None)
+    files.repository.create_or_open(other)
+    claim_directory(files.runs / "letters", Marker("letters", "2" * 32, 7, "f"))
+    assert main(["gc", "--runs-dir", str(files.runs)]) == 1
+    printed = capsys.readouterr()
+    assert str(old) in printed.out
+    assert "belongs to study 'letters' (identity 22222222, seed 7, since" in printed.err
 
 
-def test_the_checkpoints_of_another_study_are_no_garbage_of_this_one(place: Place) -> None:
+def test_the_checkpoints_of_another_study_are_no_garbage_of_this_one(files: StudyFiles) -> None:
     """As where two databases have filled one directory before there were markers."""
-    claim = place.claim()
-    directory = place.write(claim, 1)[0].parent
-    place.repository.finish(claim.token, "interrupted")
+    claim = files.claim()
+    directory = files.write(claim, 1)[0].parent
+    files.repository.finish(claim.token, Ending("interrupted"))
     foreign = CheckpointStore(directory, origin=Origin("digits", "2" * 32, 0, 7, "f"))
     paths = [foreign.commit(snapshot(step)).path for step in (2, 3)]
     with pytest.raises(ForeignCheckpointError, match="it is of another study 'digits'"):
-        place.collect()
+        files.collect()
     assert all(path.is_dir() for path in paths)
 
 
-def test_links_to_other_places_are_not_emptied(place: Place, tmp_path: Path) -> None:
-    claim = place.claim()
-    (path,) = place.write(claim, 1)
-    place.repository.finish(claim.token, "interrupted")
+def test_links_to_other_directories_are_not_emptied(files: StudyFiles, tmp_path: Path) -> None:
+    claim = files.claim()
+    (path,) = files.write(claim, 1)
+    files.repository.finish(claim.token, Ending("interrupted"))
     outside = tmp_path / "outside"
     for step in (5, 6, 7):
         CheckpointStore(outside / "checkpoints").commit(snapshot(step))
     damaged = path.with_name("step-000000004.corrupt-1")
     damaged.symlink_to(outside)
-    (place.paths.trial(0) / "attempt-02").symlink_to(outside)
-    assert [item.path for item in place.collect()] == [damaged]
+    (files.paths.trial(0) / "attempt-02").symlink_to(outside)
+    assert [item.path for item in files.collect()] == [damaged]
     assert not damaged.is_symlink()
     assert len(list((outside / "checkpoints").iterdir())) == 3
 
 
-def test_what_ran_before_a_trial_began_anew_goes_and_displaces_nothing(place: Place) -> None:
-    claim = place.claim()
-    place.write(claim, 8, 9)
-    place.repository.finish(claim.token, "failed", error="KeyError: 'x'")
+def test_what_ran_before_a_trial_began_anew_goes_and_displaces_nothing(files: StudyFiles) -> None:
+    claim = files.claim()
+    files.write(claim, 8, 9)
+    files.repository.finish(claim.token, Ending("failed", error="KeyError: 'x'"))
     changed = StudyRow(
         "digits", {"keep": Keep(last=1).describe(), "epochs": 4}, "loss", "minimize", 5, None, 0
     )
-    Restarts(place.repository.database).accept_while_nothing_has_a_value(changed, lambda n: n)
-    again = place.claim()
+    Restarts(files.repository.database).accept_while_nothing_has_a_value(changed, lambda n: n)
+    again = files.claim()
     assert (again.number, again.attempt) == (claim.number, 2)
-    (now,) = place.write(again, 1)
-    place.repository.finish(again.token, "interrupted")
-    assert [item.path.name for item in place.collect()] == ["step-000000008", "step-000000009"]
+    (now,) = files.write(again, 1)
+    files.repository.finish(again.token, Ending("interrupted"))
+    assert [item.path.name for item in files.collect()] == ["step-000000008", "step-000000009"]
     assert now.is_dir()
-    assert [c.path for c in place.repository.trial("digits", 0).checkpoints] == [str(now)]
+    assert [c.path for c in files.repository.trial("digits", 0).checkpoints] == [str(now)]

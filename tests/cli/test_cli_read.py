@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_fakes import Call, FakeReader, trial_record
+from cli_fakes import Call, FakeReader, status_of, trial_record
 
 from sweeper.cli.output import strict
 from sweeper.paths import RunPaths
 from sweeper.results import EpochRecord, StudyResults, StudyStatus
 
 STATUS_KEYS = [
-    "study", "target", "complete", "running", "interrupted", "pruned", "failed", "waiting", "best",
-    "audited",
+    "study", "objective", "direction", "target", "complete", "running", "interrupted", "paused",
+    "pruned", "failed", "waiting", "best", "audited", "trials", "branches",
 ]  # fmt: skip
 SHOW_KEYS = [
-    "study", "number", "state", "params", "value", "seed", "digest", "epochs", "attempts",
-    "checkpoints", "verification", "audits", "code", "output_only",
+    "study", "number", "state", "params", "value", "seed", "digest", "parent", "epochs", "attempts",
+    "checkpoints", "verification", "audits", "code", "output_only", "evaluations", "rungs",
+    "lengths",
 ]  # fmt: skip
 ATTEMPT_KEYS = [
     "number", "outcome", "start_step", "end_step", "host", "pid", "started_at", "ended_at", "error",
@@ -54,7 +58,10 @@ def test_show_json_is_the_contracts(call: Call, reader: FakeReader) -> None:
 
 def test_best_json_is_what_show_prints_of_that_trial(call: Call, reader: FakeReader) -> None:
     del reader
-    assert call("best", "digits", "--json").json == call("show", "digits", "1", "--json").json
+    best, shown = call("best", "digits", "--json").json, call("show", "digits", "1", "--json").json
+    params = shown["params"]
+    schedule = [{"trial": 1, "from_epoch": 0, "to_epoch": 1, "params": params}]
+    assert best == {**shown, "schedule": schedule}
 
 
 def test_numbers_that_json_lacks_are_null(call: Call, reader: FakeReader) -> None:
@@ -68,6 +75,72 @@ def test_numbers_that_json_lacks_are_null(call: Call, reader: FakeReader) -> Non
 def test_strict_leaves_what_json_has() -> None:
     value = {"a": [1, True, None, "nan", 0.5], "b": {"c": (1.0,)}}
     assert strict(value) == {"a": [1, True, None, "nan", 0.5], "b": {"c": [1.0]}}
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_csv_has_what_json_has_a_column_a_value(call: Call, reader: FakeReader) -> None:
+    del reader
+    [study] = rows(call("ls", "--csv").out)
+    assert (study["objective"], study["direction"], study["complete"]) == (
+        "val_accuracy", "maximize", "2",
+    )  # fmt: skip
+    [_, second] = rows(call("status", "digits", "--csv").out)
+    assert (second["number"], second["value"], second["epoch"], second["epochs"]) == (
+        "1", "0.91", "1", "3",
+    )  # fmt: skip
+    assert (second["params_learning_rate"], second["params_optimizer"]) == ("0.02", "rmsprop")
+    assert rows(call("show", "digits", "0", "--csv").out) == [
+        {"epoch": "0", "loss": "0.5", "val_accuracy": "0.9"}
+    ]
+    [best] = rows(call("best", "digits", "--csv").out)
+    assert (best["study"], best["number"], best["digest"]) == ("digits", "1", "d" * 32)
+    assert best["metrics_val_accuracy"] == "0.91"
+
+
+def test_csv_leaves_empty_what_there_is_not_and_quotes_what_needs_it(
+    call: Call, reader: FakeReader
+) -> None:
+    trials = (
+        trial_record(0, params={"a,b": 'x"y\nz'}, value=None),
+        trial_record(1, params={"c": None}, value=math.nan),
+    )
+    reader.status_record = replace(reader.status_record, trials=tuple(map(status_of, trials)))
+    [first, second] = rows(call("status", "digits", "--csv").out)
+    assert (first["value"], first["params_a,b"], first["params_c"]) == ("", 'x"y\nz', "")
+    assert (second["value"], second["params_c"]) == ("nan", "")
+
+
+@pytest.mark.parametrize("words", [("ls",), ("status", "digits"), ("compare", "digits", "0", "1")])
+def test_one_form_of_output_at_a_time(call: Call, reader: FakeReader, words: list[str]) -> None:
+    del reader
+    answer = call(*words, "--json", "--csv")
+    assert (answer.code, answer.out) == (2, "")
+    assert "--json and --csv were both given" in answer.err
+
+
+def test_compare_shows_trials_side_by_side_in_three_forms(call: Call, reader: FakeReader) -> None:
+    del reader
+    text = call("compare", "digits", "0", "1").out
+    assert ["*", "learning_rate", "0.01", "0.02"] in [line.split() for line in text.splitlines()]
+    assert "val_accuracy by epoch" in text
+    found = call("compare", "digits", "1", "0", "--json").json
+    assert found["differing"] == {"params": ["learning_rate"], "metrics": ["val_accuracy"]}
+    assert [t["number"] for t in found["trials"]] == [1, 0]
+    assert found["trials"][1] == call("show", "digits", "0", "--json").json
+    table = rows(call("compare", "digits", "1", "digits:0", "--csv").out)
+    assert [row["number"] for row in table] == ["1", "0"]
+
+
+def test_compare_needs_two_trials_and_safe_names(call: Call, reader: FakeReader) -> None:
+    del reader
+    one = call("compare", "digits", "1", "digits:1")
+    assert (one.code, one.out) == (2, "")
+    assert "names one trial" in one.err
+    for word in ("../digits:0", "x", "digits:-1", ":0x"):
+        assert call("compare", "digits", "0", word).code == 2
 
 
 def test_tables_hold_what_people_look_for(call: Call, reader: FakeReader) -> None:

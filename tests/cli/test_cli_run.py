@@ -24,16 +24,16 @@ def test_what_is_typed_reaches_the_sweep(call: Call, sweep: FakeSweep) -> None:
     assert answer.code == 0
     (request,) = sweep.requests
     assert (request.source, request.study) == ("s.py:study", None)
-    assert (request.workers, request.trials) == (3, 5)
-    assert (request.engine, request.isolation) == ("dask", "inline")
-    assert (request.storage, request.runs_dir) == ("sqlite:///x.db", Path("r"))
+    assert (request.options.slots, request.trials) == (3, 5)
+    assert (request.engine, request.options.isolation) == ("dask", "inline")
+    assert (request.options.storage, request.options.runs_dir) == ("sqlite:///x.db", Path("r"))
 
 
 def test_resume_names_the_study_and_no_source(call: Call, sweep: FakeSweep) -> None:
     assert call("resume", "digits").code == 0
     (request,) = sweep.requests
     assert (request.source, request.study, request.trials) == (None, "digits", None)
-    assert request.storage == "sqlite:///runs/sweeper.db"
+    assert request.options.storage == "sqlite:///runs/sweeper.db"
 
 
 def test_the_summary_is_on_stdout_and_the_progress_on_stderr(call: Call, sweep: FakeSweep) -> None:
@@ -82,17 +82,17 @@ def test_an_interruption_exits_130_with_the_command_that_goes_on(
 def test_the_progress_shows_the_same_command_to_go_on(
     call: Call, sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[Event] = []
+    received: list[Event] = []
 
     @contextmanager
-    def listening(stream: object) -> Iterator[Listener]:
-        del stream
-        yield heard.append
+    def listening(stream: object, verbosity: object) -> Iterator[Listener]:
+        del stream, verbosity
+        yield received.append
 
-    monkeypatch.setattr("sweeper.report.live.progress_listener", listening)
+    monkeypatch.setattr("sweeper.report.terminal.listener.progress_listener", listening)
     sweep.error = Interrupted("stopped by SIGINT")
     answer = call("run", "s.py", "--trials", "9", "--runs-dir", "r")
-    (opened,) = heard
+    (opened,) = received
     assert isinstance(opened, StudyOpened)
     assert opened.resume_command == "sweeper resume digits --runs-dir r --trials 9"
     assert answer.err.splitlines()[-1].strip() == opened.resume_command
@@ -204,4 +204,4 @@ def test_inexactness_is_accepted_only_on_request(call: Call, sweep: FakeSweep) -
     call("run", "study.py")
     call("run", "study.py", "--accept-inexact")
     call("resume", "digits", "--accept-inexact")
-    assert [request.accept_inexact for request in sweep.requests] == [False, True, True]
+    assert [request.options.accept_inexact for request in sweep.requests] == [False, True, True]

@@ -11,11 +11,11 @@ from sweeper.storage.database import Database
 
 
 @pytest.fixture
-def empty_database(bare_place: Path) -> Path:
+def empty_database(bare_directory: Path) -> Path:
     """Make the default database, without a study in it."""
-    (bare_place / "runs").mkdir()
+    (bare_directory / "runs").mkdir()
     Database.open("sqlite:///runs/sweeper.db", create=True).close()
-    return bare_place / "runs" / "sweeper.db"
+    return bare_directory / "runs" / "sweeper.db"
 
 
 def test_an_empty_database_lists_no_studies(call: Call, empty_database: Path) -> None:
@@ -39,17 +39,19 @@ def test_an_unknown_study_is_named_and_exits_2(
 @pytest.mark.parametrize(
     "words", [("ls",), ("status", "s"), ("show", "s", "0"), ("best", "s"), ("dashboard",)]
 )
-def test_reading_makes_no_database(call: Call, bare_place: Path, words: tuple[str, ...]) -> None:
+def test_reading_makes_no_database(
+    call: Call, bare_directory: Path, words: tuple[str, ...]
+) -> None:
     answer = call(*words)
     assert (answer.code, answer.out) == (1, "")
     assert "sweeper.db" in answer.err
-    assert list(bare_place.iterdir()) == []
+    assert list(bare_directory.iterdir()) == []
 
 
 def test_runs_dir_and_storage_lead_to_other_databases(
-    call: Call, empty_database: Path, bare_place: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, empty_database: Path, bare_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    empty_database.parent.rename(bare_place / "moved")
+    empty_database.parent.rename(bare_directory / "moved")
     assert call("ls").code == 1
     assert call("ls", "--runs-dir", "moved", "--json").json == []
     assert call("ls", "--storage", "sqlite:///moved/sweeper.db", "--json").json == []

@@ -10,37 +10,42 @@ import pytest
 from cli_fakes import Call, FakeSweep
 
 from sweeper.errors import Interrupted
-from sweeper.execution import worker_host
-from sweeper.execution.placed import HostOrder
-from sweeper.execution.worker_host import WorkerRequest
+from sweeper.events import Listener
+from sweeper.execution.cluster import host as worker_host
+from sweeper.execution.cluster.placement import write_spec
+from sweeper.execution.options import HostSpec, WorkerOptions
+from sweeper.execution.protocol.study_source import StudySource
+from sweeper.paths import parse_location
 from sweeper.results import StudyStatus
 from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
 
 URL = "sqlite:///runs/sweeper.db"
 
 
 @pytest.fixture
-def lent(monkeypatch: pytest.MonkeyPatch) -> list[WorkerRequest]:
-    """Put a worker that lends nothing where the real one is; what it was asked for."""
-    requests: list[WorkerRequest] = []
+def hosts(monkeypatch: pytest.MonkeyPatch) -> list[HostSpec]:
+    """Put a worker that runs nothing where the real one is; what it was asked for."""
+    specs: list[HostSpec] = []
 
-    def lend(request: WorkerRequest) -> StudyStatus:
-        requests.append(request)
+    def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
+        del listener
+        specs.append(spec)
         return StudyStatus("digits", 4, complete=3, failed=1)
 
-    monkeypatch.setattr(worker_host, "lend", lend)
-    return requests
+    monkeypatch.setattr(worker_host, "run_worker", run_worker)
+    return specs
 
 
 @pytest.fixture
-def stored(bare_place: Path) -> Repository:
+def stored(bare_directory: Path) -> Repository:
     """A database with one study, whose only trial has failed."""
-    (bare_place / "runs").mkdir()
+    (bare_directory / "runs").mkdir()
     repository = Repository(Database.open(URL, create=True))
     repository.create_or_open(StudyRow("digits", {}, "loss", "minimize", 1, None, 0))
     claim: Any = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
-    repository.finish(claim.token, "failed", error="no such layer")
+    repository.finish(claim.token, Ending("failed", error="no such layer"))
     return repository
 
 
@@ -54,8 +59,9 @@ def test_run_passes_on_where_and_on_what_trials_run(
     assert answer.code == 0, answer.err
     [request] = sweep.requests
     assert (request.engine, request.engine_address) == ("dask", "tcp://10.0.0.1:8786")
-    assert (request.gpus, request.trials_per_gpu, request.gpu_memory) == ("0,1", 2, 512)
-    assert (request.fail_fast, request.grace, request.lease_seconds) == (True, 20.0, 90.0)
+    options = request.options
+    assert (options.gpus, options.trials_per_gpu, options.gpu_memory) == ("0,1", 2, 512)
+    assert (options.fail_fast, options.grace, options.lease_seconds) == (True, 20.0, 90.0)
 
 
 def test_the_command_to_go_on_with_names_cluster_and_gpus(call: Call, sweep: FakeSweep) -> None:
@@ -67,34 +73,34 @@ def test_the_command_to_go_on_with_names_cluster_and_gpus(call: Call, sweep: Fak
     assert command == "sweeper resume digits --engine ray --engine-address auto --gpus all"
 
 
-def test_a_worker_is_asked_for_with_its_defaults(call: Call, lent: list[WorkerRequest]) -> None:
+def test_a_worker_is_asked_for_with_its_defaults(call: Call, hosts: list[HostSpec]) -> None:
     answer = call("worker", "digits", "--slots", "3", "--storage", "postgresql://me:secret@h/d")
     assert answer.code == 0, answer.err
     assert "4 of 4 trials finished, 1 of them failed" in answer.err
-    [request] = lent
-    assert (request.study, request.slots, request.grace) == ("digits", 3, 30.0)
-    assert request.storage == "postgresql://me:secret@h/d"
-    assert (request.source, request.unless_stopped, request.order) == (None, False, None)
+    [spec] = hosts
+    assert (spec.study, spec.options.slots, spec.options.grace) == ("digits", 3, 30.0)
+    assert spec.options.storage == "postgresql://me:secret@h/d"
+    assert (spec.source, spec.unless_stopped, spec.placed_from) == (None, False, None)
 
 
 @pytest.mark.parametrize(("words", "slots"), [((), "cores"), (("--gpus", "all"), None)])
 def test_slots_come_from_the_cores_or_from_the_gpus(
-    call: Call, lent: list[WorkerRequest], words: tuple[str, ...], slots: str | None
+    call: Call, hosts: list[HostSpec], words: tuple[str, ...], slots: str | None
 ) -> None:
     from sweeper.settings import available_cores
 
     assert call("worker", "digits", *words).code == 0
-    assert lent[0].slots == (available_cores() if slots == "cores" else None)
+    assert hosts[0].options.slots == (available_cores() if slots == "cores" else None)
 
 
-def test_an_interrupted_worker_ends_with_130_and_says_how_to_lend_again(
+def test_an_interrupted_worker_ends_with_130_and_says_how_to_start_again(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lend(request: WorkerRequest) -> StudyStatus:
+    def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
         msg = "study 'digits' has 1 of 4"
         raise Interrupted(msg)
 
-    monkeypatch.setattr(worker_host, "lend", lend)
+    monkeypatch.setattr(worker_host, "run_worker", run_worker)
     answer = call("worker", "digits", "--storage", "postgresql://me:secret@h/d")
     assert answer.code == 130
     assert "study 'digits' has 1 of 4" in answer.err
@@ -102,25 +108,27 @@ def test_an_interrupted_worker_ends_with_130_and_says_how_to_lend_again(
 
 
 def test_an_order_comes_over_standard_input_with_all_that_it_says(
-    call: Call, lent: list[WorkerRequest], monkeypatch: pytest.MonkeyPatch
+    call: Call, hosts: list[HostSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order = HostOrder(
-        "digits", 2, "postgresql://me:secret@h/d", "/runs", "ray", "auto", 0, "here", 45.0, grace=9
+    bucket = parse_location("s3://bucket/prefix")
+    options = WorkerOptions(
+        2, "postgresql://me:secret@h/d", Path("/runs"), bucket, lease_seconds=45.0, grace=9
     )
-    monkeypatch.setattr("sys.stdin", io.StringIO(order.to_text()))
+    pickled = StudySource("pickled", "", "digits", "cGlja2xlZA==", ("/code",), {"cell": "x = 1"})
+    spec = HostSpec("digits", options, "ray", 0, "here", pickled)
+    monkeypatch.setattr("sys.stdin", io.StringIO(write_spec(spec)))
     assert call("worker", "digits", "--ordered").code == 0
-    [request] = lent
-    assert (request.slots, request.storage, request.lease_seconds) == (2, order.storage, 45.0)
-    assert (request.order, request.grace) == (order, 9.0)
+    assert hosts == [spec]
+    assert hosts[0].options.checkpoints == bucket
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"study": "digits"}'])
 def test_an_order_that_is_none_is_refused(
-    call: Call, lent: list[WorkerRequest], monkeypatch: pytest.MonkeyPatch, text: str
+    call: Call, hosts: list[HostSpec], monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     answer = call("worker", "digits", "--ordered")
-    assert (answer.code, lent) == (2, [])
+    assert (answer.code, hosts) == (2, [])
     assert "--ordered is for `sweeper run --engine`" in answer.err
 
 

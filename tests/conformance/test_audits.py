@@ -14,8 +14,10 @@ from cutting import partial_changes, run_twice
 from sweeper.errors import SupersededError
 from sweeper.exactness import AuditRecord
 from sweeper.space import FloatRange
-from sweeper.storage.audits import MOST_TRIES, AuditClaim, Audits, Pinned
 from sweeper.storage.database import Database
+from sweeper.storage.exactness.audits import Audits
+from sweeper.storage.exactness.claims import MOST_TRIES, AuditClaim, Pinned
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
 
 ROW = StudyRow(
@@ -50,9 +52,9 @@ def take(repository: Repository, worker: WorkerIdentity = ME) -> Claim:
 
 
 def interval(begin: int = 0, end: int = 20, *, problem: str | None = None) -> Pinned:
-    place = f"/runs/{begin}-{end}"
-    path = None if begin == 0 else f"{place}/from"
-    return Pinned(begin, end, 1, ME.host, place, path, f"{place}/to", problem)
+    directory = f"/runs/{begin}-{end}"
+    path = None if begin == 0 else f"{directory}/from"
+    return Pinned(begin, end, 1, ME.host, directory, path, f"{directory}/to", problem)
 
 
 def ask(audits: Audits, key: str | None = None, **wanted: object) -> AuditClaim | None:
@@ -99,14 +101,14 @@ def test_after_a_first_trial_that_failed_too_early_the_next_one_is_the_first(
 ) -> None:
     first = first_trial(repository, audits)
     audits.add(first.token, interval())
-    repository.finish(first.token, "failed", error="ValueError")
+    repository.finish(first.token, Ending("failed", error="ValueError"))
     assert audits.plan("digits", take(repository).number, drawn=False) == ("first", 0)
 
 
 def test_a_first_trial_that_goes_on_has_what_it_had(repository: Repository, audits: Audits) -> None:
     first = first_trial(repository, audits)
     audits.add(first.token, interval())
-    repository.finish(first.token, "interrupted")
+    repository.finish(first.token, Ending("interrupted"))
     assert take(repository).number == first.number
     assert audits.plan("digits", first.number, drawn=False) == ("first", 1)
 
@@ -116,7 +118,7 @@ def test_no_other_trial_is_the_first_once_the_first_has_ended(
 ) -> None:
     first = first_trial(repository, audits)
     assert not audits.is_settled("digits")
-    repository.finish(first.token, "complete", value=1.0)
+    repository.finish(first.token, Ending("complete", value=1.0))
     assert audits.is_settled("digits")
 
 
@@ -130,7 +132,7 @@ def test_an_interval_is_recorded_once_and_by_the_current_attempt_alone(
     assert audits.add(first.token, interval())
     assert audits.add(first.token, interval()), "the same message, sent again"
     assert not audits.add(first.token, replace(interval(), directory="/runs/of-another-attempt"))
-    repository.finish(first.token, "interrupted")
+    repository.finish(first.token, Ending("interrupted"))
     with pytest.raises(SupersededError):
         audits.add(first.token, interval(20, 40))
     assert repository.trial("digits", 0).audits == (AuditRecord(0, 20),)
@@ -270,7 +272,7 @@ def test_others_wait_for_the_first_trial_and_its_audits(
     assert audits.held("digits", ME.host), "its intervals are still to come"
     audits.add(first.token, interval(0, 20))
     audits.add(first.token, interval(20, 40))
-    repository.finish(first.token, "complete", value=1.0)
+    repository.finish(first.token, Ending("complete", value=1.0))
     assert audits.held("digits", ME.host)
     for _ in range(2):
         audits.decide(got(audits, first_only=True), "alike", seconds=1.0)
@@ -279,7 +281,7 @@ def test_others_wait_for_the_first_trial_and_its_audits(
 
 def test_nobody_waits_for_a_trial_that_nobody_runs(repository: Repository, audits: Audits) -> None:
     first = first_trial(repository, audits)
-    repository.finish(first.token, "interrupted")
+    repository.finish(first.token, Ending("interrupted"))
     assert not audits.held("digits", ME.host)
 
 
@@ -288,7 +290,7 @@ def test_nobody_waits_for_a_machine_without_a_worker(
 ) -> None:
     first = first_trial(repository, audits)
     audits.add(first.token, replace(interval(), host="another-machine"))
-    repository.finish(first.token, "complete", value=1.0)
+    repository.finish(first.token, Ending("complete", value=1.0))
     assert not audits.held("digits", ME.host)
     repository.join("digits", ELSEWHERE, key=OTHER)
     assert audits.held("digits", ME.host)
@@ -299,7 +301,7 @@ def test_nobody_waits_for_a_machine_without_a_worker(
 
 def later_interval(repository: Repository, audits: Audits) -> None:
     first = first_trial(repository, audits)
-    repository.finish(first.token, "complete", value=1.0)
+    repository.finish(first.token, Ending("complete", value=1.0))
     drawn = take(repository)
     assert audits.plan("digits", drawn.number, drawn=True) == ("drawn", 0)
     audits.add(drawn.token, interval(20, 40))
@@ -319,7 +321,7 @@ def test_a_later_interval_waits_until_the_study_has_time_for_it(
     assert ask(audits, unbounded=False) is not None
 
 
-def test_what_is_left_at_the_end_is_dropped_and_its_directories_are_told(
+def test_what_is_left_at_the_end_is_dropped_and_its_directories_are_reported(
     repository: Repository, audits: Audits
 ) -> None:
     later_interval(repository, audits)
@@ -344,7 +346,7 @@ def longer_ago(database: Database, seconds: float) -> None:
 # What it comes to
 
 
-def test_a_difference_is_told_first_and_accepted_for_the_whole_study(
+def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(
     repository: Repository, audits: Audits
 ) -> None:
     first = first_trial(repository, audits)

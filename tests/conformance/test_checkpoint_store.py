@@ -14,8 +14,8 @@ import pytest
 from object_faults import BUCKET, s3_environment
 
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot, digest
-from sweeper.checkpoints.objects import ObjectStore
-from sweeper.checkpoints.remote import RemoteCheckpointStore
+from sweeper.checkpoints.remote.objects import ObjectStore
+from sweeper.checkpoints.remote_store import RemoteCheckpointStore
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.paths import RemotePath
@@ -69,7 +69,7 @@ def check_it_keeps_both_of_a_step_taken_again(store: Store) -> None:
     assert store.load(second.path).tensors["w"][0, 0] == 2
 
 
-def check_it_deletes_what_it_is_told_and_nothing_else(store: Store) -> None:
+def check_it_deletes_what_it_is_asked_and_nothing_else(store: Store) -> None:
     first, second = store.commit(snapshot(1)), store.commit(snapshot(2))
     assert store.delete(first.path)
     assert store.list() == (second.path,)
@@ -83,7 +83,7 @@ CHECKS = [
     check_it_returns_what_it_was_given,
     check_it_lists_the_oldest_first,
     check_it_keeps_both_of_a_step_taken_again,
-    check_it_deletes_what_it_is_told_and_nothing_else,
+    check_it_deletes_what_it_is_asked_and_nothing_else,
 ]
 
 

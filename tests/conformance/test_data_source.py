@@ -22,13 +22,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from sweeper.training.callbacks import tells_its_state
 from sweeper.training.data import DataSource
-from sweeper.training.reading import Reader
+from sweeper.training.encoding import tells_its_state
 from sweeper.training.sources.arrays import ArraySource
 from sweeper.training.sources.epochs import EpochFunctionSource
 from sweeper.training.sources.graindata import GrainSource
 from sweeper.training.sources.pydataset import PyDatasetSource
+from sweeper.training.sources.reading import Reader
 from sweeper.training.sources.tfdata import TfDataSource
 from sweeper.training.userstate import Roots, UserState
 
@@ -305,8 +305,8 @@ class WithItsDataset:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        told = (source._dataset,) if tells_its_state(source._dataset) else ()
-        roots = Roots(keras.Sequential(), (), {"train": source._dataset}, exempt=told)
+        exempt = (source._dataset,) if tells_its_state(source._dataset) else ()
+        roots = Roots(keras.Sequential(), (), {"train": source._dataset}, exempt=exempt)
         self._kept = UserState(roots, frozenset, silent)
         self._kept.begin()
 
@@ -361,7 +361,7 @@ def read(
             batch = reader.next(epoch, step)
             if batch is None:
                 break
-            run.batches.append(told(batch))
+            run.batches.append(described(batch))
             step += 1
         if step:
             note(run, reader, epoch, step)
@@ -383,7 +383,7 @@ def _note_nothing(run: Run, reader: Reader, epoch: int, step: int) -> None:
     """A training that takes no checkpoint."""
 
 
-def told(batch: Any) -> str:
+def described(batch: Any) -> str:
     return str([np.asarray(leaf).tolist() for leaf in tf.nest.flatten(batch)])
 
 
@@ -408,8 +408,8 @@ def check_it_goes_on_however_often_it_is_stopped(case: Case, chains: int = CHAIN
         where: list[tuple[int, int]] = []
         for _ in range(LEGS):
             # A leg that begins at the very end of the training has nothing to say.
-            place = draw.randrange(0, max(1, len(run.states) - 2))
-            state, done = run.states[place], done + run.before[place]
+            index = draw.randrange(0, max(1, len(run.states) - 2))
+            state, done = run.states[index], done + run.before[index]
             where.append(state[:2])
             run = read(case, state)
             assert run.batches == whole.batches[done:], where
@@ -431,7 +431,7 @@ def test_a_source_that_went_on_goes_on_again(name: str) -> None:
     check_it_goes_on_however_often_it_is_stopped(SOURCES[name])
 
 
-def test_an_endless_shuffle_is_told_how_to_do_without_its_repeat() -> None:
+def test_an_endless_shuffle_is_reported_with_how_to_do_without_its_repeat() -> None:
     """And what it is told holds: the passes of the dataset itself are the same batches."""
     said: list[str] = []
     TfDataSource(short_last(), name="train", class_weight=None, notice=said.append)
@@ -487,7 +487,7 @@ def test_a_position_holds_in_a_fresh_process(tmp_path: Path) -> None:
 
 def go_on(directory: str) -> None:
     """What the fresh process does: read on from the states in ``directory``."""
-    from sweeper.execution.devices import configure_tensorflow
+    from sweeper.execution.trial.devices import configure_tensorflow
 
     configure_tensorflow(threads=1, deterministic=True)
     found = {}

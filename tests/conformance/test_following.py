@@ -9,6 +9,7 @@ import pytest
 from sweeper.results import EpochRecord
 from sweeper.space import FloatRange
 from sweeper.storage.following import StudyFollower
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
 
 STUDY = "followed"
@@ -49,7 +50,7 @@ def test_each_step_of_a_trials_life_is_news_once(study: Repository) -> None:
     assert [e.epoch for e in news.epochs] == [2]
     [news] = follower.look()
     assert (news.is_new, news.begins, news.epochs, news.outcome) == (False, False, (), None)
-    study.finish(attempt.token, "complete", end_step=9, value=0.25, digest="d" * 32)
+    study.finish(attempt.token, Ending("complete", end_step=9, value=0.25, digest="d" * 32))
     [news] = follower.look()
     assert (news.outcome, news.value, news.fails_trial) == ("complete", 0.25, False)
     assert follower.look() == ()
@@ -58,22 +59,22 @@ def test_each_step_of_a_trials_life_is_news_once(study: Repository) -> None:
 def test_what_was_over_before_is_no_news_and_what_was_open_is(study: Repository) -> None:
     still_open, over = claim(study), claim(study)
     train(study, still_open, 0)
-    study.finish(over.token, "complete", end_step=1, value=1.0, digest="d" * 32)
+    study.finish(over.token, Ending("complete", end_step=1, value=1.0, digest="d" * 32))
     follower = StudyFollower(study, STUDY)
     [news] = follower.look()
     assert (news.trial, news.is_new, [e.epoch for e in news.epochs]) == (0, True, [0])
-    study.finish(still_open.token, "failed", error="no such layer")
+    study.finish(still_open.token, Ending("failed", error="no such layer"))
     [news] = follower.look()
     assert (news.outcome, news.error, news.fails_trial) == ("failed", "no such layer", True)
     assert follower.look() == ()
 
 
-def test_a_whole_trial_between_two_looks_is_told_in_one(study: Repository) -> None:
+def test_a_whole_trial_between_two_looks_is_reported_in_one(study: Repository) -> None:
     follower = StudyFollower(study, STUDY)
     attempt = claim(study)
     study.record_process(attempt.token, 4711, "fork", 0)
     train(study, attempt, 0)
-    study.finish(attempt.token, "complete", end_step=1, value=1.0, digest="d" * 32)
+    study.finish(attempt.token, Ending("complete", end_step=1, value=1.0, digest="d" * 32))
     [news] = follower.look()
     assert (news.is_new, news.begins, news.outcome) == (True, True, "complete")
     assert [e.epoch for e in news.epochs] == [0]
@@ -84,7 +85,7 @@ def test_a_resumed_trial_does_not_tell_the_epochs_of_its_earlier_attempt_again(
 ) -> None:
     first = claim(study)
     train(study, first, 0, 1)
-    study.finish(first.token, "interrupted", end_step=2)
+    study.finish(first.token, Ending("interrupted", end_step=2))
     follower = StudyFollower(study, STUDY)
     again = claim(study)
     study.record_process(again.token, 4712, "fork", 2)
@@ -99,7 +100,7 @@ def test_a_resumed_trial_does_not_tell_the_epochs_of_its_earlier_attempt_again(
 def test_a_failed_attempt_whose_trial_goes_on_fails_no_trial(study: Repository) -> None:
     follower = StudyFollower(study, STUDY)
     attempt = claim(study)
-    study.finish(attempt.token, "failed", error="once", fault="error", goes_on=True)
+    study.finish(attempt.token, Ending("failed", error="once", fault="error", goes_on=True))
     [news] = follower.look()
     assert (news.outcome, news.fails_trial) == ("failed", False)
     assert claim(study).faults("error") == 1
@@ -107,10 +108,10 @@ def test_a_failed_attempt_whose_trial_goes_on_fails_no_trial(study: Repository) 
 
 def test_faults_are_counted_by_kind_and_a_retry_forgets_them(study: Repository) -> None:
     for fault in ("crash", "memory", "memory"):
-        study.finish(claim(study).token, "crashed", error=fault, fault=fault)
+        study.finish(claim(study).token, Ending("crashed", error=fault, fault=fault))
     third = claim(study)
     assert [third.faults(kind) for kind in ("crash", "memory", "error", "time")] == [1, 2, 0, 0]
-    study.finish(third.token, "failed", error="time", fault="time")
+    study.finish(third.token, Ending("failed", error="time", fault="time"))
     study.retry(STUDY, 0)
     again = claim(study)
     assert (again.number, again.faults("crash"), again.faults("memory")) == (0, 0, 0)

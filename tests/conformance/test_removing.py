@@ -12,16 +12,19 @@ from optuna.storages._rdb import models
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.results import CheckpointRecord, EpochRecord
 from sweeper.space import FloatRange
-from sweeper.storage.audits import Audits, Pinned
-from sweeper.storage.removing import Removing
+from sweeper.storage.exactness.audits import Audits
+from sweeper.storage.exactness.claims import Pinned
+from sweeper.storage.exactness.verdicts import Verdicts
+from sweeper.storage.queries.attempts import Ending
+from sweeper.storage.queries.evaluations import Evaluations
+from sweeper.storage.queries.removing import Removing
+from sweeper.storage.queries.restarts import Restarts
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.storage.restarts import Restarts
 from sweeper.storage.tables import Base
-from sweeper.storage.verdicts import Verdicts
 
 ME = WorkerIdentity.here()
 ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
-PLACE = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
+CHECKPOINT = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
 
 
 def begin(repository: Repository) -> Claim:
@@ -29,8 +32,21 @@ def begin(repository: Repository) -> Claim:
     assert isinstance(claim, Claim)
     repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
     repository.record_epochs(claim.token, [EpochRecord(0, {"loss": 1.0})], {0: 1.0})
-    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, PLACE))
+    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, CHECKPOINT))
     return claim
+
+
+def evaluate(repository: Repository) -> None:
+    Evaluations(repository.database).record(
+        "digits",
+        0,
+        step=20,
+        epoch=1,
+        digest="d" * 32,
+        data="test",
+        data_digest="e" * 32,
+        metrics={"loss": 1.0},
+    )
 
 
 @pytest.fixture
@@ -39,11 +55,12 @@ def full(repository: Repository) -> Repository:
     repository.create_or_open(ROW)
     repository.join("digits", ME, key="k" * 32)
     claim = begin(repository)
-    pinned = Pinned(0, 20, 1, "here", "/runs/digits/trial-00000/audit", None, f"{PLACE}/pin")
+    pinned = Pinned(0, 20, 1, "here", "/runs/digits/trial-00000/audit", None, f"{CHECKPOINT}/pin")
     Audits(repository.database).plan("digits", 0, drawn=False)
     Audits(repository.database).add(claim.token, pinned)
-    repository.finish(claim.token, "complete", value=1.0, digest="d")
+    repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
     Verdicts(repository.database).record("digits", 0, "replay", "holds", {})
+    evaluate(repository)
     repository.accept_definition(StudyRow("digits", {"epochs": 4}, "loss", "minimize", 4, None, 0))
     storage = repository.database.optuna_storage()
     optuna.load_study(study_name="digits", storage=storage).set_user_attr("note", "mine")
@@ -62,7 +79,7 @@ def rows(repository: Repository) -> dict[str, int]:
 
 
 def test_nothing_of_a_removed_study_is_left(full: Repository) -> None:
-    assert len(rows(full)) >= 14
+    assert len(rows(full)) >= 15
     Removing(full.database).delete("digits")
     assert rows(full) == {}
     with pytest.raises(UnknownStudyError):
@@ -77,6 +94,7 @@ def test_a_renamed_study_is_whole_under_its_new_name(full: Repository) -> None:
     after = full.trial("digits~1", 0)
     assert (after.value, after.params, after.epochs) == (before.value, before.params, before.epochs)
     assert Path(after.checkpoints[0].path).parts[2] == "digits~1"
+    assert [each.path for each in after.evaluations] == [after.checkpoints[0].path]
     full.create_or_open(ROW)
     with pytest.raises(UsageError, match="already"):
         Removing(full.database).rename("digits", "digits~1", {})
@@ -84,9 +102,11 @@ def test_a_renamed_study_is_whole_under_its_new_name(full: Repository) -> None:
 
 def test_a_study_without_a_value_begins_anew(repository: Repository) -> None:
     repository.create_or_open(ROW)
-    repository.finish(begin(repository).token, "failed", error="KeyError: 'los'")
+    repository.finish(begin(repository).token, Ending("failed", error="KeyError: 'los'"))
+    evaluate(repository)
     other = StudyRow("digits", {"epochs": 4}, "loss", "minimize", 4, None, 0)
     _, anew = Restarts(repository.database).accept_while_nothing_has_a_value(other, lambda n: 9)
     assert anew == 1
     trial = repository.trial("digits", 0)
     assert (trial.state, trial.seed, trial.params, trial.checkpoints) == ("interrupted", 9, {}, ())
+    assert trial.evaluations == ()

@@ -13,8 +13,9 @@ from cutting import partial_changes, run_twice
 
 from sweeper.errors import SupersededError, UnknownStudyError, UsageError
 from sweeper.results import EpochRecord
-from sweeper.storage import leases
 from sweeper.storage.database import Database
+from sweeper.storage.queries import leases
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import (
     Claim,
     LostAttempt,
@@ -123,7 +124,7 @@ def test_a_lease_that_has_ended_is_renewed_while_nobody_has_taken_the_trial(
     set_back(database, 600)
     assert repository.renew([token], 60) == {token}
     assert repository.release_lost("digits") == ()
-    repository.finish(token, "complete", value=1.0)
+    repository.finish(token, Ending("complete", value=1.0))
 
 
 def test_a_lease_renewed_between_the_look_and_the_release_is_kept(
@@ -154,11 +155,15 @@ def test_a_claim_without_a_lease_counts_as_ended_once_it_has_begun(
 # Who may judge
 
 
+def renew_worker(repository: Repository, key: str) -> bool:
+    return repository.database.write(lambda c: leases.renew_worker(c, key, 60))
+
+
 def contact(repository: Repository, database: Database, seconds: float, every: float) -> None:
     """Let the observer be in contact for so long, renewing now and then."""
     for _ in range(round(seconds / every)):
         set_back(database, every)
-        assert repository.renew_worker(KEY, 60)
+        assert renew_worker(repository, KEY)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +180,7 @@ def test_only_a_worker_in_unbroken_contact_judges_an_ended_lease(
     take(repository, seconds=0.0)
     if cut_off:
         set_back(database, cut_off)
-        repository.renew_worker(KEY, 60)
+        renew_worker(repository, KEY)
     contact(repository, database, then, 15)
     time.sleep(0.002)
     lost = repository.release_lost("digits", observer=KEY, lease_seconds=60)
@@ -222,7 +227,7 @@ def test_workers_join_renew_and_leave(repository: Repository, database: Database
     set_back(database, 61)
     # A process of this host that is there is late, not gone.
     assert [w.live for w in repository.workers("digits")] == [True, False, False]
-    assert repository.renew_worker(OTHER, 60)
+    assert renew_worker(repository, OTHER)
     assert repository.workers("digits")[1].live
     repository.leave(KEY)
     repository.leave(OTHER, "the disk is full")
@@ -232,7 +237,7 @@ def test_workers_join_renew_and_leave(repository: Repository, database: Database
     assert [w.error for w in left] == [None, "the disk is full", None]
     assert left[0].left_at is not None
     assert left[2].left_at is None
-    assert not repository.renew_worker(KEY, 60)
+    assert not renew_worker(repository, KEY)
     repository.join("digits", ME, key=KEY)
     assert repository.workers("digits")[0].live
     assert left[1].to_json()["error"] == "the disk is full"
@@ -272,10 +277,10 @@ def test_a_request_to_stop_is_seen_stops_claims_and_is_forgotten(repository: Rep
 def fail(repository: Repository, number: int) -> None:
     claimed = take(repository)
     assert claimed.number == number
-    repository.finish(claimed.token, "crashed")
+    repository.finish(claimed.token, Ending("crashed"))
     again = take(repository)
     assert (again.number, again.crashes) == (number, 1)
-    repository.finish(again.token, "crashed", error="killed", final=True)
+    repository.finish(again.token, Ending("crashed", error="killed", final=True))
 
 
 def test_a_failed_trial_is_given_another_attempt_and_keeps_its_number(
@@ -289,7 +294,7 @@ def test_a_failed_trial_is_given_another_attempt_and_keeps_its_number(
     assert states == [optuna.trial.TrialState.RUNNING] * 2
     again = take(repository)
     assert (again.number, again.attempt, again.crashes) == (0, 3, 0)
-    repository.finish(again.token, "complete", value=0.5)
+    repository.finish(again.token, Ending("complete", value=0.5))
     assert repository.trial("digits", 0).value == 0.5
     assert optuna_states(database)[0] == optuna.trial.TrialState.COMPLETE
 
@@ -304,9 +309,9 @@ def optuna_states(database: Database) -> list[optuna.trial.TrialState]:
 
 
 ENDINGS: dict[str, Callable[[Repository, int], None]] = {
-    "complete": lambda r, t: r.finish(t, "complete", value=1.0),
-    "pruned": lambda r, t: r.finish(t, "pruned"),
-    "interrupted": lambda r, t: r.finish(t, "interrupted"),
+    "complete": lambda r, t: r.finish(t, Ending("complete", value=1.0)),
+    "pruned": lambda r, t: r.finish(t, Ending("pruned")),
+    "interrupted": lambda r, t: r.finish(t, Ending("interrupted")),
     "running": lambda _r, _t: None,
 }
 
@@ -318,7 +323,7 @@ def test_only_a_failed_trial_is_tried_again(repository: Repository, state: str) 
     with pytest.raises(UsageError, match=f"trial 0 of study 'digits' is {state}; only a failed"):
         repository.retry("digits", 0)
     assert repository.trial("digits", 0) == before
-    with pytest.raises(UnknownStudyError, match="no trial 3; it has trials 0 to 0"):
+    with pytest.raises(UnknownStudyError, match="no trial 3; it has trial 0 "):
         repository.retry("digits", 3)
 
 
@@ -327,7 +332,7 @@ def test_only_a_failed_trial_is_tried_again(repository: Repository, state: str) 
 
 def failed_one(repository: Repository) -> int:
     claim = take(repository)
-    repository.finish(claim.token, "failed")
+    repository.finish(claim.token, Ending("failed"))
     return claim.token
 
 
@@ -376,13 +381,13 @@ def test_a_change_whose_commit_was_not_answered_is_run_again_without_harm(
 def test_a_finish_tried_again_by_its_worker_is_one_finish(repository: Repository) -> None:
     """The worker's own second try, after the database said nothing to the first."""
     token = take(repository).token
-    repository.finish(token, "complete", value=0.25)
-    repository.finish(token, "complete", value=0.25, again=True)
+    repository.finish(token, Ending("complete", value=0.25))
+    repository.finish(token, Ending("complete", value=0.25), again=True)
     assert repository.trial("digits", 0).value == 0.25
     with pytest.raises(SupersededError):
-        repository.finish(token, "complete", value=0.25)
+        repository.finish(token, Ending("complete", value=0.25))
     with pytest.raises(SupersededError):
-        repository.finish(token, "failed", again=True)
+        repository.finish(token, Ending("failed"), again=True)
 
 
 # Costs

@@ -2,8 +2,8 @@
 
 Without a name it lists them. ``--before module:function`` is called in every trial process before
 the study is imported, to see what the corpus says without a part of sweeper; the environment's
-``SWEEPER_EXACTNESS_BEFORE`` says the same to the tests. ``--serve`` is for the tests: names come as
-lines on standard input, and a verdict goes as a line of JSON to standard output for each.
+``SWEEPER_EXACTNESS_BEFORE`` says the same to the tests. ``--serve`` is for the tests: names and
+numbers of kills come as lines on standard input, and a verdict goes as a line of JSON to standard output for each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ for entry in (HERE, HERE.parent.parent):
 import exactness_list as corpus  # noqa: E402 - found by the lines above
 from exactness_audited import audit  # noqa: E402
 from exactness_starting import forked, get_ready, warm_servers  # noqa: E402
-from exactness_verdicts import Verdict, judge  # noqa: E402
+from exactness_verdicts import ALL_KILLS, Verdict, judge  # noqa: E402
 
 
 def main() -> int:
@@ -100,12 +100,12 @@ def chosen(names: list[str]) -> Iterator[corpus.StudyPart]:
             yield corpus.find(name)
 
 
-def judged(part: corpus.StudyPart, before: str | None) -> Verdict:
+def judged(part: corpus.StudyPart, before: str | None, kills: int = ALL_KILLS) -> Verdict:
     with empty_directory() as directory:
         if part.own_server:
             with warm_servers(part) as start:
-                return judge(part, directory, start)
-        return judge(part, directory, forked(part, before))
+                return judge(part, directory, start, kills)
+        return judge(part, directory, forked(part, before), kills)
 
 
 @contextmanager
@@ -123,7 +123,8 @@ def serve(groups: list[str], before: str | None) -> None:
     os.dup2(2, 1)
     get_ready(groups)
     for line in sys.stdin:
-        verdict = judged(corpus.find(line.strip()), before)
+        name, kills = line.split()
+        verdict = judged(corpus.find(name), before, int(kills))
         print(json.dumps(asdict(verdict)), file=answers, flush=True)
 
 

@@ -11,29 +11,43 @@ from pathlib import Path
 import pytest
 from exactness_list import StudyPart, studies_of
 from exactness_server import JudgingServer
-from exactness_verdicts import Verdict
+from exactness_verdicts import ALL_KILLS, Verdict
+
+BY_DEFAULT = 3
+"""Of so many studies in the order of their files, one is run by default."""
 
 COUNTED = ("identical", "refused", "silent")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give ``part`` each study of the groups that the test's module names in ``GROUPS``."""
+    """Give ``part`` each study of the groups that the test's module names in ``GROUPS``.
+
+    And ``kills`` how often each is killed: three times in the whole suite. By default every third study
+    (of the controls, each) is run, and killed once.
+    """
     if "part" in metafunc.fixturenames:
         parts = [part for group in metafunc.module.GROUPS for part in studies_of(group)]
-        metafunc.parametrize("part", parts, ids=[part.name for part in parts])
+        whole = [
+            pytest.param(part, ALL_KILLS, id=f"{part.name}-three kills", marks=pytest.mark.whole)
+            for part in parts
+        ]
+        controls = "controls" in metafunc.module.GROUPS
+        some = parts if controls else parts[::BY_DEFAULT]
+        few = [pytest.param(part, 1, id=f"{part.name}-one kill") for part in some]
+        metafunc.parametrize(("part", "kills"), few + whole)
 
 
 @pytest.fixture(scope="module")
 def judge(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[StudyPart], Verdict]]:
+) -> Iterator[Callable[[StudyPart, int], Verdict]]:
     """Judges a study; at the end of the module, what all came to is printed."""
     groups = request.module.GROUPS
     server = JudgingServer(groups)
     counts: Counter[str] = Counter()
 
-    def judged(part: StudyPart) -> Verdict:
-        verdict = server.judge(part, tmp_path_factory.mktemp(part.group))
+    def judged(part: StudyPart, kills: int) -> Verdict:
+        verdict = server.judge(part, tmp_path_factory.mktemp(part.group), kills)
         counts[verdict.outcome] += 1
         return verdict
 
@@ -43,7 +57,7 @@ def judge(
     total = _added(base.parent if hasattr(request.config, "workerinput") else base, groups, counts)
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(
-            f"\nexactness, {' and '.join(groups)}: {_told(counts)}; so far: {_told(total)}",
+            f"\nexactness, {' and '.join(groups)}: {_counted(counts)}; so far: {_counted(total)}",
             file=sys.stderr,
         )
 
@@ -57,5 +71,5 @@ def _added(directory: Path, groups: tuple[str, ...], counts: Counter[str]) -> Co
     return total
 
 
-def _told(counts: Counter[str]) -> str:
+def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in COUNTED)

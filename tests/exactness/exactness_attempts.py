@@ -18,23 +18,23 @@ from exactness_list import STUDIES, StudyPart
 
 from sweeper.checkpoints.policy import Every, describe_every
 from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.execution.assigning import assignment_of
-from sweeper.execution.channel import (
+from sweeper.execution.launch.trial_process import TrialProcess
+from sweeper.execution.protocol.channel import Channel
+from sweeper.execution.protocol.messages import (
     Assignment,
-    Channel,
     CheckpointCommitted,
     EpochsEnded,
     Failed,
     Finished,
     Started,
     StoppedHere,
-    Suggest,
-    Suggested,
     Warned,
 )
-from sweeper.execution.process import die_with_parent, serve_trial
-from sweeper.execution.replaying import Replay
-from sweeper.execution.trial_process import TrialProcess
+from sweeper.execution.protocol.questions import Suggest, Suggested
+from sweeper.execution.protocol.replays import Replay
+from sweeper.execution.trial.prctl import die_with_parent
+from sweeper.execution.trial.process import serve_trial
+from sweeper.execution.worker.assignment import assignment_of
 from sweeper.paths import RunPaths
 
 LIMIT = 120.0
@@ -77,11 +77,16 @@ class Kill:
         return Replay(((self.step, self.epoch),), die_after=self.step + 1)
 
 
-def kills_of(part: StudyPart) -> list[Kill]:
-    """In the middle of the first epoch, at the second one's end, in the middle of the third."""
+def kills_of(part: StudyPart, count: int) -> list[Kill]:
+    """In the middle of the first epoch, at the second one's end, in the middle of the third.
+
+    One alone is the last: what changes with a batch has changed by then, and what changes with an
+    epoch has twice.
+    """
     steps = part.steps
     middle = steps // 2 + 1
-    return [Kill(middle, 0), Kill(2 * steps, 2), Kill(2 * steps + middle - 1, 2)]
+    kills = [Kill(middle, 0), Kill(2 * steps, 2), Kill(2 * steps + middle - 1, 2)]
+    return kills[-count:]
 
 
 def settings_of(part: StudyPart) -> StudySettings:
@@ -118,10 +123,10 @@ def _never(_trial: Any) -> Any:
     raise AssertionError(msg)
 
 
-def run_attempt(told: Assignment, start: Start) -> Attempt:
+def run_attempt(ordered: Assignment, start: Start) -> Attempt:
     """Start a process for the assignment, and listen to it until it ends."""
     attempt = Attempt()
-    process = start(told)
+    process = start(ordered)
     try:
         _listen(process, attempt)
         status = process.wait(10)
@@ -130,7 +135,7 @@ def run_attempt(told: Assignment, start: Start) -> Attempt:
         process.channel.close()
     attempt.status = "hung" if status is None else status.describe()
     attempt.killed = status is not None and status.killed
-    log = Path(told.log)
+    log = Path(ordered.log)
     attempt.log = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     return attempt
 
@@ -160,16 +165,16 @@ def _listen(process: TrialProcess, attempt: Attempt) -> None:
                 pass
 
 
-def serve(part: StudyPart, before: str | None, channel: Channel, told: Assignment) -> None:
+def serve(part: StudyPart, before: str | None, channel: Channel, ordered: Assignment) -> None:
     """In the trial's process: everything that such a process does, and nothing else.
 
     Args:
         part: The study; its file is imported here, after TensorFlow is configured.
         before: ``module:function``, called before training, and before the study is imported.
         channel: To the harness.
-        told: The assignment.
+        ordered: The assignment.
     """
-    from sweeper.training.randomness import IMPORT_SEED, seed_everything
+    from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
     def load() -> StudyDefinition:
         if before is not None:
@@ -181,10 +186,10 @@ def serve(part: StudyPart, before: str | None, channel: Channel, told: Assignmen
         return found
 
     die_with_parent()
-    log = os.open(told.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    log = os.open(ordered.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    serve_trial(channel, told, load)
+    serve_trial(channel, ordered, load)
 
 
 def named(name: str) -> Callable[[], object]:

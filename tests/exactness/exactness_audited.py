@@ -21,12 +21,12 @@ from pathlib import Path
 from exactness_attempts import Attempt, Start, assignment, run_attempt, settings_of
 from exactness_list import StudyPart
 
-from sweeper.execution.audit_replays import DroppedError, IntervalReplay
-from sweeper.execution.channel import Assignment, Failed
-from sweeper.execution.replaying import Replay
-from sweeper.execution.trial_process import TrialProcess
+from sweeper.execution.audit.replays import DroppedError, IntervalReplay
+from sweeper.execution.launch.trial_process import TrialProcess
+from sweeper.execution.protocol.messages import Assignment, Failed
+from sweeper.execution.protocol.replays import Replay
 from sweeper.paths import RunPaths
-from sweeper.storage.audits import AuditClaim, Pinned
+from sweeper.storage.exactness.claims import AuditClaim, Pinned
 
 
 @dataclass(frozen=True)
@@ -54,33 +54,33 @@ class Audited:
 
 def audit(part: StudyPart, directory: Path, start: Start) -> Audited:
     """Audit the first two intervals of the study's trial, and kill it where they begin."""
-    places = ((max(1, part.steps // 2), 0), (part.steps, 1), (2 * part.steps, 2))
-    whole = _to(part, directory / "whole", 1, places, start)
-    if whole.checkpoint is None or whole.checkpoint.step < places[-1][0]:
-        told = whole.end.error if isinstance(whole.end, Failed) else f"it ended: {whole.status}"
-        return Audited(part.name, refused=told)
-    caught = tuple(_caught(part, directory / "whole", places, start))
-    return Audited(part.name, _acts(part, directory / "killed", places, whole, start), caught)
+    positions = ((max(1, part.steps // 2), 0), (part.steps, 1), (2 * part.steps, 2))
+    whole = _to(part, directory / "whole", 1, positions, start)
+    if whole.checkpoint is None or whole.checkpoint.step < positions[-1][0]:
+        refused = whole.end.error if isinstance(whole.end, Failed) else f"it ended: {whole.status}"
+        return Audited(part.name, refused=refused)
+    caught = tuple(_caught(part, directory / "whole", positions, start))
+    return Audited(part.name, _acts(part, directory / "killed", positions, whole, start), caught)
 
 
 def _to(
     part: StudyPart,
     directory: Path,
     number: int,
-    places: tuple[tuple[int, int], ...],
+    positions: tuple[tuple[int, int], ...],
     start: Start,
 ) -> Attempt:
-    """Train to the last of ``places``, with a checkpoint at each, and die one step later."""
-    replay = Replay(places, die_after=places[-1][0] + 1)
+    """Train to the last of ``positions``, with a checkpoint at each, and die one step later."""
+    replay = Replay(positions, die_after=positions[-1][0] + 1)
     return run_attempt(assignment(part, directory, number, replay), start)
 
 
 def _caught(
-    part: StudyPart, directory: Path, places: tuple[tuple[int, int], ...], start: Start
+    part: StudyPart, directory: Path, positions: tuple[tuple[int, int], ...], start: Start
 ) -> Iterator[str]:
     kept = RunPaths(directory, part.name).checkpoints(0, 1)
     assert isinstance(kept, Path)
-    for begin, end in itertools.pairwise(places):
+    for begin, end in itertools.pairwise(positions):
         claim = _claim(part, kept, begin, end)
         replay = IntervalReplay(claim, settings_of(part), Launching(start), threading.Event())
         try:
@@ -89,25 +89,25 @@ def _caught(
             yield f"{begin[0]} to {end[0]}: dropped: {error}"
             continue
         if not outcome.alike:
-            told = [outcome.other_end] if outcome.other_end else map(str, outcome.differences)
-            yield f"{begin[0]} to {end[0]}: {'; '.join(map(str, list(told)[:3]))}"
+            differing = [outcome.other_end] if outcome.other_end else map(str, outcome.differences)
+            yield f"{begin[0]} to {end[0]}: {'; '.join(map(str, list(differing)[:3]))}"
 
 
 def _claim(part: StudyPart, kept: Path, begin: tuple[int, int], end: tuple[int, int]) -> AuditClaim:
     """The claim of an interval whose checkpoints are ``kept``, pinned as a trial pins them."""
     trial = kept.parent.parent
-    place = trial / "audit" / "attempt-01" / f"{begin[0]}-{end[0]}"
+    pins = trial / "audit" / "attempt-01" / f"{begin[0]}-{end[0]}"
     paths = {}
     for role, (step, _) in (("from", begin), ("to", end)):
         (found,) = [path for path in kept.iterdir() if path.name.endswith(f"{step:09d}")]
-        paths[role] = place / role / found.name
+        paths[role] = pins / role / found.name
         shutil.copytree(found, paths[role])
     pinned = Pinned(
         from_step=begin[0],
         to_step=end[0],
         to_epoch=end[1],
         host="here",
-        directory=str(place),
+        directory=str(pins),
         from_path=str(paths["from"]),
         to_path=str(paths["to"]),
     )
@@ -118,10 +118,12 @@ def _claim(part: StudyPart, kept: Path, begin: tuple[int, int], end: tuple[int, 
 class Launching:
     """Starts a replay's processes as the corpus starts its own."""
 
+    isolation = "fork"
+
     start: Start
 
-    def launch(self, told: Assignment) -> TrialProcess:
-        return self.start(told)
+    def launch(self, ordered: Assignment) -> TrialProcess:
+        return self.start(ordered)
 
     def close(self) -> None:
         """Hold nothing."""
@@ -130,15 +132,15 @@ class Launching:
 def _acts(
     part: StudyPart,
     directory: Path,
-    places: tuple[tuple[int, int], ...],
+    positions: tuple[tuple[int, int], ...],
     whole: Attempt,
     start: Start,
 ) -> bool:
     assert whole.checkpoint is not None
     epochs: dict[int, dict[str, float]] = {}
     digest = ""
-    for number, (step, _) in enumerate(places, start=1):
-        attempt = _to(part, directory, number, places[:number], start)
+    for number, (step, _) in enumerate(positions, start=1):
+        attempt = _to(part, directory, number, positions[:number], start)
         if attempt.checkpoint is None or attempt.checkpoint.step != step:
             return True
         epochs |= attempt.epochs

@@ -16,7 +16,8 @@ def without_first_line() -> None:
 
 
 def _without(*names: str) -> None:
-    from sweeper.training import loop, state
+    from sweeper.training.loop import loop
+    from sweeper.training.state import state
 
     original = state.default_components
 

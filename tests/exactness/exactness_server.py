@@ -1,4 +1,4 @@
-"""The test's side of ``python tests/exactness --serve``: a name goes there, a verdict comes back."""
+"""The test's side of ``python tests/exactness --serve``: a name and a number of kills go there, a verdict comes back."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ class JudgingServer:
             env=environment,
         )
 
-    def judge(self, part: StudyPart, directory: Path) -> verdicts.Verdict:
+    def judge(
+        self, part: StudyPart, directory: Path, kills: int = verdicts.ALL_KILLS
+    ) -> verdicts.Verdict:
         """Run the study killed and whole, and compare."""
         if part.own_server:
             with starting.warm_servers(part) as start:
-                return verdicts.judge(part, directory, start)
+                return verdicts.judge(part, directory, start, kills)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{part.name}\n")
+        self._process.stdin.write(f"{part.name} {kills}\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer, f"the server of the corpus died while it judged {part.name}"

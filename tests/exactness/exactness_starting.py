@@ -20,10 +20,12 @@ from dataclasses import dataclass
 from exactness_attempts import Start, serve
 from exactness_list import StudyPart, imports_of
 
-from sweeper.execution.channel import Assignment, Channel, StudySource
-from sweeper.execution.devices import import_tensorflow
-from sweeper.execution.isolation import ForkLauncher, WarmServer
-from sweeper.execution.trial_process import ExitStatus, TrialProcess
+from sweeper.execution.launch.launchers import ForkLauncher, WarmServer
+from sweeper.execution.launch.trial_process import ExitStatus, TrialProcess
+from sweeper.execution.protocol.channel import Channel
+from sweeper.execution.protocol.messages import Assignment
+from sweeper.execution.protocol.study_source import StudySource
+from sweeper.execution.trial.devices import import_tensorflow
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Forked:
 def get_ready(groups: list[str]) -> None:
     """Import what every process needs, and what the files of ``groups`` import."""
     import_tensorflow()
-    import sweeper.execution.trial_run  # noqa: F401 - so that no process has to import it
+    import sweeper.execution.trial.run  # noqa: F401 - so that no process has to import it
 
     for name in dict.fromkeys(name for group in groups for name in imports_of(group)):
         # What is not installed here fails in the study that needs it.
@@ -72,7 +74,7 @@ def get_ready(groups: list[str]) -> None:
 def forked(part: StudyPart, before: str | None = None) -> Start:
     """Start the study's processes as children of this one, which is `get_ready`."""
 
-    def start(told: Assignment) -> TrialProcess:
+    def start(ordered: Assignment) -> TrialProcess:
         channel, theirs = Channel.pair()
         pid = os.fork()
         if pid:
@@ -81,7 +83,7 @@ def forked(part: StudyPart, before: str | None = None) -> Start:
         code = 1
         try:
             channel.close()
-            serve(part, before, Channel.on(theirs.detach()), told)
+            serve(part, before, Channel.on(theirs.detach()), ordered)
             code = 0
         finally:
             os._exit(code)
@@ -97,10 +99,10 @@ def warm_servers(part: StudyPart) -> Iterator[Start]:
     launchers = [ForkLauncher(server) for server in servers]
     count = 0
 
-    def start(told: Assignment) -> TrialProcess:
+    def start(ordered: Assignment) -> TrialProcess:
         nonlocal count
         count += 1
-        return launchers[count % 2].launch(told)
+        return launchers[count % 2].launch(ordered)
 
     try:
         for server in servers:

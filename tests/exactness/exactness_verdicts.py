@@ -1,4 +1,4 @@
-"""What a study of the corpus came to: identical after three kills, refused as it should, or silent.
+"""What a study of the corpus came to: identical after its kills, refused as it should, or silent.
 
 *Silent* is everything else: another result, a refusal in other words, one that comes when a
 checkpoint is restored instead of when it is taken, a crash.
@@ -17,9 +17,9 @@ from exactness_list import Outcome, StudyPart
 
 from sweeper import errors
 from sweeper.checkpoints.reading import load_checkpoint
-from sweeper.execution.channel import Failed, Finished
-from sweeper.execution.checkpoint_differences import READ_AHEAD
-from sweeper.execution.replaying import Replay
+from sweeper.execution.audit.differences import READ_AHEAD
+from sweeper.execution.protocol.messages import Failed, Finished
+from sweeper.execution.protocol.replays import Replay
 
 _OF_RESULTS = ("position", "history", "model", "optimizer", "metrics", "reachable")
 """What of a checkpoint the results depend on, whatever else its callbacks keep."""
@@ -33,13 +33,13 @@ class Verdict:
     """What a study came to.
 
     Attributes:
-        told: The refusal, or what was wrong; empty where all was identical.
+        message: The refusal, or what was wrong; empty where all was identical.
         log: The end of what the last process printed, where it matters.
     """
 
     name: str
     outcome: Outcome
-    told: str = ""
+    message: str = ""
     log: str = ""
 
     def fits(self, part: StudyPart) -> bool:
@@ -47,22 +47,26 @@ class Verdict:
         return self.outcome in part.expects.outcomes
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.outcome}{': ' if self.told else ''}{self.told}"
+        return f"{self.name}: {self.outcome}{': ' if self.message else ''}{self.message}"
 
 
-def judge(part: StudyPart, directory: Path, start: Start) -> Verdict:
-    """Run the study killed three times and, if nothing refuses it, once undisturbed; compare."""
+ALL_KILLS = 3
+"""Of each study in the whole corpus; the tests' default is one."""
+
+
+def judge(part: StudyPart, directory: Path, start: Start, kills: int = ALL_KILLS) -> Verdict:
+    """Run the study killed so many times and, if nothing refuses it, once undisturbed; compare."""
     chain: list[Attempt] = []
-    for number, kill in enumerate([*kills_of(part), None], start=1):
+    for number, kill in enumerate([*kills_of(part, kills), None], start=1):
         replay = Replay(()) if kill is None else kill.replay
-        told = assignment(part, directory / "killed", number, replay)
-        attempt = run_attempt(told, start)
+        ordered = assignment(part, directory / "killed", number, replay)
+        attempt = run_attempt(ordered, start)
         chain.append(attempt)
         wrong = _ended_otherwise(part, number, kill, attempt)
         if wrong is not None:
             return wrong
-    told = assignment(part, directory / "whole", 1, Replay(()))
-    whole = run_attempt(told, start)
+    ordered = assignment(part, directory / "whole", 1, Replay(()))
+    whole = run_attempt(ordered, start)
     wrong = _ended_otherwise(part, 1, None, whole)
     if wrong is not None:
         return Verdict(part.name, "silent", f"only the undisturbed run ends so: {wrong}", whole.log)
@@ -83,12 +87,12 @@ def _ended_otherwise(
     if kill is not None and attempt.killed and taken is not None:
         if (taken.step, taken.epoch) == (kill.step, kill.epoch):
             return None
-        told = f"segment {number} took its checkpoint at {(taken.step, taken.epoch)}, not {kill}"
-        return Verdict(part.name, "silent", told)
+        message = f"segment {number} took its checkpoint at {(taken.step, taken.epoch)}, not {kill}"
+        return Verdict(part.name, "silent", message)
     if isinstance(attempt.end, Failed):
         return judged_failure(part, number, attempt, attempt.end)
-    told = f"segment {number} {attempt.status}, having said {attempt.end}"
-    return Verdict(part.name, "silent", told, _last(attempt.log))
+    message = f"segment {number} {attempt.status}, having said {attempt.end}"
+    return Verdict(part.name, "silent", message, _last(attempt.log))
 
 
 def judged_failure(part: StudyPart, number: int, attempt: Attempt, end: Failed) -> Verdict:

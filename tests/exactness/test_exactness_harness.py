@@ -13,13 +13,13 @@ from exactness_list import Expectation, StudyPart, find, groups, studies_of
 from exactness_server import JudgingServer
 from exactness_verdicts import Verdict, judged_failure
 
-from sweeper.execution.channel import Failed
+from sweeper.execution.protocol.messages import Failed
 
 GROUPS = ("controls",)
 
 
-def test_a_control_comes_to_what_it_says(part, judge) -> None:
-    check(part, judge(part))
+def test_a_control_comes_to_what_it_says(part, kills, judge) -> None:
+    check(part, judge(part, kills))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_what_is_left_out_of_checkpoints_is_seen_as_silent(
 ) -> None:
     verdict = without_first_line.judge(find("callback-with-a-list"), tmp_path)
     assert verdict.outcome == "silent"
-    assert "digest" in verdict.told
+    assert "digest" in verdict.message
 
 
 def test_what_is_left_out_and_not_there_changes_nothing(
@@ -48,7 +48,7 @@ REFUSAL = "UncapturableError: callback Notes: 'book' has changed; give it get_st
 
 
 @pytest.mark.parametrize(
-    ("segment", "started", "said", "outcome", "told"),
+    ("segment", "started", "said", "outcome", "message"),
     [
         (1, 0, REFUSAL, "refused", "book"),
         (1, None, REFUSAL, "refused", "book"),
@@ -60,11 +60,11 @@ REFUSAL = "UncapturableError: callback Notes: 'book' has changed; give it get_st
     ],
 )
 def test_a_refusal_counts_where_it_comes_in_time_and_says_what_it_should(
-    segment: int, started: int | None, said: str, outcome: str, told: str
+    segment: int, started: int | None, said: str, outcome: str, message: str
 ) -> None:
     verdict = judged_failure(PART, segment, Attempt(started=started), Failed(said))
     assert verdict.outcome == outcome
-    assert told in verdict.told
+    assert message in verdict.message
 
 
 def test_the_corpus_is_as_large_as_promised() -> None:

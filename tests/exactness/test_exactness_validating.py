@@ -7,5 +7,5 @@ from exactness_checks import check
 GROUPS = ("validating", "ordering")
 
 
-def test_it_ends_the_same_after_three_kills_or_is_refused(part, judge) -> None:
-    check(part, judge(part))
+def test_it_ends_the_same_after_kills_or_is_refused(part, kills, judge) -> None:
+    check(part, judge(part, kills))

@@ -65,6 +65,17 @@ class Trial:
             for directory in self.assignment["checkpoints"]
             for file in Path(directory).glob("epoch-*.json")
         ]
+        branch = self.assignment.get("branch")
+        if not found and branch is not None:
+            # A branch begins where its parent was at that step, and nowhere else.
+            begun = [
+                json.loads(file.read_text())
+                for directory in branch["directories"]
+                for file in Path(directory).glob(f"epoch-{branch['step'] // STEPS}.json")
+            ]
+            found = [c for c in begun if c["digest"][:32] == branch["digest"]]
+            if not found:
+                sys.exit(f"no checkpoint of {branch['digest']} in {branch['directories']}")
         best = max(found, key=lambda c: len(c["losses"]), default={"losses": [], "digest": ""})
         return best["losses"], best["digest"]
 
@@ -90,6 +101,7 @@ class Trial:
     def run(self) -> None:
         losses, digest = self.newest()
         epochs = self.assignment["epochs"]
+        pause = self.assignment.get("pause_after")
         try:
             x = self.ask("x", 0.0, 1.0)
             pauses = random.Random(self.assignment["number"])
@@ -98,7 +110,7 @@ class Trial:
             self.send("started", start_step=done * STEPS, start_epoch=done, steps_per_epoch=STEPS)
             # What the database may lack, if a worker died before it wrote it down.
             self.tell_epochs(losses, range(done), None)
-            for epoch in range(done, epochs):
+            for epoch in range(done, epochs if pause is None else pause):
                 self.wait(self.pace * lengths[epoch])
                 digest = chained(digest, epoch, x)
                 losses.append(value_of(digest))
@@ -106,6 +118,12 @@ class Trial:
                 self.keep(losses, digest)
         except Stopped:
             self.send("stopped_here", step=len(losses) * STEPS)
+            return
+        if pause is not None:
+            self.send(
+                "paused_here", step=pause * STEPS, epochs=pause, value=losses[-1],
+                digest=digest[:32],
+            )  # fmt: skip
             return
         self.send("finished", step=epochs * STEPS, value=losses[-1], digest=digest[:32])
 

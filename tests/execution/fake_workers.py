@@ -22,18 +22,23 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
+from sweeper.budgets import Budget
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.events import Event
-from sweeper.execution.channel import Assignment, Channel
-from sweeper.execution.engines import LocalEngine
-from sweeper.execution.isolation import ExitStatus
-from sweeper.execution.lease import Stay
-from sweeper.execution.slots import SlotContext
-from sweeper.execution.worker import serve_slot
+from sweeper.execution.audit.auditor import Auditor
+from sweeper.execution.launch.trial_process import ExitStatus
+from sweeper.execution.protocol.channel import Channel
+from sweeper.execution.protocol.messages import Assignment
+from sweeper.execution.serving import run_side_by_side
+from sweeper.execution.worker.context import SlotContext
+from sweeper.execution.worker.leases import Stay
+from sweeper.execution.worker.slot import serve_slot
+from sweeper.execution.worker.study import StudyAccess
 from sweeper.paths import RunPaths
 from sweeper.results import TrialRecord
-from sweeper.search.sampling import SamplerSpec
+from sweeper.search.spec import search_spec
 from sweeper.storage.database import Database
+from sweeper.storage.queries.rungs import deciding
 from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
 
 FAKE_TRIAL = Path(__file__).with_name("fake_trial.py")
@@ -41,7 +46,11 @@ LIMIT = 60.0
 
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(
-    ["sweeper.execution.worker", "sweeper.execution.engines", "sweeper.storage.database"]
+    [
+        "sweeper.execution.worker.slot",
+        "sweeper.execution.cluster.engines",
+        "sweeper.storage.database",
+    ]
 )
 
 
@@ -95,7 +104,15 @@ def _never(_trial: Any) -> Any:
     raise AssertionError(msg)
 
 
-def settings_of(study: str, *, trials: int, epochs: int) -> StudySettings:
+def settings_of(
+    study: str,
+    *,
+    trials: int,
+    epochs: int,
+    budget: Budget | None = None,
+    sampler: str = "random",
+    concurrency: int = 4,
+) -> StudySettings:
     return StudyDefinition(
         name=study,
         model=_never,
@@ -103,9 +120,11 @@ def settings_of(study: str, *, trials: int, epochs: int) -> StudySettings:
         epochs=epochs,
         trials=trials,
         objective="loss",
-        sampler="random",
+        sampler=sampler,
         seed=11,
         threads=1,
+        budget=budget,
+        concurrency=concurrency,
     ).settings()
 
 
@@ -131,6 +150,7 @@ class WorkerOptions:
         pace: Seconds that an epoch takes, more or less.
         first_pace: The same for the first trial of this worker.
         host: A machine's name to pretend, so that only the lease tells whether it lives.
+        decides_at: Decide a rung as soon as so many have come to it: what must never be.
     """
 
     url: str
@@ -142,37 +162,52 @@ class WorkerOptions:
     pace: float = 0.02
     first_pace: float | None = None
     host: str | None = None
+    decides_at: int | None = None
 
 
-def work(options: WorkerOptions, told: Connection) -> None:
+def decide_early(members: int) -> None:
+    """Take a rung for full once it has so many members."""
+    all_members = deciding._members
+    deciding._members = lambda *which: [
+        row for row in all_members(*which) if row.result or row.reached is not None
+    ]
+    deciding._is_full = lambda rows, _expected: len(rows) >= members
+
+
+def work(options: WorkerOptions, events: Connection) -> None:
     """What a worker process runs."""
     os.setsid()
+    if options.decides_at is not None:
+        decide_early(options.decides_at)
 
     def tell(event: Event) -> None:
         # A test that has seen enough does not read on.
         with contextlib.suppress(OSError):
-            told.send_bytes(json.dumps([type(event).__name__, asdict(event)]).encode())
+            events.send_bytes(json.dumps([type(event).__name__, asdict(event)]).encode())
 
     with Database.open(options.url, create=False) as database:
         repository = Repository(database)
         settings = StudySettings.from_json(dict(repository.study(options.study).definition))
         worker = WorkerIdentity.here()
         context = SlotContext(
-            repository=repository,
-            settings=settings,
-            search=SamplerSpec(name="random", seed=settings.seed),
-            paths=RunPaths(Path(options.runs), settings.name),
-            worker=worker if options.host is None else replace(worker, host=options.host),
+            StudyAccess(
+                repository=repository,
+                settings=settings,
+                search=search_spec(settings, window=repository.study(options.study).window),
+                paths=RunPaths(Path(options.runs), settings.name),
+                worker=worker if options.host is None else replace(worker, host=options.host),
+            ),
             runner=FakeLauncher(options.pace, options.first_pace),
             listener=tell,
+            make_auditor=Auditor,
             stay=Stay(slots=options.slots, lease_seconds=options.lease_seconds),
             longest_absence=options.longest_absence,
         )
         signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())
-        LocalEngine().run(lambda: serve_slot(context), options.slots)
+        run_side_by_side(lambda: serve_slot(context), options.slots)
     if context.error is not None:
         with contextlib.suppress(OSError):
-            told.send_bytes(json.dumps(["Error", {"message": str(context.error)}]).encode())
+            events.send_bytes(json.dumps(["Error", {"message": str(context.error)}]).encode())
         sys.exit(1)
     os._exit(0)
 
@@ -186,7 +221,7 @@ class FakeWorker:
         self.process = _server.Process(target=work, args=(options, theirs), daemon=False)
         self.process.start()
         theirs.close()
-        self._told = ours
+        self._events = ours
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._news: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -199,7 +234,7 @@ class FakeWorker:
         self.kill()
         self._reader.join(LIMIT)
         self.process.close()
-        self._told.close()
+        self._events.close()
 
     @property
     def pid(self) -> int:
@@ -239,7 +274,7 @@ class FakeWorker:
     def _read(self) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
-                kind, fields = json.loads(self._told.recv_bytes())
+                kind, fields = json.loads(self._events.recv_bytes())
                 self.events.append((kind, fields))
                 self._news.put((kind, fields))
         self._news.put(None)

@@ -55,4 +55,5 @@ class WholeRun:
             assert run.end() == 0, run.err
             self.seconds = time.monotonic() - begun
         self.file = file
+        self.runs = runs
         self.results: dict[int, Result] = results_of(trials_in(runs, study))

@@ -12,9 +12,11 @@ from typing import Any
 
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.events import Event
-from sweeper.execution.channel import (
+from sweeper.execution.audit.auditor import Auditor
+from sweeper.execution.launch.trial_process import ExitStatus
+from sweeper.execution.protocol.channel import Channel
+from sweeper.execution.protocol.messages import (
     Assignment,
-    Channel,
     Failed,
     Finished,
     Message,
@@ -22,8 +24,8 @@ from sweeper.execution.channel import (
     Stop,
     StoppedHere,
 )
-from sweeper.execution.slots import SlotContext
-from sweeper.execution.trial_process import ExitStatus
+from sweeper.execution.worker.context import SlotContext
+from sweeper.execution.worker.study import StudyAccess
 from sweeper.paths import RunPaths
 from sweeper.results import TrialRecord
 from sweeper.search.spec import search_spec
@@ -192,13 +194,16 @@ def scripted_sweep(
         assert stored.name == settings.name
         launcher = ScriptedLauncher(scripts)
         context = SlotContext(
-            repository=repository,
-            settings=settings,
-            search=search_spec(settings),
-            paths=RunPaths(directory, settings.name),
-            worker=WorkerIdentity.here(),
+            StudyAccess(
+                repository=repository,
+                settings=settings,
+                search=search_spec(settings),
+                paths=RunPaths(directory, settings.name),
+                worker=WorkerIdentity.here(),
+            ),
             runner=launcher,
             listener=events.append,
+            make_auditor=Auditor,
             **of_context,
         )
         yield ScriptedSweep(repository, settings, launcher, context, events)

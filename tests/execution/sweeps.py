@@ -14,8 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from shared_imports import ADDRESS
+
 from sweeper.events import Event
-from sweeper.execution.sweep import SweepRequest, run_sweep
+from sweeper.execution.launch import server_process
+from sweeper.execution.options import RunRequest, WorkerOptions
+from sweeper.execution.run import run_sweep
+from sweeper.lengths import Extension
 from sweeper.results import StudyResults, TrialRecord
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
@@ -46,20 +51,25 @@ def sweep(
     workers: int = 2,
     trials: int | None = None,
     isolation: str = "auto",
+    extension: Extension | None = None,
+    accept_inexact: bool = False,
 ) -> Swept:
     """Run a study's file from this process, which imports neither it nor TensorFlow."""
     events: list[Event] = []
     results = run_sweep(
-        SweepRequest(
+        RunRequest(
+            WorkerOptions(
+                workers,
+                database_url(runs),
+                runs,
+                isolation=isolation,
+                accept_inexact=accept_inexact,
+            ),
+            events.append,
             source=None if source is None else str(source),
             study=study,
-            workers=workers,
             trials=trials,
-            engine="local",
-            isolation=isolation,
-            storage=database_url(runs),
-            runs_dir=runs,
-            listener=events.append,
+            extension=extension,
         )
     )
     return Swept(results, events)
@@ -74,12 +84,23 @@ class Ended:
 
 def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
     kept = {n: v for n, v in os.environ.items() if not n.startswith("SWEEPER_")}
+    if ADDRESS in os.environ:
+        kept[ADDRESS] = os.environ[ADDRESS]
     return {**kept, "PYTHONPATH": str(Path(__file__).parents[2]), **(extra or {})}
 
 
 def command(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
-    """Run ``sweeper WORDS`` to its end."""
-    return python("-m", "sweeper", *words, cwd=cwd, env=env)
+    """Run ``sweeper WORDS`` to its end; its warm servers are those of this process' tests."""
+    return python("-c", _program(), *words, cwd=cwd, env=env)
+
+
+def _program() -> str:
+    """``sweeper``, for ``python -c``, with the warm servers that this process' tests have."""
+    return (
+        "import sys; from sweeper.execution.launch import server_process; "
+        f"server_process._SERVER = {server_process._SERVER!r}; "
+        "from sweeper.cli.main import main; sys.exit(main())"
+    )
 
 
 def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
@@ -96,11 +117,14 @@ def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> E
 
 
 class RunningCommand:
-    """``sweeper WORDS`` in a process group of its own, its progress read as it comes."""
+    """``sweeper WORDS`` in a process group of its own, its progress read as it comes.
+
+    Its warm servers are those of this process' tests, as for `command`.
+    """
 
     def __init__(self, *words: object, cwd: Path, env: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "sweeper", *map(str, words)],
+            [sys.executable, "-c", _program(), *map(str, words)],
             cwd=cwd,
             env=_environment(env),
             stdout=subprocess.PIPE,

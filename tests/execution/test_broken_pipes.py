@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from scripted_trials import ScriptedSweep, ScriptedTrial, finish, scripted_sweep
 
-from sweeper.execution import trial_process
-from sweeper.execution.channel import Channel, EpochsEnded, Finished, Started, StoppedHere, Warned
-from sweeper.execution.worker import serve_slot
+from sweeper.execution.launch import conversation
+from sweeper.execution.protocol.channel import Channel
+from sweeper.execution.protocol.messages import EpochsEnded, Finished, Started, StoppedHere, Warned
+from sweeper.execution.worker.slot import serve_slot
 from sweeper.results import EpochRecord
 
 HALF = struct.pack("!I", 1000) + b'{"kind": "finis'
@@ -70,7 +71,7 @@ def test_half_a_message_keeps_no_trial_from_its_time_limit(tmp_path: Path) -> No
         assert [t.state for t in sweep.trials] == ["failed", "complete"]
 
 
-def test_a_trial_that_stops_after_half_a_message_is_told_so_and_fails(tmp_path: Path) -> None:
+def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path: Path) -> None:
     def stop(trial: ScriptedTrial) -> int:
         trial.say(Started(0, 0, 1))
         trial.write(HALF)
@@ -88,7 +89,7 @@ def test_a_trial_that_stops_after_half_a_message_is_told_so_and_fails(tmp_path: 
 def test_a_trial_that_waits_for_ever_after_half_a_message_fails_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial_process, "_REST_OF_MESSAGE", 0.4, raising=False)
+    monkeypatch.setattr(conversation, "_REST_OF_MESSAGE", 0.4)
     with scripted_sweep(tmp_path, {0: begin_a_message_and_hang}, trials=2) as sweep:
         serve(sweep)
         assert [t.state for t in sweep.trials] == ["failed", "complete"]

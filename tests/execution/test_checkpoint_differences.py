@@ -11,7 +11,8 @@ import pytest
 
 from sweeper.checkpoints.format import Snapshot
 from sweeper.checkpoints.store import CheckpointStore
-from sweeper.execution.checkpoint_differences import Difference, compare_checkpoints, relocated
+from sweeper.checkpoints.values import relocated
+from sweeper.execution.audit.differences import Difference, compare_checkpoints
 
 STATE: dict[str, Any] = {
     "position": {
@@ -76,7 +77,7 @@ def test_checkpoints_that_are_the_same_do_not_differ_however_long_they_took(tmp_
 
 
 @pytest.mark.parametrize(
-    ("tensor", "value", "told", "exact"),
+    ("tensor", "value", "message", "exact"),
     [
         (
             "model__00000",
@@ -100,10 +101,10 @@ def test_checkpoints_that_are_the_same_do_not_differ_however_long_they_took(tmp_
     ],
 )
 def test_a_tensor_that_differs_is_named(
-    tmp_path: Path, tensor: str, value: Any, told: str, exact: bool
+    tmp_path: Path, tensor: str, value: Any, message: str, exact: bool
 ) -> None:
     (found,) = differences(tmp_path, **{tensor: value})
-    assert told in str(found)
+    assert message in str(found)
     assert found.exact is exact
 
 
@@ -116,7 +117,7 @@ def test_how_far_tf_data_has_read_ahead_is_no_difference(tmp_path: Path) -> None
     assert compare_checkpoints(one, third)
 
 
-PLACES: list[tuple[list[Any], Any, str, bool]] = [
+CHANGED_VALUES: list[tuple[list[Any], Any, str, bool]] = [
     (["position", "stopped"], True, "position, 'stopped', is false, and true", True),
     (
         ["position", "logs", "accuracy"],
@@ -148,18 +149,20 @@ PLACES: list[tuple[list[Any], Any, str, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("place", "value", "told", "exact"), PLACES, ids=lambda p: str(p)[:40])
+@pytest.mark.parametrize(
+    ("path", "value", "message", "exact"), CHANGED_VALUES, ids=lambda p: str(p)[:40]
+)
 def test_a_value_that_differs_is_named(
-    tmp_path: Path, place: list[Any], value: Any, told: str, exact: bool
+    tmp_path: Path, path: list[Any], value: Any, message: str, exact: bool
 ) -> None:
     """Every component: the negative control of a comparison that finds nothing."""
     state = copy.deepcopy(STATE)
     inside: Any = state
-    for part in place[:-1]:
+    for part in path[:-1]:
         inside = inside[part]
-    inside[place[-1]] = value
+    inside[path[-1]] = value
     (found,) = differences(tmp_path, state)
-    assert told in str(found)
+    assert message in str(found)
     assert found.exact is exact
 
 
@@ -177,8 +180,8 @@ def test_the_replays_own_directory_stands_for_the_trials(tmp_path: Path) -> None
     assert state["callbacks"][0]["attributes"]["file"] == "/tmp/replay/files/a.txt"
     one, other = write(tmp_path / "a"), write(tmp_path / "b", state)
     assert len(compare_checkpoints(one, other)) == 1
-    places = ("/runs/trial/files", "/tmp/replay/files")
-    assert compare_checkpoints(one, other, places=places) == []
+    directories = ("/runs/trial/files", "/tmp/replay/files")
+    assert compare_checkpoints(one, other, directories=directories) == []
     assert relocated("/runs/trial/files-of-another", "/runs/trial/files", "/x") == (
         "/runs/trial/files-of-another"
     )

@@ -123,20 +123,22 @@ class Deaths:
 
 @pytest.fixture(scope="module")
 def deaths(tmp_path_factory: pytest.TempPathFactory) -> Deaths:
-    place = tmp_path_factory.mktemp("deaths")
-    file = DEATHS.write(place / "deaths.py")
+    directory = tmp_path_factory.mktemp("deaths")
+    file = DEATHS.write(directory / "deaths.py")
     words = ("run", file, "--workers", 1, "--runs-dir")
-    ended = command(*words, place / "dead", cwd=place, env={"DEATHS": "1"})
-    alive = command(*words, place / "alive", cwd=place)
+    ended = command(*words, directory / "dead", cwd=directory, env={"DEATHS": "1"})
+    alive = command(*words, directory / "alive", cwd=directory)
     assert alive.code == 0, alive.err
-    orphans = [int(orphan.read_text()) for orphan in (place / "dead").rglob("orphan")]
+    orphans = [int(orphan.read_text()) for orphan in (directory / "dead").rglob("orphan")]
     left = [pid for pid in orphans if psutil.pid_exists(pid)]
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert (len(orphans), left) == (1, []), "what a killed trial started lives on"
-    trials = trials_in(place / "dead", "deaths")
-    undisturbed = results_of(trials_in(place / "alive", "deaths"))
-    return Deaths(ended, place / "dead", file, dict(zip(FATES, trials, strict=True)), undisturbed)
+    trials = trials_in(directory / "dead", "deaths")
+    undisturbed = results_of(trials_in(directory / "alive", "deaths"))
+    return Deaths(
+        ended, directory / "dead", file, dict(zip(FATES, trials, strict=True)), undisturbed
+    )
 
 
 def test_the_study_goes_on_to_its_end_and_says_that_trials_failed(deaths: Deaths) -> None:
@@ -153,7 +155,7 @@ def test_a_trial_that_nobody_touched_has_one_attempt(deaths: Deaths) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fate", "told"),
+    ("fate", "message"),
     [
         ("segfault", "was killed by SIGSEGV"),
         ("exit", "exited with code 3"),
@@ -161,11 +163,11 @@ def test_a_trial_that_nobody_touched_has_one_attempt(deaths: Deaths) -> None:
     ],
 )
 def test_a_process_that_dies_goes_on_three_times_and_is_then_failed(
-    deaths: Deaths, fate: str, told: str
+    deaths: Deaths, fate: str, message: str
 ) -> None:
     assert deaths.outcomes(fate) == ["crashed"] * 4
-    assert all(told in (a.error or "") for a in deaths.trials[fate].attempts)
-    assert told in deaths.ended.err
+    assert all(message in (a.error or "") for a in deaths.trials[fate].attempts)
+    assert message in deaths.ended.err
 
 
 def test_what_a_dead_process_printed_is_in_the_log_that_its_error_names(deaths: Deaths) -> None:

@@ -26,7 +26,7 @@ def defined(**changes: object) -> StudyDefinition:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"name": "a/b"}, "'a/b' cannot be a study's name"),
         ({"name": ".."}, "cannot be a study's name"),
@@ -78,12 +78,12 @@ def defined(**changes: object) -> StudyDefinition:
         ({"threads": 0}, "threads=0"),
     ],
 )
-def test_a_bad_argument_is_named(changes: dict[str, object], told: str) -> None:
-    with pytest.raises(DefinitionError, match=told):
+def test_a_bad_argument_is_named(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
         defined(**changes)
 
 
-def test_a_keras_object_in_place_of_a_factory_is_told_why_that_cannot_be() -> None:
+def test_a_keras_object_instead_of_a_factory_is_refused_with_why_that_cannot_be() -> None:
     optimizer = keras.optimizers.Adam()
     with pytest.raises(DefinitionError, match=r"two trials would share .* model=lambda trial: …"):
         defined(model=optimizer)
@@ -126,9 +126,9 @@ def test_threads_are_resolved_once_from_the_machine_and_the_concurrency() -> Non
 def test_a_custom_sampler_is_known_by_its_name() -> None:
     def mine(seed: int) -> None: ...
 
-    told = defined(sampler=mine).settings().sampler
-    assert told.startswith("custom:")
-    assert told.endswith("mine")
+    message = defined(sampler=mine).settings().sampler
+    assert message.startswith("custom:")
+    assert message.endswith("mine")
 
 
 def test_settings_stored_before_a_field_was_there_are_the_same_settings() -> None:

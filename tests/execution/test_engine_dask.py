@@ -17,8 +17,8 @@ from dask_task import task
 from distributed.core import connect
 from distributed.security import Security
 
-from sweeper.execution.engine_dask import DaskCluster
-from sweeper.execution.engines import place
+from sweeper.execution.cluster.engine_dask import DaskCluster
+from sweeper.execution.cluster.engines import run_tasks
 
 
 def listening(process):
@@ -59,7 +59,7 @@ if __name__ == "__main__":
     print("let in", *[asyncio.run(lets_in(a, s)) for a, s in (
         (scheduler, ours), (scheduler, others), (f"tcp://127.0.0.1:{port}", None))])
     print("http", any(asyncio.run(speaks_http(s)) for s in sockets))
-    print(*place(cluster, task, ["it"], 1))
+    print(*run_tasks(cluster, task, ["it"], 1))
     cluster.close()
 '''
 
@@ -80,6 +80,6 @@ def test_a_dask_cluster_made_here_lets_in_only_those_that_hold_its_key(tmp_path:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    *told, ran = done.stdout.splitlines()
-    assert told == ["loopback True True", "let in True False False", "http False"]
+    *lines, ran = done.stdout.splitlines()
+    assert lines == ["loopback True True", "let in True False False", "http False"]
     assert ran.startswith("it ran in ")

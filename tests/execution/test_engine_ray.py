@@ -10,8 +10,8 @@ from pathlib import Path
 MAKE = """
 import ipaddress, json, os, subprocess, sys
 import psutil
-from sweeper.execution.engine_ray import RayCluster
-from sweeper.execution.engines import place
+from sweeper.execution.cluster.engine_ray import RayCluster
+from sweeper.execution.cluster.engines import run_tasks
 from ray_task import task
 
 cluster = RayCluster(None, 1)
@@ -35,7 +35,7 @@ me = psutil.Process()
 sockets = [c.laddr.ip for p in (me, *me.children(recursive=True))
            for c in p.net_connections("inet") if c.status == "LISTEN"]
 outside = [s for s in sockets if not ipaddress.ip_address(s.removeprefix("::ffff:")).is_loopback]
-ran = place(cluster, task, ["1"], 1)
+ran = run_tasks(cluster, task, ["1"], 1)
 print(json.dumps([cluster.nodes, codes, len(sockets) > 3, outside, ran != [str(os.getpid())]]))
 cluster.close()
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
@@ -61,7 +61,7 @@ def test_only_who_is_on_this_machine_and_knows_the_token_may_ask_a_cluster_made_
         timeout=120,
         check=False,
     )
-    told = "[1, [[0, false], [1, true], [1, true]], true, [], true]"
+    expected = "[1, [[0, false], [1, true], [1, true]], true, [], true]"
     first, second = said.stdout.splitlines()
-    assert first == told, said.stderr
+    assert first == expected, said.stderr
     assert second.startswith("UsageError the Ray cluster at auto has 1 processor, and")

@@ -13,13 +13,15 @@ import pytest
 from scripted_trials import ScriptedTrial, finish, scripted_sweep
 
 from sweeper.errors import DataError, SweeperError
-from sweeper.execution.channel import Channel, Failed, Message
-from sweeper.execution.process import failure_of
-from sweeper.execution.worker import serve_slot
+from sweeper.execution.protocol.channel import Channel
+from sweeper.execution.protocol.messages import Failed, Message
+from sweeper.execution.trial.process import failure_of
+from sweeper.execution.worker.slot import serve_slot
 
 LAST = """
 import dataclasses, json, os, sys
-from sweeper.execution.channel import Assignment, Channel
+from sweeper.execution.protocol.channel import Channel
+from sweeper.execution.protocol.messages import Assignment
 
 def assignment(**changes):
     return Assignment(**{
@@ -53,7 +55,7 @@ def last_words(code: str, directory: Path, *, log: str = os.devnull) -> tuple[Me
 
 
 FAILING = """
-from sweeper.execution import process
+from sweeper.execution.trial import process
 process.configure_tensorflow = lambda **_: None
 
 def load():
@@ -83,7 +85,7 @@ def test_the_same_trial_on_a_disk_with_room_fails_for_its_own_error(tmp_path: Pa
 
 FORKING = """
 import socket, time
-from sweeper.execution.warm_server import _Server
+from sweeper.execution.launch.warm_server import _Server
 
 control, worker = socket.socketpair()
 server = _Server(control)
@@ -94,7 +96,7 @@ os.wait()
 """
 
 
-def test_a_log_that_cannot_be_opened_is_told_as_such_and_is_no_crash(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_opened_is_reported_as_such_and_is_no_crash(tmp_path: Path) -> None:
     said, _ = last_words(FORKING, tmp_path)
     assert isinstance(said, Failed)
     assert said.fault == "environment"
@@ -131,7 +133,7 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
         (ValueError("No space left on device"), "trial"),
     ],
 )  # fmt: skip
-def test_what_the_disk_refuses_is_told_from_what_the_code_did(
+def test_what_the_disk_refuses_is_distinguished_from_what_the_code_did(
     error: BaseException, fault: str
 ) -> None:
     assert failure_of(error).fault == fault

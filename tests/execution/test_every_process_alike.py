@@ -52,7 +52,7 @@ class Run:
     results: dict[int, Result]
     attempts: int
     hashes: set[int]
-    told: str
+    output: str
 
 
 def run(file: Path, isolation: str, hash_seed: str) -> Run:
@@ -63,12 +63,12 @@ def run(file: Path, isolation: str, hash_seed: str) -> Run:
     return seen(runs, ended.err)
 
 
-def seen(runs: Path, told: str) -> Run:
+def seen(runs: Path, output: str) -> Run:
     trials = trials_in(runs)
     with sqlite3.connect(runs / "sweeper.db") as database:
         kept = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
     hashes = {json.loads(row[0])["string_hash"] for row in kept}
-    return Run(results_of(trials), sum(len(t.attempts) for t in trials), hashes, told)
+    return Run(results_of(trials), sum(len(t.attempts) for t in trials), hashes, output)
 
 
 @pytest.fixture(scope="module")
@@ -98,20 +98,21 @@ def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(
     assert again.hashes == forked.hashes
 
 
+@pytest.mark.whole
 def test_spawned_trials_hash_as_forked_ones_do(file: Path, forked: Run) -> None:
     spawned = run(file, "spawn", "random")
     assert differing(forked.results, spawned.results) == []
-    assert "PYTHONHASHSEED" not in spawned.told
+    assert "PYTHONHASHSEED" not in spawned.output
 
 
-def test_numbers_of_the_systems_are_told_by_name_before_training(forked: Run) -> None:
-    assert "uuid.uuid4 in build_model (" in forked.told
-    assert "default_rng" not in forked.told
+def test_numbers_of_the_systems_are_reported_by_name_before_training(forked: Run) -> None:
+    assert "uuid.uuid4 in build_model (" in forked.output
+    assert "default_rng" not in forked.output
 
 
 def test_an_inline_trial_hashes_otherwise_and_says_so(file: Path, forked: Run) -> None:
     """Also the negative control: the split does go by the seed."""
     inline = run(file, "inline", "random")
-    assert "set PYTHONHASHSEED=0" in inline.told
+    assert "set PYTHONHASHSEED=0" in inline.output
     assert differing(forked.results, inline.results) == [0]
     assert inline.hashes != forked.hashes

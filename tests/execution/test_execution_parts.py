@@ -23,34 +23,35 @@ from sweeper.errors import (
     StudyImportError,
     UsageError,
 )
-from sweeper.execution import memory
-from sweeper.execution.channel import StudySource
-from sweeper.execution.devices import show_devices
-from sweeper.execution.driving import _Drive
-from sweeper.execution.engines import LocalEngine, check_engine, place
-from sweeper.execution.process import failure_of
+from sweeper.execution.cluster.driver import _Drive
+from sweeper.execution.cluster.engines import check_engine, run_tasks
+from sweeper.execution.launch import memory
+from sweeper.execution.protocol.study_source import StudySource
+from sweeper.execution.serving import run_side_by_side
+from sweeper.execution.trial.devices import show_devices
+from sweeper.execution.trial.process import failure_of
 
 ROOT = Path(__file__).parents[2]
 
 CONFIGURE = """
 import json, os, sys
-from sweeper.execution.devices import configure_tensorflow, import_tensorflow, show_devices
+from sweeper.execution.trial.devices import configure_tensorflow, import_tensorflow, show_devices
 import_tensorflow()
 show_devices("3")
 configure_tensorflow(threads=2, deterministic=sys.argv[1] == "yes")
 configure_tensorflow(threads=2, deterministic=False)
 import tensorflow as tf
 tf.zeros(1)
-told = ""
+refused = ""
 try:
     configure_tensorflow(threads=3, deterministic=False)
 except RuntimeError as error:
-    told = str(error)
+    refused = str(error)
 from tensorflow.python.framework import config
 threads = tf.config.threading
 print(json.dumps([threads.get_intra_op_parallelism_threads(),
     threads.get_inter_op_parallelism_threads(), config.is_op_determinism_enabled(),
-    os.environ["CUDA_VISIBLE_DEVICES"], told]))
+    os.environ["CUDA_VISIBLE_DEVICES"], refused]))
 """
 
 
@@ -60,9 +61,9 @@ def test_threads_and_determinism_hold_and_cannot_be_changed_after_the_first_op(
 ) -> None:
     ended = python("-c", CONFIGURE, "yes" if deterministic else "no", cwd=tmp_path)
     assert ended.code == 0, ended.err
-    intra, inter, enabled, devices, told = json.loads(ended.out)
+    intra, inter, enabled, devices, message = json.loads(ended.out)
     assert (intra, inter, enabled, devices) == (2, 2, deterministic, "3")
-    assert "cannot be modified" in told
+    assert "cannot be modified" in message
     assert "oneDNN" not in ended.err, "the remarks that come with the import are held back"
 
 
@@ -77,7 +78,7 @@ def test_no_devices_given_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_failed_import_of_tensorflow_shows_what_was_held_back(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("import os\nos.write(2, b'libcuda is broken')\nnever\n")
     (tmp_path / "keras.py").write_text("")
-    code = "from sweeper.execution.devices import import_tensorflow as i; i()"
+    code = "from sweeper.execution.trial.devices import import_tensorflow as i; i()"
     ended = python("-c", code, cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
     assert ended.code == 1
     assert "libcuda is broken" in ended.err
@@ -92,7 +93,7 @@ def test_the_local_engine_runs_its_slots_side_by_side_and_returns_when_all_have(
         together.wait()
         done.append(threading.current_thread().name)
 
-    LocalEngine().run(slot, 3)
+    run_side_by_side(slot, 3)
     assert len(set(done)) == 3
 
 
@@ -123,7 +124,7 @@ def test_a_cluster_scaled_to_no_machines_is_refused_by_name() -> None:
     )
     request: Any = SimpleNamespace(engine="dask")
     with pytest.raises(UsageError, match="'dask' has no machines now, and 3 workers were to be"):
-        _Drive(prepared, request)._place(Scaled(), 3)
+        _Drive(prepared, request)._start_hosts(Scaled(), 3)
 
 
 def test_a_single_order_is_run_by_the_cluster_too() -> None:
@@ -144,7 +145,7 @@ def test_a_single_order_is_run_by_the_cluster_too() -> None:
         def close(self) -> None: ...
 
     here = threading.current_thread().name
-    [ran] = place(Threads(), lambda _order: threading.current_thread().name, ["order"], 1)
+    [ran] = run_tasks(Threads(), lambda _spec: threading.current_thread().name, ["order"], 1)
     assert ran != here
 
 
@@ -183,14 +184,14 @@ class ResourceExhaustedError(Exception):
         (RestoreError("does not fit"), "environment", False),
     ],
 )
-def test_what_ended_a_trial_is_told_apart(
+def test_what_ended_a_trial_is_distinguished(
     error: BaseException, fault: str, with_traceback: bool
 ) -> None:
     failed = failure_of(raised(error))
     assert failed.fault == fault
     line = raised.__code__.co_firstlineno + 2
-    place = f" (in raised, {Path(__file__).name}:{line})" if with_traceback else ""
-    assert failed.error == f"{type(error).__name__}: {error}{place}"
+    line_text = f" (in raised, {Path(__file__).name}:{line})" if with_traceback else ""
+    assert failed.error == f"{type(error).__name__}: {error}{line_text}"
     assert bool(failed.traceback) == with_traceback
     if with_traceback:
         assert "in raised" in failed.traceback
@@ -202,7 +203,7 @@ def test_an_import_error_keeps_the_users_traceback() -> None:
     )
 
 
-def test_what_no_pipe_and_no_database_can_carry_is_told_in_escapes() -> None:
+def test_what_no_pipe_and_no_database_can_carry_is_reported_in_escapes() -> None:
     failed = failure_of(raised(ValueError("name \udce9, nul \0")))
     assert failed.error.startswith(r"ValueError: name \udce9, nul \x00 (in raised, ")
     assert "\0" not in failed.traceback

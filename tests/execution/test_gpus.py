@@ -18,9 +18,9 @@ import pytest
 from scripted_trials import ScriptedTrial, finish, scripted_sweep
 
 from sweeper.errors import UsageError
-from sweeper.execution.engines import LocalEngine
-from sweeper.execution.gpus import Gpu, SlotDevice, SlotDevices, find_gpus, share_gpus
-from sweeper.execution.worker import serve_slot
+from sweeper.execution.serving import run_side_by_side
+from sweeper.execution.worker.gpus import Gpu, SlotDevice, SlotDevices, find_gpus, share_gpus
+from sweeper.execution.worker.slot import serve_slot
 
 NVIDIA = "0, GPU-aa, 40960\n1, GPU-bb, 40960\n2, GPU-cc, [N/A]\n"
 ROCM = json.dumps({"card0": {"VRAM Total Memory (B)": str(16 * 2**30)}, "system": {}})
@@ -63,6 +63,8 @@ def test_rocms_tool_is_asked_where_nvidias_is_not_there() -> None:
             machine(NVIDIA),
             "no GPU was found here (it is '-1')",
         ),
+        ("0", {}, machine(), "--gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi"),
+        ("0", {"CUDA_VISIBLE_DEVICES": "-1"}, machine(), "--gpus 0: no GPU was found here"),
         ("0,7", {}, machine(NVIDIA), "there is no GPU 7 here; there are 0, 1, 2"),
         ("0,0", {}, machine(NVIDIA), "each once"),
         (",", {}, machine(), "give ids with commas between"),
@@ -70,11 +72,28 @@ def test_rocms_tool_is_asked_where_nvidias_is_not_there() -> None:
     ],
 )
 def test_gpus_that_are_not_there_are_refused(
-    wanted: str, environment: dict[str, str], ask: Callable[..., str | None], says: str
+    tmp_path: Path,
+    wanted: str,
+    environment: dict[str, str],
+    ask: Callable[..., str | None],
+    says: str,
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        find_gpus(wanted, environment, ask)
+        find_gpus(wanted, environment, ask, tmp_path)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["nvidia0", "kfd", "dxg"])
+def test_an_id_is_taken_on_trust_where_a_driver_is_there_without_its_tool(
+    tmp_path: Path, file: str
+) -> None:
+    (tmp_path / file).touch()
+    assert find_gpus("3", {}, machine(), tmp_path) == (Gpu("3", None),)
+
+
+def test_an_id_is_taken_on_trust_where_the_environment_has_ids(tmp_path: Path) -> None:
+    given = {"CUDA_VISIBLE_DEVICES": "MIG-1"}
+    assert find_gpus("MIG-1", given, machine(), tmp_path) == (Gpu("MIG-1", None),)
 
 
 def test_trials_share_a_gpus_memory_and_neighbours_have_different_gpus() -> None:
@@ -101,7 +120,7 @@ def test_no_two_trials_are_on_one_device_at_a_time(tmp_path: Path) -> None:
 
     devices = SlotDevices((SlotDevice("0", 100), SlotDevice("3", 200)))
     with scripted_sweep(tmp_path, {None: look}, trials=6, context={"devices": devices}) as sweep:
-        LocalEngine().run(lambda: serve_slot(sweep.context), 2)
+        run_side_by_side(lambda: serve_slot(sweep.context), 2)
         pairs = [set(using[n : n + 2]) for n in range(0, 6, 2)]
         assert pairs == [{("0", 100), ("3", 200)}] * 3
         stored = sweep.repository.database.read(
@@ -129,7 +148,7 @@ config = types.SimpleNamespace(
     set_logical_device_configuration=lambda d, c: calls.append((d, [x.memory_limit for x in c])),
 )
 sys.modules["tensorflow"] = types.SimpleNamespace(config=config)
-from sweeper.execution.devices import limit_memory, show_devices
+from sweeper.execution.trial.devices import limit_memory, show_devices
 
 show_devices({devices!r})
 limit_memory({limit!r})

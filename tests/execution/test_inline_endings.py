@@ -10,10 +10,12 @@ import pytest
 from scripted_trials import ScriptedSweep, definition, scripted_sweep
 
 from sweeper.errors import DatabaseUnavailableError
-from sweeper.execution import inline, trial_run
-from sweeper.execution.channel import Finished, Link, Message, Started
-from sweeper.execution.inline import InlineTrials
-from sweeper.execution.worker import AttemptSupervisor, serve_slot
+from sweeper.execution.protocol.channel import Link
+from sweeper.execution.protocol.messages import Finished, Message, Started
+from sweeper.execution.trial import run as trial_run
+from sweeper.execution.worker import inline
+from sweeper.execution.worker.inline import InlineTrials
+from sweeper.execution.worker.slot import AttemptSupervisor, serve_slot
 
 Play = Callable[[Link], None]
 
@@ -62,7 +64,7 @@ def test_an_answer_that_is_late_does_not_leave_a_killed_trial_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with scripted_sweep(tmp_path, {}) as sweep:
-        finish, calls = sweep.context.impatient.finish, []
+        finish, calls = sweep.context.study.impatient.finish, []
 
         def answer_late(*arguments: Any, **named: Any) -> None:
             calls.append(arguments)
@@ -72,7 +74,7 @@ def test_an_answer_that_is_late_does_not_leave_a_killed_trial_running(
                 raise error
             finish(*arguments, **named)
 
-        monkeypatch.setattr(sweep.context.impatient, "finish", answer_late)
+        monkeypatch.setattr(sweep.context.study.impatient, "finish", answer_late)
 
         def killed(link: Link) -> None:
             sweep.context.stopping.set()
@@ -87,15 +89,15 @@ def test_an_answer_that_is_late_does_not_leave_a_killed_trial_running(
 def test_what_the_worker_raises_while_a_trial_runs_inline_does_not_fail_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hear = AttemptSupervisor.hear
+    handle = AttemptSupervisor.handle
 
     def break_down(self: AttemptSupervisor, message: Message) -> Any:
         if isinstance(message, Started):
             msg = "gone for good"
             raise DatabaseUnavailableError(msg)
-        return hear(self, message)
+        return handle(self, message)
 
-    monkeypatch.setattr(AttemptSupervisor, "hear", break_down)
+    monkeypatch.setattr(AttemptSupervisor, "handle", break_down)
     with scripted_sweep(tmp_path, {}) as sweep:
         serve(sweep, train_through, monkeypatch)
         assert isinstance(sweep.context.error, DatabaseUnavailableError)

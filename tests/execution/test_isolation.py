@@ -15,27 +15,20 @@ from sweeps import Result, command, differing, python, results_of, sweep, trials
 
 from sweeper.errors import DefinitionError
 from sweeper.events import Notice
-from sweeper.execution.channel import (
+from sweeper.execution.launch.environment import trial_environment
+from sweeper.execution.launch.launchers import ForkLauncher, SpawnLauncher, WarmServer
+from sweeper.execution.launch.sources import target_source
+from sweeper.execution.launch.trial_process import ExitStatus, Launcher, TrialProcess
+from sweeper.execution.protocol.messages import (
     Assignment,
     Failed,
     Message,
     Started,
     Stop,
     StoppedHere,
-    Suggest,
-    Suggested,
 )
-from sweeper.execution.environment import trial_environment
-from sweeper.execution.isolation import (
-    ExitStatus,
-    ForkLauncher,
-    Launcher,
-    SpawnLauncher,
-    TrialProcess,
-    WarmServer,
-)
-from sweeper.execution.process import EXIT_WORKER_GONE
-from sweeper.execution.sources import target_source
+from sweeper.execution.protocol.questions import Suggest, Suggested
+from sweeper.execution.trial.process import EXIT_WORKER_GONE
 
 WATCHED = StudyText(
     head="""
@@ -67,6 +60,8 @@ WATCHED = StudyText(
     checkpoint_every=Every(steps=13)""",
 )
 
+REAL_SERVERS = True
+
 
 CREDENTIALS = {
     "PGPASSWORD": "SECRET",
@@ -80,7 +75,7 @@ CREDENTIALS = {
 class Observed:
     results: dict[int, Result]
     seen: list[dict[str, object]]
-    told: str
+    message: str
 
 
 def seen_in(runs: Path, study: str = "small") -> list[dict[str, object]]:
@@ -172,16 +167,21 @@ def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
-        ("TABLE = keras.Variable(np.zeros(3))", "importing the study ran TensorFlow"),
-        (
+        pytest.param(
+            "TABLE = keras.Variable(np.zeros(3))",
+            "importing the study ran TensorFlow",
+            id="tensorflow",
+        ),
+        pytest.param(
             """
             import threading
             threading.Thread(target=threading.Event().wait, name="my-thread", daemon=True).start()
             """,
             "importing the study started threads (my-thread)",
+            id="threads",
+            marks=pytest.mark.whole,
         ),
     ],
-    ids=["tensorflow", "threads"],
 )
 def test_a_study_that_cannot_be_forked_is_spawned_with_the_same_results_and_says_so(
     observe: Callable[[str], Observed], tmp_path: Path, head: str, reason: str
@@ -212,7 +212,13 @@ print(json.dumps([t.digest for t in study.run(workers=2).trials]))
 """
 
 
-@pytest.mark.parametrize("tail", [GUARDED, UNGUARDED], ids=["guarded", "unguarded"])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        pytest.param(GUARDED, id="guarded", marks=pytest.mark.whole),
+        pytest.param(UNGUARDED, id="unguarded"),
+    ],
+)
 def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
     observe: Callable[[str], Observed], tmp_path: Path, tail: str
 ) -> None:
@@ -380,7 +386,7 @@ def test_one_trials_death_ends_no_other_trials_pipe(launcher: Launcher, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         (0, "exited with code 0"),
         (3, "exited with code 3"),
@@ -390,6 +396,6 @@ def test_one_trials_death_ends_no_other_trials_pipe(launcher: Launcher, tmp_path
         (None, "vanished (its exit status is not known)"),
     ],
 )
-def test_an_exit_status_says_how_a_process_ended(code: int | None, told: str) -> None:
-    assert ExitStatus(code).describe() == told
+def test_an_exit_status_says_how_a_process_ended(code: int | None, message: str) -> None:
+    assert ExitStatus(code).describe() == message
     assert ExitStatus(code).killed == (code == -signal.SIGKILL)

@@ -11,8 +11,8 @@ import pytest
 
 from sweeper.errors import DatabaseUnavailableError
 from sweeper.events import Event
-from sweeper.execution.contact import DatabaseContact
-from sweeper.execution.lease import LeaseKeeper, Stay
+from sweeper.execution.worker.database_health import DatabaseHealth
+from sweeper.execution.worker.leases import LeaseKeeper, Stay
 from sweeper.storage.repository import LostAttempt, WorkerIdentity
 
 LEASE = 0.2
@@ -69,13 +69,13 @@ class Kept:
         self.events: list[Event] = []
         self.stops: list[str] = []
         self.errors: list[Exception] = []
-        self.contact = DatabaseContact(self.events.append)
+        self.health = DatabaseHealth(self.events.append)
         self.keeper = LeaseKeeper(
             repository,  # type: ignore[arg-type]
             "study",
             WorkerIdentity.here(),
             Stay(lease_seconds=LEASE, key="k" * 32),
-            self.contact,
+            self.health,
             on_stop=self.stops.append,
             on_error=self.errors.append,
         )
@@ -141,15 +141,15 @@ def test_while_the_database_is_away_no_lease_counts_as_lost(
         error = DatabaseUnavailableError("no answer")
         error.passing = True
         repository.fault = error
-        until(lambda: kept.contact.away_for > 2 * LEASE)
+        until(lambda: kept.health.away_for > 2 * LEASE)
         assert not lease.lost.is_set()
         repository.fault = None
-        until(lambda: not kept.contact.away_for)
+        until(lambda: not kept.health.away_for)
     assert kept.errors == []
     assert len(kept.events) == 2
 
 
-def test_a_lasting_fault_is_told_once_or_again_and_never_kept_quiet(
+def test_a_lasting_fault_is_reported_once_or_again_and_never_kept_quiet(
     repository: FakeRepository, kept: Kept
 ) -> None:
     with kept.keeper:
@@ -159,7 +159,7 @@ def test_a_lasting_fault_is_told_once_or_again_and_never_kept_quiet(
     assert [str(error) for error in kept.errors] == ["a bug"]
 
 
-def test_a_request_to_stop_is_told_once_and_a_stronger_one_again(
+def test_a_request_to_stop_is_reported_once_and_a_stronger_one_again(
     repository: FakeRepository, kept: Kept
 ) -> None:
     with kept.keeper:

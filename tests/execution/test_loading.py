@@ -79,16 +79,18 @@ def test_of_several_studies_the_one_of_that_name_is_taken(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("more", "target", "told"),
+    ("more", "target", "message"),
     [
         ("", "d.py:missing", "nothing under the name 'missing'"),
         ("x = 3\n", "d.py:x", "a int under the name 'x'"),
         ("del study\n", "d.py", "holds no study"),
     ],
 )
-def test_what_is_there_instead_is_said(tmp_path: Path, more: str, target: str, told: str) -> None:
+def test_what_is_there_instead_is_said(
+    tmp_path: Path, more: str, target: str, message: str
+) -> None:
     write(tmp_path / "d.py", more=more)
-    with pytest.raises(StudyFileError, match=told):
+    with pytest.raises(StudyFileError, match=message):
         load_definition(target)
 
 
@@ -126,19 +128,19 @@ def test_a_siblings_missing_import_is_the_modules_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         ("1 / 0", "raised ZeroDivisionError: division by zero"),
         ("import sys; sys.exit(4)", r"called sys.exit\(4\) \("),
         ("def f(:", "raised SyntaxError"),
     ],
 )
-def test_a_module_that_fails_is_told_with_its_place_and_can_be_mended(
-    tmp_path: Path, code: str, told: str
+def test_a_module_that_fails_is_reported_with_its_line_and_can_be_mended(
+    tmp_path: Path, code: str, message: str
 ) -> None:
     file = tmp_path / "e.py"
     file.write_text(f"\n{code}\n")
-    with pytest.raises(StudyImportError, match=told) as failure:
+    with pytest.raises(StudyImportError, match=message) as failure:
         load_definition(str(file))
     assert f"({file}, line 2)" in str(failure.value)
     assert "sweeper/loading.py" not in failure.value.traceback

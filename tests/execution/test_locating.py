@@ -13,9 +13,9 @@ from checkpoint_faults import snapshot
 from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.errors import CheckpointError
-from sweeper.execution import locating
-from sweeper.execution.locating import bring_files, locate
-from sweeper.paths import RunPaths, parse_place
+from sweeper.execution.worker import checkpoints as locating
+from sweeper.execution.worker.checkpoints import bring_files, locate
+from sweeper.paths import RunPaths, parse_location
 from sweeper.results import AttemptRecord, CheckpointRecord, TrialRecord
 
 
@@ -92,10 +92,10 @@ def test_checkpoints_elsewhere_are_found_by_their_paths_and_said(
 
 def test_what_is_nowhere_is_said_with_where_training_begins_again(old: RunPaths) -> None:
     gone = Path(str(old.checkpoints(0, 1))) / "step-000000009"
-    told = locate(trial(gone), old).notice(1, old.trial_files(0))
-    assert told is not None
-    assert f"of step 9, is not at {gone} any more" in told
-    assert "from the beginning" in told
+    message = locate(trial(gone), old).notice(1, old.trial_files(0))
+    assert message is not None
+    assert f"of step 9, is not at {gone} any more" in message
+    assert "from the beginning" in message
     (there,) = write(old, 4)
     located = locate(trial(there, gone), old)
     assert "from step 4" in (located.notice(2, old.trial_files(0)) or "")
@@ -107,7 +107,7 @@ def test_an_older_one_that_is_gone_and_a_newer_one_that_nobody_wrote_down_are_no
 ) -> None:
     """As after a kill between a commit or a deletion and its row."""
     deleted = Path(str(old.checkpoints(0, 1))) / "step-000000001"
-    known, _untold = write(old, 2, 3)
+    known, _unrecorded = write(old, 2, 3)
     located = locate(trial(deleted, known), old)
     assert located.notice(2, old.trial_files(0)) is None
     assert located.gone == (str(deleted),)
@@ -117,7 +117,7 @@ def test_an_older_one_that_is_gone_and_a_newer_one_that_nobody_wrote_down_are_no
 
 def test_what_lies_in_an_object_store_is_known_by_its_name(new: RunPaths) -> None:
     url = "s3://bucket/digits/trial-00000/attempt-01/checkpoints/step-000000004"
-    paths = RunPaths(new.root, new.study, parse_place("s3://bucket"))
+    paths = RunPaths(new.root, new.study, parse_location("s3://bucket"))
     assert locate(trial(url), new).known == (url,)
     assert locate(trial(url), paths).moved == {}
 

@@ -11,9 +11,9 @@ import pytest
 from scripted_trials import ScriptedTrial, scripted_sweep, train_until_stopped
 
 from sweeper.events import AttemptStarted, EpochFinished
-from sweeper.execution.channel import EpochsEnded, Started, StoppedHere
-from sweeper.execution.engines import LocalEngine
-from sweeper.execution.worker import serve_slot
+from sweeper.execution.protocol.messages import EpochsEnded, Started, StoppedHere
+from sweeper.execution.serving import run_side_by_side
+from sweeper.execution.worker.slot import serve_slot
 from sweeper.results import EpochRecord
 
 
@@ -30,19 +30,19 @@ def test_the_engine_returns_when_all_slots_have_though_one_raised_at_once() -> N
         ended.append(threading.current_thread().name)
 
     with pytest.raises(ValueError, match="of one slot"):
-        LocalEngine().run(slot, 3)
+        run_side_by_side(slot, 3)
     assert len(ended) == 2, "the engine returned while slots were running"
 
 
 def test_a_single_slot_runs_in_the_callers_thread_where_a_debugger_is() -> None:
     ran = []
-    LocalEngine().run(lambda: ran.append(threading.current_thread()), 1)
+    run_side_by_side(lambda: ran.append(threading.current_thread()), 1)
     assert ran == [threading.current_thread()]
 
 
-@pytest.mark.parametrize("heard", [AttemptStarted, EpochFinished])
+@pytest.mark.parametrize("kind", [AttemptStarted, EpochFinished])
 def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(
-    tmp_path: Path, heard: type
+    tmp_path: Path, kind: type
 ) -> None:
     """As under ``sweeper run … | head``: the pipe is closed once head has seen enough."""
     both = threading.Barrier(2, timeout=30)
@@ -58,20 +58,20 @@ def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(
         return 0
 
     def hear(event: Any) -> None:
-        if isinstance(event, heard) and event.trial == 0:
-            told.append(event)
+        if isinstance(event, kind) and event.trial == 0:
+            events.append(event)
             raise BrokenPipeError(32, "Broken pipe")
 
-    told: list[Any] = []
-    script = train if heard is EpochFinished else train_until_stopped
+    events: list[Any] = []
+    script = train if kind is EpochFinished else train_until_stopped
     with scripted_sweep(tmp_path, {None: script}, trials=2) as sweep:
         sweep.context.listener = hear
-        LocalEngine().run(lambda: serve_slot(sweep.context), 2)
+        run_side_by_side(lambda: serve_slot(sweep.context), 2)
         attempts = [a for trial in sweep.trials for a in trial.attempts]
     assert isinstance(sweep.context.error, BrokenPipeError)
-    assert len(told) == 1, "who has raised is told nothing more"
+    assert len(events) == 1, "who has raised is told nothing more"
     assert {(a.outcome, a.end_step) for a in attempts} == {("interrupted", 5)}, attempts
-    if heard is EpochFinished:
+    if kind is EpochFinished:
         assert len(attempts) == 2
         assert killed == [False, False]
 
@@ -94,6 +94,6 @@ def test_a_slots_own_error_stops_the_others_at_a_checkpoint(tmp_path: Path) -> N
             "Launcher", (), {"isolation": "spawn", "launch": staticmethod(refuse)}
         )()
         with pytest.raises(RuntimeError, match="a bug in a launcher"):
-            LocalEngine().run(lambda: serve_slot(sweep.context), 2)
+            run_side_by_side(lambda: serve_slot(sweep.context), 2)
         assert sweep.outcomes(0) == ["interrupted"]
         assert sweep.trials[0].attempts[0].end_step == 5

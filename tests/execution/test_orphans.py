@@ -13,39 +13,44 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from test_environment_faults import LAST
 
-from sweeper.execution import isolation
-from sweeper.execution.channel import Assignment, Failed, StudySource
-from sweeper.execution.isolation import ExitStatus, SpawnLauncher, WarmServer
+from sweeper.execution.launch import orphans, server_process
+from sweeper.execution.launch.launchers import SpawnLauncher, WarmServer
+from sweeper.execution.launch.trial_process import ExitStatus
+from sweeper.execution.protocol.messages import Assignment, Failed
+from sweeper.execution.protocol.study_source import StudySource
 
 SERVER = '''
 """The warm server, whose trials each start a child, a daemon, and a child of the daemon's."""
 import json, os, pathlib, signal, subprocess, sys, time
-from sweeper.execution import process, warm_server
-from sweeper.execution.channel import Finished, StoppedHere
+from types import SimpleNamespace
+from sweeper.execution.trial import prctl
+from sweeper.execution.launch import server_process, warm_server
+from sweeper.execution.protocol.messages import Finished, StoppedHere
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
-def trial(channel, assignment, load):
-    process.adopt_orphans()
-    told, telling = os.pipe()
+def trial(channel, assignment, load, start_peers):
+    prctl.adopt_orphans()
+    reading, writing = os.pipe()
     child = subprocess.Popen(SLEEP)
     if os.fork() == 0:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if os.fork() == 0:
             below = subprocess.Popen(SLEEP)
-            os.write(telling, b"%d %d" % (os.getpid(), below.pid))
+            os.write(writing, b"%d %d" % (os.getpid(), below.pid))
             time.sleep(600)
         os._exit(0)
-    pids = [child.pid, *map(int, os.read(told, 100).split())]
-    place = pathlib.Path(assignment.files)
-    place.with_suffix(".part").write_text(json.dumps(pids))
-    place.with_suffix(".part").rename(place)
+    pids = [child.pid, *map(int, os.read(reading, 100).split())]
+    path = pathlib.Path(assignment.files)
+    path.with_suffix(".part").write_text(json.dumps(pids))
+    path.with_suffix(".part").rename(path)
     how = assignment.study
     if how == "completes":
         channel.send(Finished(step=1, value=0.0, digest="d"))
@@ -61,7 +66,8 @@ def trial(channel, assignment, load):
         time.sleep(600)
 
 warm_server.serve_trial = trial
-warm_server._Server.load = lambda self, source: object()
+warm_server._import_everything = lambda: None
+warm_server._Server.load = lambda self, source: SimpleNamespace(strategy=None)
 warm_server.main(sys.argv[1:])
 '''
 
@@ -72,6 +78,8 @@ ENDS = {
     "is killed": ExitStatus(-signal.SIGKILL),
     "exits": ExitStatus(3),
 }
+
+REAL_SERVERS = True
 
 
 def assignment(how: str, directory: Path) -> Assignment:
@@ -121,7 +129,7 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(program: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmServer]:
-    monkeypatch.setattr(isolation, "_SERVER", (str(program),))
+    monkeypatch.setattr(server_process, "_SERVER", (str(program),))
     server = WarmServer(StudySource("target", "none.py"))
     yield server
     server.close()
@@ -151,17 +159,17 @@ def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_k
 DRIVER = """
 import time
 from pathlib import Path
-from sweeper.execution import isolation
-from sweeper.execution.channel import StudySource
+from sweeper.execution.launch import launchers as isolation, server_process
+from sweeper.execution.protocol.study_source import StudySource
 
 if __name__ == "__main__":
-    isolation._SERVER = (sys.argv[1],)
+    server_process._SERVER = (sys.argv[1],)
     server = isolation.WarmServer(StudySource("target", "none.py"))
-    place = Path(sys.argv[2])
-    trial = server.fork(assignment(study="waits", files=str(place / "waits.json")))
+    path = Path(sys.argv[2])
+    trial = server.fork(assignment(study="waits", files=str(path / "waits.json")))
     print(server._process.pid, trial.pid, flush=True)
     if sys.argv[3] == "returns":
-        while not (place / "waits.json").exists():
+        while not (path / "waits.json").exists():
             time.sleep(0.02)
         server.close()
     else:
@@ -232,8 +240,8 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
 def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path: Path) -> None:
     code = """
     import signal, threading
-    from sweeper.execution import process
-    from sweeper.execution.signals import signals_held
+    from sweeper.execution.trial import process
+    from sweeper.execution.protocol.signals import signals_held
 
     process.configure_tensorflow = lambda **_: None
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -253,3 +261,42 @@ def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path
     said, exit_code = last_words(code, tmp_path)
     assert isinstance(said, Failed), exit_code
     assert said.error == "ValueError: asked to stop: True"
+
+
+class SlowToDie:
+    """A child that is killed and takes its time; or that is another user's, and never is."""
+
+    def __init__(self, pid: int, uid: int, gone_at: float) -> None:
+        self.pid = pid
+        self.uid = uid
+        self.gone_at = gone_at
+
+    def status(self) -> str:
+        gone = time.monotonic() > self.gone_at
+        return psutil.STATUS_ZOMBIE if gone else psutil.STATUS_RUNNING
+
+    def cmdline(self) -> list[str]:
+        return ["sleep"]
+
+    def uids(self) -> SimpleNamespace:
+        return SimpleNamespace(effective=self.uid)
+
+
+def test_what_was_killed_is_waited_for_and_only_what_cannot_be_killed_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    children: list[SlowToDie] = []
+    monkeypatch.setattr(
+        orphans.psutil, "Process", lambda: SimpleNamespace(children=lambda: children)
+    )
+    monkeypatch.setattr(orphans, "kill_tree", lambda child: None)
+    monkeypatch.setattr(orphans, "_PATIENCE", 0.05)
+    monkeypatch.setattr(orphans.os, "geteuid", lambda: 1000)
+    children[:] = [SlowToDie(7, 1000, time.monotonic() + 0.3)]
+    assert orphans.kill_orphans(but=()) == set()
+    children[:] = [SlowToDie(8, 1001, time.monotonic() + 60)]
+    assert orphans.kill_orphans(but=()) == {8}
+    # The control: with no more patience for ours, a slow one would be given up.
+    monkeypatch.setattr(orphans, "_PATIENCE_WITH_OURS", 0.05)
+    children[:] = [SlowToDie(9, 1000, time.monotonic() + 0.5)]
+    assert orphans.kill_orphans(but=()) == {9}

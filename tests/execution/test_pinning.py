@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,12 +17,13 @@ from sweeper.checkpoints.reading import load_checkpoint
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.checkpoints.writer import BackgroundWriter
 from sweeper.errors import CheckpointError
-from sweeper.execution import process
-from sweeper.execution.audit_orders import AuditOrder
-from sweeper.execution.channel import Channel, GoOn, Held, IntervalPinned, Stop
-from sweeper.execution.pinning import AuditPins, PinningStore
-from sweeper.execution.process import ChannelLink
-from sweeper.training.state import Position
+from sweeper.execution.protocol.audits import AuditOrder, GoOn, Held, IntervalPinned
+from sweeper.execution.protocol.channel import Channel
+from sweeper.execution.protocol.messages import Stop
+from sweeper.execution.trial import process
+from sweeper.execution.trial.pinning import AuditPins, PinningStore
+from sweeper.execution.trial.process import ChannelLink
+from sweeper.training.state.state import Position
 
 STEPS = 8
 """Steps of an epoch."""
@@ -65,7 +65,7 @@ class Pinned:
         return [(n.from_step, n.to_step) for n in self.intervals()]
 
     def intervals(self) -> list[IntervalPinned]:
-        return self.pins.news()
+        return self.pins.unreported()
 
 
 def step_at(path: str | None) -> int:
@@ -191,27 +191,32 @@ def test_of_an_object_store_a_copy_is_kept_here_for_as_long_as_it_is_needed(tmp_
     store = PinningStore(Elsewhere(), pins, elsewhere=True)  # type: ignore[arg-type]
     for step in (8, 16, 24, 32):
         store.commit(snapshot(step))
-    found = pins.news()
+    found = pins.unreported()
     assert [(step_at(n.from_path), step_at(n.to_path)) for n in found] == [(8, 16), (16, 24)]
 
 
 @pytest.mark.parametrize("answer", [GoOn(), Stop()])
-def test_a_held_trial_waits_until_it_is_told_to_go_on_or_to_stop(
+def test_a_held_trial_waits_until_it_is_asked_to_go_on_or_to_stop(
     monkeypatch: pytest.MonkeyPatch, answer: GoOn | Stop
 ) -> None:
     gone = threading.Event()
 
     def worker_is_gone() -> NoReturn:
         gone.set()
-        while True:
-            time.sleep(3600)
+        raise SystemExit
 
-    # A trial process ends itself when its worker is gone. This one is the test's, so the thread
-    # that listens does nothing from then on; the test must not end before it has come to that.
-    monkeypatch.setattr(process, "_worker_is_gone", worker_is_gone)
+    def ended(args: threading.ExceptHookArgs) -> None:
+        assert args.exc_type is SystemExit
+
+    # A trial process ends itself when its worker is gone. This one is the test's, so only the thread
+    # that listens ends; the test must not end before it has come to that.
+    monkeypatch.setattr(threading, "excepthook", ended)
+    monkeypatch.setattr(process, "worker_is_gone", worker_is_gone)
     ours, theirs = Channel.pair()
     trials = Channel.on(theirs.detach())
+    before = set(threading.enumerate())
     link = ChannelLink(trials)
+    [listening] = set(threading.enumerate()) - before
     try:
         waiting = threading.Thread(target=link.hold, args=(16,))
         waiting.start()
@@ -225,4 +230,5 @@ def test_a_held_trial_waits_until_it_is_told_to_go_on_or_to_stop(
     finally:
         ours.close()
         assert gone.wait(10)
+        listening.join()
         trials.close()

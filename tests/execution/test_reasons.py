@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import sweeper
 from sweeper.errors import ParameterError
-from sweeper.execution.process import failure_of
+from sweeper.execution.trial.process import failure_of
 from sweeper.trial import Trial
 
 GATHER = (
@@ -36,13 +38,13 @@ KERAS_IN_A_LINE = (
 )
 
 
-def told_of(error: BaseException) -> str:
+def line_of(error: BaseException) -> str:
     try:
         raise error
     except BaseException as caught:
         failed = failure_of(caught)
     assert "\n" not in failed.error
-    return failed.error.rpartition(" (in told_of, ")[0]
+    return failed.error.rpartition(" (in line_of, ")[0]
 
 
 @pytest.mark.parametrize(
@@ -60,17 +62,19 @@ def told_of(error: BaseException) -> str:
     ],
 )
 def test_the_line_that_is_shown_has_the_reason(text: str, reason: str) -> None:
-    assert told_of(ValueError(text)) == f"ValueError: {reason}"
+    assert line_of(ValueError(text)) == f"ValueError: {reason}"
 
 
-def test_what_tensorflow_itself_raises_is_told_with_its_reason() -> None:
+def test_what_tensorflow_itself_raises_is_reported_with_its_reason() -> None:
     tf = pytest.importorskip("tensorflow")
     gather = tf.function(lambda at: tf.gather(tf.zeros(5), at), autograph=False)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         gather(tf.constant([5]))
-    told = failure_of(caught.value).error
-    assert told.startswith("InvalidArgumentError: indices[0] = 5 is not in [0, 5) (in test_what_")
-    assert f"{Path(__file__).name}:" in told
+    message = failure_of(caught.value).error
+    assert message.startswith(
+        "InvalidArgumentError: indices[0] = 5 is not in [0, 5) (in test_what_"
+    )
+    assert f"{Path(__file__).name}:" in message
 
 
 def test_an_exception_that_cannot_say_what_it_is_ends_its_trial_with_its_name() -> None:
@@ -80,16 +84,16 @@ def test_an_exception_that_cannot_say_what_it_is_ends_its_trial_with_its_name() 
 
         __repr__ = __str__
 
-    assert told_of(MuteError()) == "MuteError: <its __str__ raised SystemExit>"
-    assert told_of(SystemExit(MuteError())) == ""
+    assert line_of(MuteError()) == "MuteError: <its __str__ raised SystemExit>"
+    assert line_of(SystemExit(MuteError())) == ""
     assert "sys.exit" in failure_of(SystemExit(MuteError())).error
     chained = ValueError("x")
     chained.__cause__ = MuteError()
     chained.add_note("note")
-    assert told_of(chained) == "ValueError: x"
+    assert line_of(chained) == "ValueError: x"
 
 
-def test_an_errors_text_is_told_up_to_a_length_with_its_beginning_and_its_end() -> None:
+def test_an_errors_text_is_reported_up_to_a_length_with_its_beginning_and_its_end() -> None:
     failed = failure_of(ValueError(f"begins {'x' * 50_000_000} ends"))
     assert len(failed.error) < 3_000
     assert len(failed.traceback) < 110_000
@@ -107,3 +111,24 @@ def test_a_name_that_no_database_can_hold_is_refused_by_name(name: str, tmp_path
     with pytest.raises(ParameterError, match="half a character"):
         trial.suggest_categorical("kind", ["a", "\udce9"])
     assert trial.suggest_float("größe 😀", 0, 1) == 0.5
+
+
+def test_the_traceback_that_is_kept_begins_with_the_users_code() -> None:
+    package = Path(sweeper.__file__).parent
+    names: dict[str, Any] = {"failure_of": failure_of}
+    for room, text in {
+        "independence": "def guarded(factory):\n    factory()\n",
+        "execution/trial": (
+            "def caught(factory):\n    try:\n        guarded(factory)\n"
+            "    except Exception as error:\n        return failure_of(error)\n"
+        ),
+    }.items():
+        exec(compile(text, str(package / room / "made_up.py"), "exec"), names)
+
+    def build_model() -> None:
+        msg = "mine"
+        raise ValueError(msg)
+
+    failed = names["caught"](build_model)
+    assert "build_model" in failed.traceback
+    assert "made_up.py" not in failed.traceback

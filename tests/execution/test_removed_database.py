@@ -11,7 +11,7 @@ import pytest
 from scripted_trials import ScriptedTrial, scripted_sweep, train_until_stopped
 
 from sweeper.errors import DatabaseUnavailableError
-from sweeper.execution.worker import serve_slot
+from sweeper.execution.worker.slot import serve_slot
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
@@ -44,8 +44,8 @@ def test_a_database_that_is_removed_under_a_run_ends_it_with_an_error(
         assert time.monotonic() - began < 15
         error = sweep.context.error
         assert isinstance(error, DatabaseUnavailableError)
-        told = {"removed": "was removed", "replaced": "is another file"}[how]
-        assert told in str(error)
+        message = {"removed": "was removed", "replaced": "is another file"}[how]
+        assert message in str(error)
         assert "checkpoints stay where they are" in str(error)
         assert list(tmp_path.rglob("step-000000001"))
         assert len(sweep.launcher.launched) == 1, "nothing more is begun"

@@ -41,12 +41,13 @@ from sweeper.errors import (
     TrialError,
 )
 from sweeper.events import Notice
-from sweeper.execution.channel import Finished, Started
-from sweeper.execution.endings import Death, TrialClock, end_of
-from sweeper.execution.engines import LocalEngine
-from sweeper.execution.serving import Lending, lend_slots
-from sweeper.execution.trial_process import ExitStatus, kill_tree
-from sweeper.execution.worker import serve_slot
+from sweeper.execution.launch.trial_process import ExitStatus, kill_tree
+from sweeper.execution.options import WorkerOptions
+from sweeper.execution.protocol.messages import Finished, Started
+from sweeper.execution.serving import run_side_by_side, serve_slots
+from sweeper.execution.worker.gpus import SlotDevices
+from sweeper.execution.worker.outcomes import Death, TrialClock, end_of
+from sweeper.execution.worker.slot import serve_slot
 from sweeper.storage.repository import Claim, Repository, StudyRow
 
 KINDS: dict[str, tuple[Callable[[ScriptedTrial], int], str]] = {
@@ -75,8 +76,8 @@ def test_a_fault_is_tried_again_as_often_as_its_kind_allows(
         serve_slot(sweep.context)
         assert sweep.outcomes() == [outcome] * attempts
         assert sweep.trials[0].state == "failed"
-        told = [e.message for e in sweep.events if isinstance(e, Notice)]
-        assert len([t for t in told if "retries left" in t]) == attempts - 1
+        messages = [e.message for e in sweep.events if isinstance(e, Notice)]
+        assert len([t for t in messages if "retries left" in t]) == attempts - 1
 
 
 def test_each_kind_has_its_own_count_and_a_trial_that_recovers_is_complete(tmp_path: Path) -> None:
@@ -145,7 +146,9 @@ def test_time_in_which_the_worker_stood_still_does_not_count() -> None:
     assert not TrialClock(None).is_over(1e9)
 
 
-def test_a_kill_for_lack_of_memory_is_told_from_another_by_what_the_kernel_counted() -> None:
+def test_a_kill_for_lack_of_memory_is_distinguished_from_another_by_what_the_kernel_counted() -> (
+    None
+):
     settings = definition(retries={"memory": 0, "crash": 1}).settings()
     claim = Claim("scripted", 0, 1, token=1, seed=0, optuna_trial_id=1)
     log = Path("log.txt")
@@ -173,7 +176,7 @@ def test_fail_fast_stops_the_others_at_a_checkpoint_and_says_which_trial_failed(
 
     scripts = {0: fails, 1: other}
     with scripted_sweep(tmp_path, scripts, trials=5, context={"fail_fast": True}) as sweep:
-        LocalEngine().run(lambda: serve_slot(sweep.context), 2)
+        run_side_by_side(lambda: serve_slot(sweep.context), 2)
         assert isinstance(sweep.context.error, TrialError)
         assert "trial 0 failed" in str(sweep.context.error)
         assert "sweeper retry scripted 0" in str(sweep.context.error)
@@ -199,9 +202,9 @@ def test_trials_that_all_fail_with_one_error_end_the_run(tmp_path: Path, script:
     with scripted_sweep(tmp_path, {None: script}, trials=9, retries={"crash": 0}) as sweep:
         serve_slot(sweep.context)
         assert isinstance(sweep.context.error, TrialError)
-        told = str(sweep.context.error)
-        assert "the 3 trials that have ended all failed with the same error" in told
-        assert "sweeper retry scripted --failed" in told
+        message = str(sweep.context.error)
+        assert "the 3 trials that have ended all failed with the same error" in message
+        assert "sweeper retry scripted --failed" in message
         assert [t.state for t in sweep.trials] == ["failed"] * 3
 
 
@@ -235,19 +238,19 @@ def test_the_studys_time_limit_stops_it_as_a_signal_does(
         prepared: Any = SimpleNamespace(
             settings=sweep.settings,
             repository=sweep.repository,
-            search=sweep.context.search,
+            search=sweep.context.study.search,
             runner=sweep.launcher,
             slots=lambda wanted, _tell: wanted,
             fingerprint=None,
         )
-        lending = Lending(slots=1, runs_dir=tmp_path, storage="sqlite:///x")
+        options = WorkerOptions(1, "sqlite:///x", tmp_path)
         if limit is None:
-            assert lend_slots(prepared, lending, sweep.events.append).complete == 3
+            assert serve_slots(prepared, options, SlotDevices(), sweep.events.append).complete == 3
             return
         with pytest.raises(Interrupted, match="0 of 3 trials finished and 1 to be resumed"):
-            lend_slots(prepared, lending, sweep.events.append)
-        told = [e.message for e in sweep.events if isinstance(e, Notice)]
-        assert any("time limit of 0.5 s is over" in t for t in told)
+            serve_slots(prepared, options, SlotDevices(), sweep.events.append)
+        messages = [e.message for e in sweep.events if isinstance(e, Notice)]
+        assert any("time limit of 0.5 s is over" in t for t in messages)
 
 
 def test_a_retried_trial_has_all_its_tries_again_and_its_window_is_not_redrawn(

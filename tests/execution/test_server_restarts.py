@@ -34,6 +34,8 @@ RESTARTS = 3
 AWAY = 540.0
 """Seconds: most of the ten minutes that trials go on without their database."""
 
+REAL_SERVERS = True
+
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[tuple[OwnServer, str]]:

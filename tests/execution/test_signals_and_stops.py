@@ -16,10 +16,11 @@ from scripted_trials import definition
 from test_environment_faults import last_words
 
 from sweeper.errors import Interrupted
-from sweeper.execution.channel import Failed, StudySource
-from sweeper.execution.preparing import PreparedStudy
+from sweeper.execution.options import RunRequest, WorkerOptions
+from sweeper.execution.prepared_study import PreparedStudy
+from sweeper.execution.protocol.messages import Failed
+from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.signals import early_termination, stop_signals
-from sweeper.execution.study_place import StudyPlace
 from sweeper.fitting import _stop_signals
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository, StudyRow
@@ -92,7 +93,7 @@ def test_a_second_interrupt_ends_a_training_at_once() -> None:
 
 def test_a_trials_process_stops_on_sighup_as_on_sigterm(tmp_path: Path) -> None:
     code = """
-    from sweeper.execution import process
+    from sweeper.execution.trial import process
     import signal
     process.configure_tensorflow = lambda **_: None
 
@@ -219,9 +220,14 @@ def test_a_study_that_is_stopped_while_it_is_imported_stays_stopped(
 
     def prepare() -> None:
         sys.modules.pop(file.stem, None)
-        named = {"study": "this"} if by_name and repository.study_names() else {"source": str(file)}
-        place = StudyPlace(url, tmp_path, lambda _: None, isolation="inline", **named)
-        with PreparedStudy(place):
+        options = WorkerOptions(1, url, tmp_path, isolation="inline")
+        if by_name and repository.study_names():
+            request = RunRequest(options, lambda _: None, study="this")
+            prepared = PreparedStudy.to_resume(request)
+        else:
+            request = RunRequest(options, lambda _: None, source=str(file))
+            prepared = PreparedStudy.to_run(request)
+        with prepared:
             pass
 
     prepare()

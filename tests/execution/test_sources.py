@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sweeps import python
 
+from sweeper.code import CodeFingerprint
 from sweeper.errors import DefinitionError, StudyFileError, StudyImportError
-from sweeper.execution.channel import StudySource
-from sweeper.execution.sources import (
+from sweeper.execution.launch.opening import open_launcher
+from sweeper.execution.launch.sources import (
     describe_source,
     load_source,
     recall_source,
     source_of,
     target_source,
 )
+from sweeper.execution.protocol.study_source import StudySource
 from sweeper.loading import load_definition
 from sweeper.study import Study
 
 SCALE = 3
+
+REAL_SERVERS = True
 
 
 def study(**changes: object) -> Study:
@@ -55,6 +60,28 @@ def test_a_study_loaded_from_a_file_is_found_there_again(tmp_path: Path) -> None
     del sys.modules[module]
     assert load_source(source).model(None) == 5, "its module's name means nothing elsewhere"
     assert recall_source("filed", describe_source(source)).target == str(file)
+
+
+def test_a_study_by_value_is_the_study_that_its_file_is(tmp_path: Path) -> None:
+    """What its variables were made of does not travel; without it, another study seems to have come."""
+    file = tmp_path / "drawn-numbers.py"
+    file.write_text(
+        "import numpy as np\nfrom sweeper import Study\n"
+        "drawn = np.random.default_rng(7)\nx = drawn.normal(size=3)\n"
+        "def model(trial): return x\n"
+        "study = Study(name='drawn', model=model, data=model, epochs=1, trials=1, objective='loss')\n"
+    )
+    by_file, by_value = target_source(str(file)), source_of(load_definition(str(file)))
+    assert (by_file.how, by_value.how) == ("target", "pickled")
+
+    def code(source: StudySource) -> CodeFingerprint:
+        with open_launcher(source, "auto", pytest.fail) as (_, loaded):
+            assert loaded.code is not None
+            return loaded.code
+
+    stored = code(by_file)
+    assert code(by_value).changes_since(stored) == ()
+    assert code(replace(by_value, defined_code=None)).changes_since(stored) != ()
 
 
 def test_what_cannot_be_put_together_says_why() -> None:
@@ -94,15 +121,15 @@ def test_a_module_is_remembered_with_the_directory_it_was_found_from(
 
 
 @pytest.mark.parametrize(
-    ("described", "told"),
+    ("described", "message"),
     [
         (None, "defined in a notebook"),
         ({"how": "pickled", "location": "", "name": None}, "defined in a notebook"),
         ({"how": "target", "location": "/gone/a.py", "name": None}, "/gone/a.py, which is gone"),
     ],
 )
-def test_code_that_is_gone_is_said_to_be(described: dict[str, object] | None, told: str) -> None:
-    with pytest.raises(StudyFileError, match=told) as refusal:
+def test_code_that_is_gone_is_said_to_be(described: dict[str, object] | None, message: str) -> None:
+    with pytest.raises(StudyFileError, match=message) as refusal:
         recall_source("mine", described)
     assert "'mine'" in str(refusal.value)
 
@@ -133,12 +160,12 @@ def test_a_database_row_has_no_file_run_that_was_not_run_before(
     assert target_source("study.py").target == "study.py", "named by the user, it is run"
 
 
-def test_a_module_that_another_directory_would_put_in_its_place_is_refused(
+def test_a_module_that_another_directory_would_put_instead_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place, text in (("mine", "study = 1\n"), ("theirs", "raise SystemExit\n")):
-        (tmp_path / place).mkdir()
-        (tmp_path / place / "only_here.py").write_text(text)
+    for directory, text in (("mine", "study = 1\n"), ("theirs", "raise SystemExit\n")):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "only_here.py").write_text(text)
     monkeypatch.chdir(tmp_path / "mine")
     row = describe_source(target_source("only_here"))
     monkeypatch.chdir(tmp_path)
@@ -147,17 +174,17 @@ def test_a_module_that_another_directory_would_put_in_its_place_is_refused(
         recall_source("s", {**row, "directory": str(tmp_path / "theirs")})
 
 
-def test_no_module_of_the_current_directory_takes_a_librarys_place(tmp_path: Path) -> None:
+def test_no_module_of_the_current_directory_hides_a_library(tmp_path: Path) -> None:
     """``python -m`` looks there first, and the server, or a trial, would run what lies there."""
     here, stubs = tmp_path / "here", tmp_path / "stubs"
-    for place in (here, stubs):
-        place.mkdir()
+    for directory in (here, stubs):
+        directory.mkdir()
     for name in ("pydantic", "keras", "psutil"):
         (here / f"{name}.py").write_text("open('ran', 'w').close()\n")
     (stubs / "tensorflow.py").write_text("raise ImportError('as far as it has to come')\n")
     code = (
-        "from sweeper.execution.channel import StudySource\n"
-        "from sweeper.execution.isolation import WarmServer\n"
+        "from sweeper.execution.protocol.study_source import StudySource\n"
+        "from sweeper.execution.launch.launchers import WarmServer\n"
         "WarmServer(StudySource('target', 'x.py')).loaded()\n"
     )
     program = tmp_path / "program.py"

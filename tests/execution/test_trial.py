@@ -72,7 +72,7 @@ def test_a_parameter_asked_for_again_in_another_range_is_refused(again: object) 
 
 
 @pytest.mark.parametrize(
-    ("ask", "told"),
+    ("ask", "message"),
     [
         (lambda t: t.suggest_int("x", 1, 2.5), "must be whole numbers"),
         (lambda t: t.suggest_int("x", "1", 2), "must be whole numbers"),
@@ -85,9 +85,9 @@ def test_a_parameter_asked_for_again_in_another_range_is_refused(again: object) 
         (lambda t: t.suggest_float(1, 0, 1), "must be a string"),
     ],
 )
-def test_an_impossible_question_is_refused_before_it_is_asked(ask: object, told: str) -> None:
+def test_an_impossible_question_is_refused_before_it_is_asked(ask: object, message: str) -> None:
     made, asked = trial()
-    with pytest.raises(ParameterError, match=told):
+    with pytest.raises(ParameterError, match=message):
         ask(made)
     assert asked.questions == []
 

@@ -100,7 +100,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def told(trials: tuple[TrialRecord, ...], what: str, capsys: pytest.CaptureFixture[str]) -> None:
+def report(trials: tuple[TrialRecord, ...], what: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Print the figures of one fault."""
     outcomes = [a.outcome for t in trials for a in t.attempts]
     counts = ", ".join(f"{outcomes.count(o)} {o}" for o in dict.fromkeys(outcomes))
@@ -124,7 +124,7 @@ def test_a_killed_worker_costs_no_result(
         trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
     assert any(a.outcome == "lost" for t in trials for a in t.attempts)
-    told(trials, "worker killed", capsys)
+    report(trials, "worker killed", capsys)
 
 
 def test_all_processes_of_a_host_killed_and_its_lease_waited_for(
@@ -144,7 +144,7 @@ def test_all_processes_of_a_host_killed_and_its_lease_waited_for(
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
     assert [a.outcome for t in trials for a in t.attempts].count("lost") == 2
-    told(trials, "host killed", capsys)
+    report(trials, "host killed", capsys)
 
 
 def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
@@ -171,7 +171,7 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     assert faults_of(trials, undisturbed) == []
     assert trials[number].attempts[0].outcome == "lost"
     assert len(going_on) > 1
-    told(trials, "worker stopped past its lease", capsys)
+    report(trials, "worker stopped past its lease", capsys)
 
 
 def test_cut_and_slow_connections_cost_no_result(  # noqa: PLR0917 - fixtures
@@ -194,7 +194,7 @@ def test_cut_and_slow_connections_cost_no_result(  # noqa: PLR0917 - fixtures
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
     assert cable.cuts > 5
-    told(trials, f"{cable.cuts} connections cut", capsys)
+    report(trials, f"{cable.cuts} connections cut", capsys)
 
 
 def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
@@ -223,7 +223,7 @@ def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
     assert {len(trial.attempts) for trial in trials} == {1}
     assert min(trained) >= 2
     assert len(away) == 2
-    told(trials, "server shut for 2.4 s", capsys)
+    report(trials, "server shut for 2.4 s", capsys)
 
 
 def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
@@ -243,7 +243,7 @@ def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
         assert again.end() == 0
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
-    told(trials, "server shut for too long", capsys)
+    report(trials, "server shut for too long", capsys)
 
 
 @pytest.mark.parametrize("how", ["drain", "kill"])
@@ -350,4 +350,4 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(
             worker.__exit__()
     ended = repository.trials("chaos")
     assert faults_of(ended, results_of(repository.trials("chaos-undisturbed"))) == []
-    told(ended, f"chaos {done}", capsys)
+    report(ended, f"chaos {done}", capsys)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sweeper.errors import IndependenceError
-from sweeper.execution.channel import Assignment
-from sweeper.execution.trial_run import _plan
+from sweeper.execution.protocol.messages import Assignment
+from sweeper.execution.trial.parts import make_plan
 from sweeper.independence.guard import Earlier
 from sweeper.loading import load_definition
 from sweeper.space import Categorical, CategoricalChoice, Distribution
-from sweeper.training.randomness import IMPORT_SEED, TrialSeeds, seed_everything
+from sweeper.training.randomness.seeds import IMPORT_SEED, TrialSeeds, seed_everything
 from sweeper.trial import Trial
 
 PITFALLS = Path(__file__).parent / "pitfalls"
@@ -30,7 +30,7 @@ class Verdict:
     trial: int | None = None
     warnings: list[str] = field(default_factory=list)
 
-    def told(self) -> str:
+    def described(self) -> str:
         if self.refusal:
             return f"trial {self.trial}: {self.refusal}\n"
         return "".join(f"warning: {warning}\n" for warning in self.warnings)
@@ -72,7 +72,7 @@ def judge(file: Path, directory: Path) -> Verdict:
             )
             try:
                 plans.append(
-                    _plan(
+                    make_plan(
                         definition,
                         assignment,
                         trial,
@@ -96,8 +96,8 @@ def forget_modules(before: set[str], directory: Path) -> None:
     for name in set(sys.modules) - before:
         module = sys.modules[name]
         # A package without an __init__.py has no file, and still has its modules as attributes.
-        places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
-        if any(Path(place).is_relative_to(directory) for place in places if place):
+        files = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        if any(Path(file).is_relative_to(directory) for file in files if file):
             del sys.modules[name]
 
 

@@ -7,18 +7,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from corpus import forget_modules
 
 from sweeper.definition import StudyDefinition
-from sweeper.execution.channel import Assignment, Message, Suggest, Suggested
-from sweeper.execution.rehearsal import rehearse
-from sweeper.execution.rehearsing import Part, Rehearsal, Rehearsed, Rehearsing
-from sweeper.independence.findings import Finding
+from sweeper.execution.protocol.messages import Assignment, Message
+from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsed, Rehearsing
+from sweeper.execution.trial.rehearsal import rehearse
+from sweeper.independence.reports import RehearsalReport
 from sweeper.loading import load_definition
-from sweeper.space import Categorical
-from sweeper.training.randomness import IMPORT_SEED, seed_everything
+from sweeper.space import Categorical, CategoricalChoice, Distribution
+from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
 
 class Answering:
@@ -26,7 +25,7 @@ class Answering:
 
     def __init__(self) -> None:
         self.stages: list[str] = []
-        self.report: dict[str, Any] = {}
+        self.report: RehearsalReport | None = None
         self._number = 0
 
     def send(self, message: Message) -> None:
@@ -36,11 +35,10 @@ class Answering:
         elif isinstance(message, Rehearsed):
             self.report = message.report
 
-    def ask(self, question: Suggest) -> Suggested:
-        distribution = question.distribution
+    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         if isinstance(distribution, Categorical):
-            return Suggested(distribution.choices[0])
-        return Suggested(distribution.high if self._number else distribution.low)
+            return distribution.choices[0]
+        return distribution.high if self._number else distribution.low
 
     def stop_requested(self) -> bool:
         return False
@@ -61,12 +59,12 @@ def loaded(file: Path) -> Iterator[StudyDefinition]:
         gc.unfreeze()
 
 
-def rehearsed(file: Path, place: Path, part: Part = "train") -> dict[str, Any]:
-    """The report of one rehearsal of the study in ``file``, whose files go below ``place``."""
+def rehearsed(file: Path, directory: Path, part: Part = "train") -> RehearsalReport:
+    """The report of one rehearsal of the study in ``file``, whose files go below ``directory``."""
     link = Answering()
     with loaded(file) as definition:
         settings = definition.settings()
-        place.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         assignment = Assignment(
             study=settings.name,
             number=0,
@@ -77,14 +75,11 @@ def rehearsed(file: Path, place: Path, part: Part = "train") -> dict[str, Any]:
             deterministic=True,
             threads=1,
             checkpoint_every="epoch",
-            files=str(place / "files"),
+            files=str(directory / "files"),
             log="",
-            checkpoints=(str(place / "checkpoints"),),
+            checkpoints=(str(directory / "checkpoints"),),
             rehearsal=Rehearsal(part),
         )
         rehearse(definition, assignment, link)
+    assert link.report is not None
     return link.report
-
-
-def findings_of(report: dict[str, Any]) -> list[Finding]:
-    return [Finding.from_json(each) for each in report["findings"]]

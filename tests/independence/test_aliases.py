@@ -18,10 +18,10 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweeper.independence import aliases, parts, reachable
-from sweeper.independence.aliases import owned_by, shared
-from sweeper.independence.reachable import walk
-from sweeper.inspection.places import Place
+from sweeper.independence.ownership import aliases, parts, reachable
+from sweeper.independence.ownership.aliases import owned_by, shared
+from sweeper.independence.ownership.reachable import walk
+from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import Sort
 
 UNITS = 3
@@ -155,7 +155,7 @@ def test_a_walk_that_stops_at_layers_lists_misses_what_a_layer_keeps_elsewhere(m
 
 
 @pytest.mark.parametrize(
-    ("place", "hide"),
+    ("path", "hide"),
     [
         ("x[0][0]", lambda thing: [[thing]]),
         ("x['a']", lambda thing: {"a": thing}),
@@ -182,10 +182,10 @@ def test_a_walk_that_stops_at_layers_lists_misses_what_a_layer_keeps_elsewhere(m
         ("x['k']", lambda thing: weakref.WeakValueDictionary(k=thing)),
     ],
 )
-def test_an_object_is_found_wherever_it_is_kept(place, hide):
+def test_an_object_is_found_wherever_it_is_kept(path, hide):
     metric = keras.metrics.Mean(name="hidden")
-    visited = walk([(Place("x"), hide(metric))])
-    assert [v.place.text for v in visited.visits if v.thing is metric] == [place]
+    visited = walk([(ObjectPath("x"), hide(metric))])
+    assert [v.path.text for v in visited.visits if v.thing is metric] == [path]
 
 
 _waiting: list = []
@@ -273,7 +273,7 @@ def test_a_cycle_ends_and_depth_is_no_limit():
 
 def test_a_walk_that_would_not_end_says_that_it_was_cut(monkeypatch):
     monkeypatch.setattr(reachable, "MOST", 100)
-    visited = walk([(Place("x"), [[index] for index in range(1000)])])
+    visited = walk([(ObjectPath("x"), [[index] for index in range(1000)])])
     assert visited.cut
     assert len(visited.visits) == 100
 
@@ -289,7 +289,7 @@ def test_two_objects_that_say_they_are_equal_are_not_shared():
     assert shared(owned_by(extra={"a": Same()}), owned_by(extra={"b": Same()})) == ()
 
 
-def test_a_shared_part_is_told_once_by_its_outermost_object():
+def test_a_shared_part_is_reported_once_by_its_outermost_object():
     inner = keras.layers.Dense(UNITS, name="inner")
     outer = keras.Sequential([keras.Input((UNITS,)), inner], name="outer")
     models = [keras.Sequential([keras.Input((UNITS,)), outer]) for _ in range(2)]

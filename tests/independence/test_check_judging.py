@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from sweeper.checkpoints.policy import Every, Keep
 from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.independence.findings import CheckReport, Finding, Line, ranked
-from sweeper.independence.nondeterminism import Suspect
-from sweeper.independence.reports import Authored, Event, Trace
+from sweeper.independence.findings import CheckReport, Finding, Line, Suspect, ranked
+from sweeper.independence.reports import (
+    Authored,
+    DataDigests,
+    Event,
+    Lengths,
+    RehearsalReport,
+    Spent,
+    StudyAuthors,
+    Timed,
+    Trace,
+)
 from sweeper.preflight.estimates import checkpoints_kept, estimate
 from sweeper.preflight.judging import Judgement, judge_runs
 
 CLOCK = Suspect("time.time", Line("s.py", 30), "Jitter.on_epoch_end")
 URANDOM = Suspect("os.urandom", Line("s.py", 40), "load_data")
+REPORTS = TypeAdapter(RehearsalReport)
 
 
 def report() -> dict[str, Any]:
@@ -29,37 +41,36 @@ def report() -> dict[str, Any]:
         Event("callback", 1, "on_epoch_end", 1, ("c", "e")),
         Event("step", None, "", 2, ("f", "g")),
     )
-    authors = {
-        "model": Authored("build_model", Line("s.py", 10)),
-        "data": Authored("load_data", Line("s.py", 20)),
-        "given": Authored(""),
-        "step": Authored("Noisy", Line("s.py", 5)),
-    }
-    return {
-        "code": {
-            **{name: author.to_json() for name, author in authors.items()},
-            "callbacks": [
-                Authored("EarlyStopping").to_json(),
-                Authored("Jitter", Line("s.py", 28), (CLOCK,)).to_json(),
-            ],
-            "step_ops": [],
-            "data_ops": [],
-        },
-        "weights": [["dense/kernel", "1"], ["dense/bias", "2"]],
-        "drawn": 1,
-        "data": {
-            "kind": "ArraySource",
-            "described": "arrays",
-            "shuffle": True,
-            "whole": ["x0", "y0"],
-            "epochs": [[["x1", "y1"], ["x2", "y2"]], [["x2", "y2"], ["x1", "y1"]]],
-            "validation": [["v", "w"]],
-            "whole_validation": ["v0", "w0"],
-        },
-        "trace": Trace(
-            ("model variable dense/kernel", "optimizer variable rate"), events
-        ).to_json(),
-    }
+    code = StudyAuthors(
+        model=Authored("build_model", Line("s.py", 10)),
+        data=Authored("load_data", Line("s.py", 20)),
+        given=Authored(""),
+        step=Authored("Noisy", Line("s.py", 5)),
+        callbacks=(Authored("EarlyStopping"), Authored("Jitter", Line("s.py", 28), (CLOCK,))),
+        step_ops=(),
+        data_ops=(),
+    )
+    data = DataDigests(
+        kind="ArraySource",
+        described="arrays",
+        shuffle=True,
+        whole=("x0", "y0"),
+        epochs=((("x1", "y1"), ("x2", "y2")), (("x2", "y2"), ("x1", "y1"))),
+        validation=(("v", "w"),),
+        whole_validation=("v0", "w0"),
+    )
+    seen = RehearsalReport(
+        complete=True,
+        code=code,
+        findings=(),
+        seconds=Spent(),
+        steps=2,
+        weights=(("dense/kernel", "1"), ("dense/bias", "2")),
+        drawn=1,
+        data=data,
+        trace=Trace(("model variable dense/kernel", "optimizer variable rate"), events),
+    )
+    return json.loads(REPORTS.dump_json(seen))
 
 
 def judged(
@@ -70,7 +81,8 @@ def judged(
     for each in (first, second):
         both(each)
     change(second)
-    return judge_runs(first, second, deterministic=deterministic)
+    one, two = map(REPORTS.validate_python, (first, second))
+    return judge_runs(one, two, deterministic=deterministic)
 
 
 def one(judgement: Judgement) -> Finding:
@@ -97,7 +109,7 @@ def test_initial_weights_that_differ_are_the_model_factorys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda d: d["whole"].__setitem__(1, "?"), "y of Data(train=…)"),
         (lambda d: d["epochs"][1][0].__setitem__(0, "?"), "x of Data(train=…)"),
@@ -106,22 +118,22 @@ def test_initial_weights_that_differ_are_the_model_factorys() -> None:
     ],
 )
 def test_data_that_differ_are_the_data_factorys_and_no_step_is_blamed(
-    change: Any, told: str
+    change: Any, message: str
 ) -> None:
     def changed(second: Any) -> None:
         change(second["data"])
-        second["trace"]["events"][1][4] = ["?", "?"]
+        second["trace"]["events"][1]["state"] = ["?", "?"]
 
     def with_suspect(each: Any) -> None:
-        each["code"]["data"]["suspects"] = [URANDOM.to_json()]
+        each["code"]["data"]["suspects"] = [asdict(URANDOM)]
 
     finding = one(judged(changed, both=with_suspect))
     assert (finding.check, str(finding.line)) == ("determinism", "s.py:40")
-    assert f"{told} differs; most likely by os.urandom in load_data (s.py:40)" in finding.message
+    assert f"{message} differs; most likely by os.urandom in load_data (s.py:40)" in finding.message
 
 
 def test_a_callback_that_leaves_another_state_is_named_with_its_hook_and_call() -> None:
-    finding = one(judged(lambda s: s["trace"]["events"][3].__setitem__(4, ["c", "?"])))
+    finding = one(judged(lambda s: s["trace"]["events"][3].__setitem__("state", ["c", "?"])))
     assert str(finding.line) == "s.py:30"
     assert finding.message.startswith("callback Jitter does not repeat")
     assert "its on_epoch_end left optimizer variable rate" in finding.message
@@ -129,7 +141,7 @@ def test_a_callback_that_leaves_another_state_is_named_with_its_hook_and_call() 
 
 
 def test_a_step_that_leaves_another_state_is_named_with_its_variable() -> None:
-    finding = one(judged(lambda s: s["trace"]["events"][1].__setitem__(4, ["?", "d"])))
+    finding = one(judged(lambda s: s["trace"]["events"][1].__setitem__("state", ["?", "d"])))
     assert finding.level == "error"
     assert finding.message.startswith("step 1 does not repeat")
     assert "model variable dense/kernel" in finding.message
@@ -138,7 +150,7 @@ def test_a_step_that_leaves_another_state_is_named_with_its_variable() -> None:
 
 def test_a_step_of_a_study_that_says_so_need_not_repeat() -> None:
     judgement = judged(
-        lambda s: s["trace"]["events"][1].__setitem__(4, ["?", "d"]), deterministic=False
+        lambda s: s["trace"]["events"][1].__setitem__("state", ["?", "d"]), deterministic=False
     )
     assert one(judgement).level == "warning"
     assert "deterministic=False" in one(judgement).message
@@ -169,8 +181,8 @@ def test_findings_are_ranked_and_one_error_is_enough() -> None:
     assert ranked([note, error, note]) == (error, note)
     assert CheckReport("s", (note,)).holds
     assert not CheckReport("s", (error, note)).holds
-    assert Finding.from_json(error.to_json()) == error
-    assert Finding.from_json(note.to_json()) == note
+    assert error.to_json()["line"] == 1
+    assert note.to_json()["line"] is None
 
 
 def settings(**changes: Any) -> StudySettings:
@@ -196,25 +208,23 @@ def test_the_estimate_of_disk_goes_by_the_studys_rules(changes: Any, kept: int) 
 
 
 def test_the_estimate_of_time_is_for_all_trials_side_by_side() -> None:
-    measured = {
-        "timed": {
-            "steps": 50,
-            "seconds": 0.5,
-            "validation_batches": 4,
-            "validation_seconds": 0.02,
-            "memory": 1000,
-        },
-        "lengths": {"steps": 100, "validation_batches": 8},
-        "validations": 10,
-        "listening": False,
-    }
-    told = estimate(settings(), measured, workers=4, startup_seconds=1.0, checkpoint_bytes=10)
-    assert told.seconds_per_step == pytest.approx(0.01)
-    assert told.validation_seconds == pytest.approx(0.04)
-    assert told.trial_seconds == pytest.approx(1 + 10 * 100 * 0.01 + 10 * 0.04)
-    assert told.study_seconds == pytest.approx(2 * told.trial_seconds)
-    assert (told.memory_bytes, told.disk_bytes) == (4000, 10 * 2 * 6)
-    measured["lengths"] = {"steps": None, "validation_batches": 0}
+    measured = REPORTS.validate_python(
+        {
+            **report(),
+            "timed": Timed(50, 0.5, 4, 0.02, memory=1000),
+            "lengths": Lengths(100, 8, None, None),
+            "validations": 10,
+        }
+    )
+    estimated = estimate(settings(), measured, workers=4, startup_seconds=1.0, checkpoint_bytes=10)
+    assert estimated is not None
+    assert estimated.seconds_per_step == pytest.approx(0.01)
+    assert estimated.validation_seconds == pytest.approx(0.04)
+    assert estimated.trial_seconds == pytest.approx(1 + 10 * 100 * 0.01 + 10 * 0.04)
+    assert estimated.study_seconds == pytest.approx(2 * estimated.trial_seconds)
+    assert (estimated.memory_bytes, estimated.disk_bytes) == (4000, 10 * 2 * 6)
+    measured = replace(measured, lengths=Lengths(None, 0, None, None))
     unknown = estimate(settings(), measured, workers=4, startup_seconds=1.0, checkpoint_bytes=10)
+    assert unknown is not None
     assert unknown.study_seconds is None
     assert replace(unknown, steps_per_epoch=None) == unknown

@@ -42,7 +42,7 @@ def found(module: ModuleType, name: str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("imports", "call", "told"),
+    ("imports", "call", "expected"),
     [
         ("import time", "time.time()", "time.time"),
         ("from time import time as now", "now()", "time.time"),
@@ -61,10 +61,10 @@ def found(module: ModuleType, name: str) -> list[tuple[str, int]]:
     ],
 )
 def test_a_call_is_named_whatever_it_is_imported_as(
-    written: Written, imports: str, call: str, told: str
+    written: Written, imports: str, call: str, expected: str
 ) -> None:
     module = written(f"{imports}\n\ndef factory(trial):\n    return {call}\n")
-    assert found(module, "factory") == [(told, 4)]
+    assert found(module, "factory") == [(expected, 4)]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_it_is_found_behind_calls_partials_decorators_and_in_methods(written: Wr
 
         class Callback:
             def on_epoch_end(self, epoch, logs=None):
-                self._told()
+                self._count()
 
-            def _told(self):
+            def _count(self):
                 import time as clock
                 return clock.time()
         """
@@ -126,7 +126,7 @@ def test_it_is_found_behind_calls_partials_decorators_and_in_methods(written: Wr
     assert found(module, "given") == [("os.urandom", 6)]
     assert found(module, "Callback") == [("time.time", 23)]
     [suspect] = suspects(module.Callback())
-    assert suspect.within == "Callback._told"
+    assert suspect.within == "Callback._count"
 
 
 def test_a_hash_is_named_only_where_nothing_is_likelier(written: Written) -> None:
@@ -179,8 +179,8 @@ def test_module_variables_that_a_callback_changes_are_named(written: Written) ->
                 own["a"] = LIMIT
         """
     )
-    told = [(s.call, s.line.line) for s in kept_outside(module.Counter)]
-    assert told == [("the module variable 'HITS'", 7), ("the module variable 'SEEN'", 8)]
+    expected = [(s.call, s.line.line) for s in kept_outside(module.Counter)]
+    assert expected == [("the module variable 'HITS'", 7), ("the module variable 'SEEN'", 8)]
 
 
 def test_lines_of_functions_classes_errors_and_arguments(written: Written) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from corpus import REFUSED
-from rehearsals import findings_of, rehearsed
+from rehearsals import rehearsed
 from study_files import StudyText
 
-from sweeper.execution import rehearsal, trial_run
+from sweeper.execution.trial import rehearsal
 from sweeper.independence.findings import CheckReport, Finding
+from sweeper.independence.guard import Guard
+from sweeper.independence.reports import RehearsalReport
 from sweeper.preflight.judging import Judgement, judge_runs
 
 LOSS = 'objective="loss", epochs=1, trials=2, sampler="random"'
@@ -69,15 +70,15 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehearsal, "_TIMED_SECONDS", 0.01)
 
 
-def twice(text: StudyText, place: Path) -> Judgement:
-    file = text.write(place / "study_twice.py")
-    reports = [rehearsed(file, place / side) for side in ("one", "two")]
-    assert all(report["complete"] for report in reports), [r["findings"] for r in reports]
+def twice(text: StudyText, directory: Path) -> Judgement:
+    file = text.write(directory / "study_twice.py")
+    reports = [rehearsed(file, directory / side) for side in ("one", "two")]
+    assert all(report.complete for report in reports), [r.findings for r in reports]
     return judge_runs(reports[0], reports[1], deterministic=True)
 
 
-def line_with(place: Path, text: str) -> str:
-    file = place / "study_twice.py"
+def line_with(directory: Path, text: str) -> str:
+    file = directory / "study_twice.py"
     numbers = [i for i, line in enumerate(file.read_text().splitlines(), 1) if text in line]
     return f"{file}:{numbers[-1]}"
 
@@ -161,13 +162,13 @@ def test_data_in_one_order_are_a_note(tmp_path: Path) -> None:
     assert "the same batches in the same order" in finding.message
 
 
-def only(report: dict[str, Any], level: str = "error") -> Finding:
-    [finding] = [f for f in findings_of(report) if f.level == level]
+def only(report: RehearsalReport, level: str = "error") -> Finding:
+    [finding] = [f for f in report.findings if f.level == level]
     return finding
 
 
 @pytest.mark.parametrize(
-    ("text", "check", "told", "at"),
+    ("text", "check", "message", "at"),
     [
         (StudyText(model="raise KeyError('colour')"), "build", "KeyError: 'colour'", "raise Key"),
         (
@@ -201,21 +202,21 @@ def only(report: dict[str, Any], level: str = "error") -> Finding:
     ids=["raises", "objective", "data", "capture", "nothing"],
 )
 def test_what_cannot_be_trained_is_an_error_with_its_line(
-    tmp_path: Path, text: StudyText, check: str, told: str, at: str
+    tmp_path: Path, text: StudyText, check: str, message: str, at: str
 ) -> None:
     file = text.write(tmp_path / "study_twice.py")
     report = rehearsed(file, tmp_path / "run")
     finding = only(report)
-    assert not report["complete"]
+    assert not report.complete
     assert finding.check == check
-    assert told in finding.message
+    assert message in finding.message
     assert str(finding.line) == line_with(tmp_path, at)
 
 
 @pytest.fixture
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two lines of defence less: only what training moves can tell."""
-    monkeypatch.setattr(trial_run.Guard, "check", lambda self, what, built: None)
+    monkeypatch.setattr(Guard, "check", lambda self, what, built: None)
     monkeypatch.setattr(rehearsal, "shared", lambda first, second: ())
 
 
@@ -241,7 +242,7 @@ SHARED = StudyText(
 def test_two_trials_that_move_each_other_are_seen_to(tmp_path: Path, unguarded: None) -> None:
     file = SHARED.write(tmp_path / "study_shared.py")
     report = rehearsed(file, tmp_path / "run", "twins")
-    moved = [f for f in findings_of(report) if "changed trial" in f.message]
+    moved = [f for f in report.findings if "changed trial" in f.message]
     assert [f.message.split(":")[0] for f in moved] == [
         "training trial 1 changed trial 0",
         "training trial 0 changed trial 1",
@@ -254,8 +255,8 @@ def test_two_trials_of_a_sound_study_do_not_move_each_other(
 ) -> None:
     file = StudyText(arguments=SHORT).write(tmp_path / "study_sound.py")
     report = rehearsed(file, tmp_path / "run", "twins")
-    assert report["complete"]
-    assert report["findings"] == []
+    assert report.complete
+    assert report.findings == ()
 
 
 def test_a_seed_that_makes_no_difference_is_a_warning(tmp_path: Path) -> None:
@@ -280,7 +281,7 @@ def test_a_factory_that_goes_by_what_ran_before_is_a_warning(tmp_path: Path) -> 
 @pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)
 def test_a_pitfall_does_not_hold_and_says_in_which_line(file: Path, tmp_path: Path) -> None:
     report = rehearsed(file, tmp_path, "build")
-    found = [f for f in findings_of(report) if f.level == "error"]
+    found = [f for f in report.findings if f.level == "error"]
     assert [f.check for f in found] == ["independence"]
     assert found[0].line is not None
     assert found[0].line.file.startswith(str(file.parent))

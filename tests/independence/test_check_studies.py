@@ -46,10 +46,10 @@ SHARED = StudyText(
 )
 
 
-def checked(file: Path, place: Path, code: int) -> dict[str, Any]:
-    ended = command("check", file, "--workers", 2, "--json", cwd=place)
+def checked(file: Path, directory: Path, code: int) -> dict[str, Any]:
+    ended = command("check", file, "--workers", 2, "--json", cwd=directory)
     assert ended.code == code, ended.out + ended.err
-    assert not (place / "runs").exists(), "a check touches no database and keeps no file"
+    assert not (directory / "runs").exists(), "a check touches no database and keeps no file"
     report: dict[str, Any] = json.loads(ended.out)
     return report
 
@@ -72,10 +72,10 @@ def test_every_study_kept_here_holds(file: Path, tmp_path: Path) -> None:
         "the objective",
     ):
         assert promise in held
-    told = report["estimate"]
-    assert told["study_seconds"] >= told["trial_seconds"] > told["startup_seconds"] > 0
-    assert told["disk_bytes"] > told["checkpoint_bytes"] > 0
-    assert told["memory_bytes"] == 2 * told["trial_bytes"] > 0
+    estimate = report["estimate"]
+    assert estimate["study_seconds"] >= estimate["trial_seconds"] > estimate["startup_seconds"] > 0
+    assert estimate["disk_bytes"] > estimate["checkpoint_bytes"] > 0
+    assert estimate["memory_bytes"] == 2 * estimate["trial_bytes"] > 0
     assert report["steps"] > 0
 
 

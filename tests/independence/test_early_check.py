@@ -11,23 +11,24 @@ from typing import Any
 
 import pytest
 from corpus import ALLOWED, PITFALLS, REFUSED, expected
-from rehearsals import findings_of, rehearsed
+from rehearsals import rehearsed
 from study_files import StudyText
 from sweeps import command, sweep, trials_in
 
 from sweeper.errors import IndependenceError, Interrupted
 from sweeper.events import Notice
 from sweeper.execution import early_check
-from sweeper.independence.births import Inventory
 from sweeper.independence.findings import Finding
 from sweeper.independence.guard import Earlier
+from sweeper.independence.ownership.object_age import Inventory
+from sweeper.independence.reports import RehearsalReport
 from sweeper.preflight.judging import judge_second
 
 APART = "trials that are built in one process share something: "
 
 
-def of_sharing(report: dict[str, Any]) -> list[Finding]:
-    found = findings_of(report)
+def of_sharing(report: RehearsalReport) -> list[Finding]:
+    found = report.findings
     return [f for f in found if f.check == "isolation" or f.level == "error"]
 
 
@@ -44,11 +45,13 @@ def test_what_a_process_of_its_own_makes_harmless_is_a_warning_and_all_else_an_e
             ("error", "independence", message)
         ]
         return
-    told, _, advice = message.rpartition("; ")
-    told = told.replace("of this trial", "of a second trial").replace("of trial 0", "of the first")
+    shared, _, advice = message.rpartition("; ")
+    shared = shared.replace("of this trial", "of a second trial").replace(
+        "of trial 0", "of the first"
+    )
     assert {(f.level, f.check) for f in found} == {("warning", "isolation")}
     assert first.message.startswith(
-        f"{APART}{told}. In this run every trial has a process of its own"
+        f"{APART}{shared}. In this run every trial has a process of its own"
     )
     assert first.message.endswith(f"they would share it: {advice}")
 
@@ -69,8 +72,8 @@ def test_a_sound_study_shares_nothing_among_two_alike_and_two_others(
     name: str, tmp_path: Path
 ) -> None:
     report = rehearsed(PITFALLS / "allowed" / f"{name}.py", tmp_path, "build")
-    assert report["complete"]
-    assert [f for f in findings_of(report) if f.level == "error"] == []
+    assert report.complete
+    assert [f for f in report.findings if f.level == "error"] == []
 
 
 def test_a_check_to_which_everything_was_there_before_refuses_what_is_harmless(
@@ -105,7 +108,7 @@ def test_a_copy_of_a_model_that_was_made_once_is_found_by_what_trials_begin_with
     def judged(text: StudyText, name: str) -> list[Finding]:
         file = text.write(tmp_path / f"{name}.py")
         built = rehearsed(file, tmp_path / name / "two", "build")
-        assert built["complete"]
+        assert built.complete
         return list(judge_second(built, built, rehearsed(file, tmp_path / name / "one", "alone")))
 
     [finding] = judged(COPIED, "study_copied")
@@ -151,7 +154,7 @@ def test_without_the_wait_the_same_study_fails_trial_by_trial(
     assert states == ["failed", "failed"]
 
 
-def test_a_second_trial_that_would_be_refused_is_told_by_its_number(tmp_path: Path) -> None:
+def test_a_second_trial_that_would_be_refused_is_reported_by_its_number(tmp_path: Path) -> None:
     text = StudyText(
         name="other",
         head="LOG = keras.callbacks.History()",
@@ -168,7 +171,7 @@ def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("memoized", f"{APART}model 'encoder' is model.layers[0] of a second trial and "),
         ("copied", "trial 1 begins with other weights when trial 0 was built before it"),
@@ -176,20 +179,20 @@ def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Pa
     ],
 )
 def test_a_run_warns_of_what_only_its_processes_keep_apart_and_goes_on(
-    name: str, told: str | None, tmp_path: Path
+    name: str, message: str | None, tmp_path: Path
 ) -> None:
     if name == "copied":
         file = COPIED.write(tmp_path / "copied.py")
     else:
-        file = PITFALLS / ("refused" if told else "allowed") / f"{name}.py"
+        file = PITFALLS / ("refused" if message else "allowed") / f"{name}.py"
     swept = sweep(file, tmp_path / "runs")
     assert [trial.state for trial in swept.trials] == ["complete", "complete"]
     notices = [event.message for event in swept.events if isinstance(event, Notice)]
     warned = [m for m in notices if "in the same process" in m or "in one process" in m]
-    assert len(warned) == (told is not None)
-    if told is not None:
+    assert len(warned) == (message is not None)
+    if message is not None:
         assert re.match(r"\S+\.py:\d+: ", warned[0])
-        assert told in warned[0]
+        assert message in warned[0]
 
 
 def test_a_loss_tracker_of_the_module_ends_a_run_with_4_and_says_where_to_make_it(

@@ -12,9 +12,9 @@ from corpus import PITFALLS
 from sweeps import sweep
 
 from sweeper.errors import IndependenceError
-from sweeper.independence import naming
-from sweeper.independence.births import BirthLine
 from sweeper.independence.guard import Earlier, Guard
+from sweeper.independence.ownership import naming
+from sweeper.independence.ownership.object_age import AgeLine
 
 
 def model(*layers):
@@ -106,18 +106,18 @@ def test_a_guard_that_cannot_tell_ages_says_so_and_refuses_nothing():
     (warning,) = warnings
     assert warning == (
         "something called gc.freeze() or gc.unfreeze() while the factories ran, so what was there "
-        "before the trial cannot be told from what build made"
+        "before the trial cannot be distinguished from what build made"
     )
 
 
 @pytest.mark.parametrize("frozen_before", [False, True])
-def test_a_birth_line_tells_old_from_new_and_leaves_the_collector_as_it_was(frozen_before):
+def test_an_age_boundary_tells_old_from_new_and_leaves_the_collector_as_it_was(frozen_before):
     assert gc.get_freeze_count() == 0
     if frozen_before:
         gc.freeze()
     try:
         before, count = [[]], gc.get_freeze_count()
-        line = BirthLine(lasting=False)
+        line = AgeLine(lasting=False)
         after = [[]]
         assert line.older([before, after, 1, "x"]) == {id(before)}
         line.release()

@@ -138,11 +138,14 @@ def test_what_the_callback_keeps_in_itself_holds_at_an_epochs_end_and_in_its_mid
 ) -> None:
     report = checked(IN_ITSELF, tmp_path)
     assert report.findings == ()
-    told = [held for held in report.held if held.startswith("killed")]
-    assert len(told) == 2
-    assert "killed (SIGKILL) after step 41 and resumed at an epoch's end" in told[0]
-    assert "after step 21 and again after step 41 and resumed in the middle of an epoch" in told[1]
-    assert all("bit-identical at step 62" in held for held in told)
+    held_after = [held for held in report.held if held.startswith("killed")]
+    assert len(held_after) == 2
+    assert "killed (SIGKILL) after step 41 and resumed at an epoch's end" in held_after[0]
+    assert (
+        "after step 21 and again after step 41 and resumed in the middle of an epoch"
+        in held_after[1]
+    )
+    assert all("bit-identical at step 62" in held for held in held_after)
 
 
 def test_without_interruptions_it_would_not_be_seen(
@@ -164,7 +167,7 @@ def test_a_validation_that_is_due_after_the_rehearsed_epochs_is_rehearsed_in_eac
 
     from sweeper import Data
     from sweeper.independence.digests import shortened
-    from sweeper.training.loop import TrainingPlan
+    from sweeper.training.loop.plan import TrainingPlan
 
     x, y = np.zeros((8, 2), "float32"), np.zeros(8)
     plan = TrainingPlan(

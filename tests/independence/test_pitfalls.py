@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from corpus import ALLOWED, REFUSED, Verdict, expected, judge
 
-from sweeper.independence import births
+from sweeper.independence.ownership import object_age
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Counts:
     refused: dict[str, bool] = field(default_factory=dict)
     allowed: dict[str, bool] = field(default_factory=dict)
 
-    def told(self) -> str:
+    def described(self) -> str:
         found = sum(self.refused.values())
         wrong = sum(self.allowed.values())
         return (
@@ -37,7 +37,7 @@ def counts(request: pytest.FixtureRequest) -> Iterator[Counts]:
     counted = Counts()
     yield counted
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(f"\nthe guard on the corpus: {counted.told()}", file=sys.stderr)
+        print(f"\nthe guard on the corpus: {counted.described()}", file=sys.stderr)
 
 
 def name(file: Path) -> str:
@@ -56,7 +56,7 @@ def test_a_pitfall_is_refused_with_both_ends_named(
 ) -> None:
     verdict = judge(file, tmp_path)
     counts.refused[file.stem] = bool(verdict.refusal)
-    assert verdict.told() == expected(file)
+    assert verdict.described() == expected(file)
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
@@ -64,13 +64,13 @@ def test_a_pitfall_is_refused_with_both_ends_named(
 def test_a_sound_study_is_not_refused(file: Path, tmp_path: Path, counts: Counts) -> None:
     verdict = judge(file, tmp_path)
     counts.allowed[file.stem] = bool(verdict.refusal)
-    assert verdict.told() == expected(file)
+    assert verdict.described() == expected(file)
 
 
 def test_a_guard_that_takes_everything_to_be_new_refuses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(births.BirthLine, "older", lambda self, things: set())
+    monkeypatch.setattr(object_age.AgeLine, "older", lambda self, things: set())
     shared = next(file for file in REFUSED if file.stem == "shared_layer")
     assert judge(shared, tmp_path) == Verdict()
 
@@ -78,7 +78,7 @@ def test_a_guard_that_takes_everything_to_be_new_refuses_nothing(
 def test_a_guard_that_takes_everything_to_be_old_refuses_what_is_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(births.BirthLine, "older", lambda self, things: {id(t) for t in things})
+    monkeypatch.setattr(object_age.AgeLine, "older", lambda self, things: {id(t) for t in things})
     sound = next(file for file in ALLOWED if file.stem == "everything_inside")
     assert judge(sound, tmp_path).refusal == (
         "model 'sequential' is the model of this trial and something that was there before "

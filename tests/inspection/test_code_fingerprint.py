@@ -250,12 +250,12 @@ def test_an_edit_that_changes_no_meaning_is_no_change(edit: str, read: Read) -> 
 @pytest.mark.parametrize("edit", CHANGED)
 def test_an_edit_of_the_meaning_is_named_with_file_and_line(edit: str, read: Read) -> None:
     before = read()
-    change, told = CHANGED[edit]
+    change, message = CHANGED[edit]
     file, old, new = change
     line = FILES[file].replace(old, new).partition(new)[0].count("\n") + 1
-    told = told.replace("{line}", str(line))
+    message = message.replace("{line}", str(line))
     after = read(change)
-    assert told in after.changes_since(before)
+    assert message in after.changes_since(before)
     assert after.digest != before.digest
 
 

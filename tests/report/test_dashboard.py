@@ -19,7 +19,24 @@ import pytest
 from dashboard_process import Dashboard, make_study
 
 from sweeper.errors import DatabaseUnavailableError, ExecutionError, StorageError, UsageError
-from sweeper.report.dashboard import FencedApplication, is_loopback, open_dashboard
+from sweeper.report.dashboard.fence import FencedApplication, is_loopback
+from sweeper.report.dashboard.server import open_dashboard
+
+
+def test_no_other_page_may_read_what_is_answered() -> None:
+    def open_to_all(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        del environ
+        start_response("200 OK", [("Access-Control-Allow-Origin", "*"), ("X-Other", "kept")])
+        return [b""]
+
+    environ: dict[str, Any] = {}
+    setup_testing_defaults(environ)
+    sent: list[tuple[str, str]] = []
+    application = FencedApplication(open_to_all, local_only=True)  # type: ignore[arg-type]
+    application(environ, lambda status, headers, *_: sent.extend(headers))  # type: ignore[arg-type]
+    names = {name.lower() for name, _ in sent}
+    assert "access-control-allow-origin" not in names
+    assert {"x-other", "x-content-type-options"} <= names
 
 
 def inner(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -88,7 +105,7 @@ def test_every_name_of_this_machine_is_local(host: str) -> None:
     assert ask("GET", "/dashboard", host=host) == "200 OK"
 
 
-def test_loopback_is_told_from_the_rest() -> None:
+def test_loopback_is_distinguished_from_the_rest() -> None:
     assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.org", ""]))
 
@@ -113,7 +130,7 @@ def test_a_database_without_studies_of_optuna_is_named(tmp_path: Path) -> None:
         open_dashboard(f"sqlite:///{tmp_path}/x.db", port=0)
 
 
-def test_a_rollback_journal_is_refused_and_wal_is_not(tmp_path: Path) -> None:
+def test_a_database_with_a_rollback_log_is_refused_and_wal_is_not(tmp_path: Path) -> None:
     storage = make_study(tmp_path / "old.db", wal=False)
     with pytest.raises(StorageError, match=r"journal mode 'delete'.*expected 'wal'"):
         open_dashboard(storage, port=0)
@@ -153,7 +170,9 @@ def test_the_url_is_all_of_stdout_it_answers_and_a_signal_ends_it_with_0(
         with pytest.raises(urllib.error.HTTPError, match="403") as refused:
             urllib.request.urlopen(request, timeout=10)
         refused.value.close()
-        assert dashboard.stop(how) == (0, "", "Ctrl-C stops it.\n")
+        code, out, err = dashboard.stop(how)
+        assert (code, out) == (0, "")
+        assert err.endswith(f"{dashboard.url}sweeper/\nCtrl-C stops it.\n")
 
 
 def test_beyond_this_machine_it_warns_that_there_is_no_login(tmp_path: Path) -> None:

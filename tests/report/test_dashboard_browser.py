@@ -6,46 +6,21 @@ import os
 import re
 from pathlib import Path
 
-import pytest
+from browsing import chromium
 from dashboard_process import Dashboard, count_trials, make_study, writer
-
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-ARGUMENTS = [
-    "--no-sandbox",
-    "--headless",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@pytest.fixture
-def chromium() -> str:
-    """Return the browser's path; without one skip, or fail where CI has to have it."""
-    if not CHROMIUM.exists():
-        said = f"no browser at {CHROMIUM}: install chromium, or set CHROMIUM to its path"
-        if os.environ.get("CI") == "true":
-            pytest.fail(said)
-        pytest.skip(said)
-    return str(CHROMIUM)
+from playwright.sync_api import expect
 
 
 def test_a_browser_shows_the_study_and_its_trials_while_a_worker_writes(
-    tmp_path: Path, chromium: str
+    tmp_path: Path,
 ) -> None:
-    from playwright.sync_api import expect, sync_playwright
-
     path = tmp_path / "s.db"
     storage = make_study(path)
     with (
         writer(storage) as working,
         Dashboard(storage, "--port", "0") as dashboard,
-        sync_playwright() as playwright,
+        chromium() as browser,
     ):
-        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(dashboard.url)
         study = page.get_by_text("digits").first
@@ -57,6 +32,5 @@ def test_a_browser_shows_the_study_and_its_trials_while_a_worker_writes(
         expect(page.get_by_text(re.compile(r"0\.876543")).first).to_be_visible(timeout=20_000)
         if shot := os.environ.get("SWEEPER_TEST_SCREENSHOT"):
             page.screenshot(path=shot)
-        browser.close()
         assert working.poll() is None, "the worker died beside the dashboard"
         assert count_trials(path) > before > 1

@@ -34,7 +34,7 @@ def test_rates(value: float | None, text: str) -> None:
     assert formats.rate_text(value) == text
 
 
-def test_parameters_stay_on_one_line_and_can_be_told_apart() -> None:
+def test_parameters_stay_on_one_line_and_can_be_distinguished() -> None:
     params = {"a": 0.1, "b": True, "c": None, "d": "x", "e": "", "f": "x y", "g": "x\ny", "h": 3}
     expected = r'a=0.1 b=True c=None d=x e="" f="x y" g="x\ny" h=3'
     assert formats.params_text(params) == expected

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sweeper.search.marks import Marks
+from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec
@@ -91,7 +91,7 @@ class Sweep:
     def run(self, workers: int, seed: int = 0) -> list[Observation]:
         """Whichever of the busy workers is drawn finishes next."""
         shuffle = random.Random(1000 * workers + seed)
-        marks, done = Marks(), dict[int, Observation]()
+        replayed, done = ReplayedAttributes(), dict[int, Observation]()
         running: dict[int, tuple[Observation, ...]] = {}
         started = 0
         while len(done) < self.trials:
@@ -103,17 +103,19 @@ class Sweep:
                 started += 1
                 continue
             number = shuffle.choice(sorted(running))
-            done[number] = self._trial(number, running.pop(number), marks)
+            done[number] = self._trial(number, running.pop(number), replayed)
         return [done[number] for number in range(self.trials)]
 
-    def _trial(self, number: int, seen: tuple[Observation, ...], marks: Marks) -> Observation:
+    def _trial(
+        self, number: int, seen: tuple[Observation, ...], replayed: ReplayedAttributes
+    ) -> Observation:
         def session() -> SearchSession:
             spec, shown = self.spec, seen
             if self.blind:
                 shown = tuple(replace(o, number=n) for n, o in enumerate(seen))
                 spec = replace(spec, window=number - len(shown) + 1)
             fresh = self.newcomers or self.blind
-            return open_search(spec, number, shown, Marks() if fresh else marks)
+            return open_search(spec, number, shown, ReplayedAttributes() if fresh else replayed)
 
         asked = session()
         point, distributions = self.space(asked)

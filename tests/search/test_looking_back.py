@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.execution.preparing import _window
+from sweeper.execution.stored_study import _window
 from sweeper.search.spec import look_back, search_spec
 from sweeper.storage.repository import StudyRow
 

@@ -15,7 +15,7 @@ from simulation import Sweep
 
 from sweeper.definition import StudyDefinition
 from sweeper.errors import DefinitionError
-from sweeper.search.pruners import keeps_marks, looks_at_trials, make_pruner
+from sweeper.search.pruners import leaves_attributes, looks_at_trials, make_pruner
 from sweeper.search.sampling import open_search
 from sweeper.search.spec import (
     SamplerSpec,
@@ -33,7 +33,7 @@ ONE = (Objective("loss", "minimize"),)
 
 
 class Marking(pruners.BasePruner):
-    """A user's own: prunes what is worse than the mean of the marks of finished trials."""
+    """A user's own: prunes what is worse than the mean of the attributes of finished trials."""
 
     def __init__(self, slack: float) -> None:
         self.slack = slack
@@ -41,8 +41,10 @@ class Marking(pruners.BasePruner):
     def prune(self, study: Any, trial: Any) -> bool:
         value = trial.intermediate_values[trial.last_step]
         study._storage.set_trial_system_attr(trial._trial_id, "seen", value)
-        marks = [t.system_attrs["seen"] for t in study.get_trials() if "seen" in t.system_attrs]
-        others = marks[:-1]
+        attributes = [
+            t.system_attrs["seen"] for t in study.get_trials() if "seen" in t.system_attrs
+        ]
+        others = attributes[:-1]
         return bool(others) and value > sum(others) / len(others) + self.slack
 
 
@@ -106,13 +108,15 @@ def test_without_the_window_who_is_pruned_depends_on_who_finished_first(name: st
     assert sweep.run(1) != sweep.run(4)
 
 
-def test_without_the_marks_of_rungs_halving_prunes_otherwise(
+def test_without_the_attributes_of_rungs_halving_prunes_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The control of the marks that are worked out again."""
+    """The control of the attributes that are worked out again."""
     sweep = sweep_of("halving", sampler="random")
     alone = sweep.run(1)
-    monkeypatch.setattr("sweeper.search.marks.keeps_marks", lambda pruner: False)
+    monkeypatch.setattr(
+        "sweeper.search.replayed_attributes.leaves_attributes", lambda pruner: False
+    )
     assert sweep.run(1) != alone
 
 
@@ -138,7 +142,7 @@ def test_with_a_window_of_one_the_decisions_are_optunas(name: str) -> None:
 
 
 def test_halving_and_hyperband_decide_as_in_one_plain_study_too() -> None:
-    """These write to the study; asked about the last epoch too, as the marks are worked out."""
+    """These write to the study; asked about the last epoch too, as the attributes are worked out."""
     for name in ("halving", "hyperband"):
         sweep = sweep_of(name, sampler="random")
         ours = replace(sweep, spec=replace(sweep.spec, window=1)).run(1)
@@ -166,11 +170,11 @@ def test_a_pruner_of_optunas_is_made_again_from_what_the_database_keeps(name: st
     assert type(again) is type(PRUNERS[name]())
 
 
-def test_who_needs_a_window_and_who_leaves_marks() -> None:
+def test_who_needs_a_window_and_who_leaves_attributes() -> None:
     needs = {n: looks_at_trials(describe_pruner(make(), ONE)) for n, make in PRUNERS.items()}
     assert [n for n, needed in needs.items() if not needed] == ["threshold", "patient", "nop"]
-    marking = [n for n, make in PRUNERS.items() if keeps_marks(make())]
-    assert marking == [
+    leaving = [n for n, make in PRUNERS.items() if leaves_attributes(make())]
+    assert leaving == [
         "halving",
         "halving of itself",
         "hyperband",
@@ -179,7 +183,7 @@ def test_who_needs_a_window_and_who_leaves_marks() -> None:
         "a user's own",
     ]
     assert not looks_at_trials(None)
-    assert not keeps_marks(None)
+    assert not leaves_attributes(None)
 
 
 def definition(**more: Any) -> StudyDefinition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 from scripted_trials import ScriptedTrial, raise_error, scripted_sweep
 
 from sweeper.errors import ParameterError
-from sweeper.execution.channel import Suggest
-from sweeper.execution.worker import serve_slot
-from sweeper.search.sampling import SamplerSpec, open_search
+from sweeper.execution.protocol.questions import Suggest
+from sweeper.execution.worker.slot import serve_slot
+from sweeper.search.sampling import open_search
+from sweeper.search.spec import SamplerSpec
 from sweeper.space import FloatRange
 
 
@@ -47,20 +49,21 @@ def test_what_a_users_sampler_raises_is_named_and_blamed_on_it(where: str) -> No
 
 def test_a_run_whose_sampler_raises_goes_on_and_each_trial_says_so(tmp_path: Path) -> None:
     """Beside its pruner, whose errors were told like this before."""
-    told: list[Any] = []
+    answers: list[Any] = []
 
     def ask(trial: ScriptedTrial) -> int:
         trial.say(Suggest("x", FloatRange(0.0, 1.0)))
-        told.append(trial._own.receive(30))
+        answers.append(trial._own.receive(30))
         return raise_error(trial)
 
     with scripted_sweep(tmp_path, {None: ask}, trials=2) as sweep:
         factory = lambda _seed: Raising("sample")  # noqa: E731
-        sweep.context.search = SamplerSpec(name="own", seed=1, window=1, factory=factory)
+        spec = SamplerSpec(name="own", seed=1, window=1, factory=factory)
+        sweep.context.study = replace(sweep.context.study, search=spec)
         serve_slot(sweep.context)
         assert sweep.context.error is None
         assert [t.state for t in sweep.trials] == ["failed", "failed"]
-    assert ["the sampler raised LookupError: no table" in t.error for t in told] == [True, True]
+    assert ["the sampler raised LookupError: no table" in t.error for t in answers] == [True, True]
 
 
 def test_a_sampler_that_does_not_raise_draws() -> None:

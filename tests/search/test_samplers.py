@@ -14,7 +14,7 @@ from optuna import samplers
 from simulation import BRANCHES, FLAT, Space, Sweep, branching, flat, small
 
 from sweeper.errors import DefinitionError, ParameterError
-from sweeper.search.marks import Marks
+from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.sampling import open_search
 from sweeper.search.spec import SamplerSpec
 from sweeper.space import Categorical, FloatRange, IntRange
@@ -27,12 +27,14 @@ def needs_torch() -> None:
 
 
 class Remembering(samplers.RandomSampler):
-    """A user's own, which marks each trial and reads the marks of those before it."""
+    """A user's own, which writes an attribute to each trial and reads those of earlier ones."""
 
     def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-        marks = [t.system_attrs.get("mark", 0) for t in study.get_trials() if t.state.is_finished()]
-        study._storage.set_trial_system_attr(trial._trial_id, "mark", sum(marks) % 7 + 1)
-        self._shift = sum(marks)
+        attributes = [
+            t.system_attrs.get("mark", 0) for t in study.get_trials() if t.state.is_finished()
+        ]
+        study._storage.set_trial_system_attr(trial._trial_id, "mark", sum(attributes) % 7 + 1)
+        self._shift = sum(attributes)
         return {}
 
     def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
@@ -42,7 +44,7 @@ class Remembering(samplers.RandomSampler):
 
 
 class AskedRelatively(Remembering):
-    """The same, reading its marks whenever a parameter is drawn."""
+    """The same, reading its attributes whenever a parameter is drawn."""
 
 
 FACTORIES: dict[str, Factory] = {
@@ -89,7 +91,7 @@ def test_a_sampler_draws_the_same_sweep_on_any_number_of_workers(
 
 
 @pytest.mark.parametrize("sampler", ["cmaes", "nsga2", "partly fixed", "a user's own"])
-def test_a_worker_that_joins_late_works_out_what_earlier_trials_had_been_marked_with(
+def test_a_worker_that_joins_late_works_out_what_earlier_trials_had_left_on_them(
     sampler: str,
 ) -> None:
     sweep = Sweep(spec_of(sampler), trials=16)
@@ -103,13 +105,15 @@ def test_without_the_window_the_sweep_depends_on_who_finished_first(sampler: str
     assert sweep.run(1) != sweep.run(4)
 
 
-def test_without_the_marks_cma_es_never_leaves_its_first_generation(
+def test_without_the_attributes_cma_es_never_leaves_its_first_generation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The control of the marks: with them a later generation is drawn from what was learned."""
+    """The control of the attributes: with them a later generation is drawn from what was learned."""
     sweep = Sweep(spec_of("cmaes"), trials=24)
     learned = sweep.run(1)
-    monkeypatch.setattr("sweeper.search.marks._leaves_marks", lambda spec: False)
+    monkeypatch.setattr(
+        "sweeper.search.replayed_attributes._sampler_leaves_attributes", lambda spec: False
+    )
     assert sweep.run(1) != learned
 
 
@@ -205,7 +209,7 @@ def test_the_first_trials_take_the_values_they_are_given_and_draw_the_others() -
     assert drawn[0].params["momentum"] == spread, "a given value moves no coordinate of the others"
 
 
-def test_a_given_value_outside_the_suggested_range_is_refused_by_name_and_place() -> None:
+def test_a_given_value_outside_the_suggested_range_is_refused_by_name_and_trial() -> None:
     spec = replace(spec_of("tpe"), enqueue=({"rate": 7.0},))
     with pytest.raises(ParameterError, match=r"enqueue\[0\] gives 'rate' the value 7\.0.*0\.1"):
         open_search(spec, 0).suggest("rate", FLAT["rate"])
@@ -224,13 +228,13 @@ def test_tpe_learns_from_given_values() -> None:
 def test_trials_are_worked_out_once_in_a_worker_and_again_where_one_changed() -> None:
     spec = spec_of("cmaes")
     seen = Sweep(spec, trials=12).run(1)
-    marks = Marks()
-    first = marks.window(spec, seen)
-    again = marks.window(spec, seen)
+    replayed = ReplayedAttributes()
+    first = replayed.window(spec, seen)
+    again = replayed.window(spec, seen)
     assert all(a is b for a, b in zip(first, again, strict=True))
-    assert len(marks.window(spec, seen[:5])) == 5
+    assert len(replayed.window(spec, seen[:5])) == 5
     changed = [*seen[:7], replace(seen[7], value=99.0), *seen[8:]]
-    other = marks.window(spec, changed)
+    other = replayed.window(spec, changed)
     assert all(a is b for a, b in zip(first[:7], other[:7], strict=True))
     assert other[7].value == 99.0
     assert other[8] is not first[8]

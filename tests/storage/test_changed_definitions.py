@@ -18,15 +18,16 @@ from sweeper.errors import (
     UnknownStudyError,
     UsageError,
 )
-from sweeper.execution.owning import check_directories, check_new_study, claim_directories
-from sweeper.execution.removing import remove_study, set_aside
+from sweeper.execution.removal import remove_study, set_aside
+from sweeper.execution.worker.ownership import check_directories, check_new_study, claim_directories
 from sweeper.paths import RunPaths
 from sweeper.results import CheckpointRecord, EpochRecord
 from sweeper.space import FloatRange
 from sweeper.storage.database import Database
-from sweeper.storage.removing import Removing
+from sweeper.storage.queries.attempts import Ending
+from sweeper.storage.queries.removing import Removing
+from sweeper.storage.queries.restarts import Restarts
 from sweeper.storage.repository import Claim, FoundCheckpoint, Repository, StudyRow, WorkerIdentity
-from sweeper.storage.restarts import Restarts
 from sweeper.storage.tables import Base
 
 ME = WorkerIdentity.here()
@@ -70,7 +71,7 @@ def finish(repository: Repository, value: float) -> int:
     claim = take(repository)
     repository.record_process(claim.token, 1, "fork", 0)
     repository.record_epochs(claim.token, [EpochRecord(0, {"loss": value})])
-    repository.finish(claim.token, "complete", value=value, digest="d")
+    repository.finish(claim.token, Ending("complete", value=value, digest="d"))
     return claim.number
 
 
@@ -82,7 +83,7 @@ def fail(repository: Repository, error: str = "KeyError: 'val_acc'") -> int:
     repository.record_checkpoint(
         claim.token, CheckpointRecord(20, 1, "d" * 32, 10, f"/r/{claim.number}/step-20")
     )
-    repository.finish(claim.token, "failed", error=f"Traceback\n{error}")
+    repository.finish(claim.token, Ending("failed", error=f"Traceback\n{error}"))
     return claim.number
 
 
@@ -94,8 +95,8 @@ def restart(repository: Repository, row: StudyRow) -> tuple[tuple[str, ...], int
 
 def test_changed_code_is_refused_by_name_file_and_line(repository: Repository) -> None:
     finish(repository, 1.0)
-    told = r"build_model has changed \(study\.py, line 4\).*--fresh.*--accept-changes"
-    with pytest.raises(DefinitionChangedError, match=told):
+    message = r"build_model has changed \(study\.py, line 4\).*--fresh.*--accept-changes"
+    with pytest.raises(DefinitionChangedError, match=message):
         repository.create_or_open(EDITED)
 
 
@@ -129,6 +130,7 @@ def test_trials_under_another_code_are_named_and_ranked_apart(repository: Reposi
     ]
     assert status.best is not None
     assert status.best.number == 2
+    assert [leader.number for leader in repository.leaders("digits", 3)] == [2]
     everything = repository.status("digits", all_code=True).best
     assert everything is not None
     assert everything.number == 0
@@ -139,12 +141,12 @@ def test_trials_under_another_code_are_named_and_ranked_apart(repository: Reposi
 def test_a_trial_gone_on_with_under_another_code_is_of_neither(repository: Repository) -> None:
     first = take(repository)
     repository.record_process(first.token, 1, "fork", 0)
-    repository.finish(first.token, "interrupted", end_step=20)
+    repository.finish(first.token, Ending("interrupted", end_step=20))
     repository.accept_definition(EDITED)
     second = take(repository)
     assert (second.number, second.anew_after) == (0, 0)
     repository.record_process(second.token, 1, "fork", 20)
-    repository.finish(second.token, "complete", value=0.5, digest="d")
+    repository.finish(second.token, Ending("complete", value=0.5, digest="d"))
     finish(repository, 3.0)
     status = repository.status("digits")
     assert status.best is not None
@@ -209,9 +211,9 @@ def test_a_change_is_not_taken_where_a_trial_has_a_value_or_is_on_its_way(
     repository.record_process(claim.token, 1, "fork", 0)
     repository.record_epochs(claim.token, [EpochRecord(0, {"loss": 1.0})], {0: 1.0})
     if state == "trained":
-        repository.finish(claim.token, "interrupted", end_step=20)
+        repository.finish(claim.token, Ending("interrupted", end_step=20))
     elif state != "running":
-        repository.finish(claim.token, state, value=1.0, digest="d")
+        repository.finish(claim.token, Ending(state, value=1.0, digest="d"))
     assert restart(repository, EDITED) == ((), 0)
     assert repository.study("digits").code == ROW.code
 
@@ -224,7 +226,7 @@ def test_a_failed_trial_goes_on_under_its_own_code_and_begins_anew_under_another
     claim = take(repository)
     assert claim.anew_after == 0
     assert claim.params == {"rate": 0.5}
-    repository.finish(claim.token, "failed", error="again")
+    repository.finish(claim.token, Ending("failed", error="again"))
     finish(repository, 1.0)
     repository.accept_definition(EDITED)
     assert repository.retry_failed("digits") == (0,)
@@ -232,7 +234,7 @@ def test_a_failed_trial_goes_on_under_its_own_code_and_begins_anew_under_another
     assert (claim.anew_after, claim.params) == (2, {})
 
 
-def test_trials_that_fail_alike_are_told_from_others(repository: Repository) -> None:
+def test_trials_that_fail_alike_are_distinguished_from_others(repository: Repository) -> None:
     fail(repository, "ValueError: 37 units are too many")
     fail(repository, "ValueError: 51 units are too many")
     assert repository.failing_alike("digits", 3) is None
@@ -260,7 +262,7 @@ def files_of(repository: Repository, runs: Path, text: str) -> Path:
     (path / "state.json").write_text(text)
     claim = take(repository)
     repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, str(path)))
-    repository.finish(claim.token, "complete", value=1.0, digest="d")
+    repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
     return path
 
 
@@ -354,9 +356,9 @@ def test_checkpoints_in_an_object_store_are_not_set_aside(
     repository: Repository, tmp_path: Path
 ) -> None:
     claim = take(repository)
-    place = "s3://bucket/digits/trial-00000/attempt-01/checkpoints/step-000000020"
-    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, place))
-    repository.finish(claim.token, "complete", value=1.0, digest="d")
+    path = "s3://bucket/digits/trial-00000/attempt-01/checkpoints/step-000000020"
+    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, path))
+    repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
     with pytest.raises(UsageError, match=r"object store .* another name"):
         set_aside(repository, RunPaths(tmp_path, "digits"))
 
@@ -404,7 +406,7 @@ def test_the_fingerprint_in_checkpoints_is_the_one_that_ranks(repository: Reposi
     stored = repository.study("digits")
     assert claim.definition == stored.fingerprint == ROW.fingerprint != EDITED.fingerprint
     assert claim.identity == stored.identity
-    repository.finish(claim.token, "interrupted")
+    repository.finish(claim.token, Ending("interrupted"))
     repository.accept_definition(EDITED)
     again = take(repository)
     assert (again.definition, again.former) == (EDITED.fingerprint, (ROW.fingerprint,))

@@ -22,6 +22,7 @@ import sys, time
 from sweeper.results import CheckpointRecord, EpochRecord
 from sweeper.space import FloatRange
 from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Repository, WorkerIdentity
 
 url, seconds, key = sys.argv[1], float(sys.argv[2]), sys.argv[3] * 32
@@ -42,7 +43,7 @@ while time.time() < until:
         repository.record_checkpoint(claim.token, CheckpointRecord(epoch, epoch, "ab", 1, path))
         repository.renew([claim.token], 60, worker_key=key)
         time.sleep(0.02)  # it trains
-    repository.finish(claim.token, "complete", value=1.0)
+    repository.finish(claim.token, Ending("complete", value=1.0))
     done, longest = done + 1, max(longest, time.time() - began)
 print(done, longest)
 """
@@ -73,6 +74,7 @@ print(done, longest)
 RACER = """
 import sys
 from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, WorkerIdentity
 
 repository, me = Repository(Database.open(sys.argv[1], create=False)), WorkerIdentity.here()
@@ -82,7 +84,7 @@ won = []
 while (claim := repository.claim("busy", me, lambda number: number)) is not None:
     if isinstance(claim, Claim):
         won.append(claim.number)
-        repository.finish(claim.token, "complete", value=1.0)
+        repository.finish(claim.token, Ending("complete", value=1.0))
 print(*won)
 """
 

@@ -253,7 +253,7 @@ def test_reading_creates_nothing(path: Path, url: str) -> None:
     assert path.stat().st_size == 0
 
 
-def test_a_directory_in_the_files_place_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_directory_instead_of_the_file_is_said_to_be_one(tmp_path: Path) -> None:
     with pytest.raises(DatabaseUnavailableError, match="is a directory"):
         Database.open(f"sqlite:///{tmp_path}", create=True)
     (tmp_path / "file").touch()

@@ -20,6 +20,7 @@ import pytest
 from sweeper.cli.main import main
 from sweeper.errors import DatabaseUnavailableError
 from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
 
 NOBODY = 65534
@@ -88,7 +89,7 @@ def test_a_writer_gets_its_turn_while_another_one_waits(path: Path) -> None:
         assert sorted(turns) == ["one", "three", "two"]
 
 
-def told(words: list[str]) -> tuple[int, str]:
+def answer(words: list[str]) -> tuple[int, str]:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         code = main(words)
@@ -129,7 +130,7 @@ def others() -> Iterator[Path]:
         row = StudyRow("theirs", {"epochs": 1}, "loss", "minimize", 2, window=None, seed=1)
         repository.create_or_open(row)
         claim = repository.claim("theirs", WorkerIdentity.here(), lambda number: number)
-        repository.finish(claim.token, "complete", end_step=1, value=0.5, digest="ab" * 16)
+        repository.finish(claim.token, Ending("complete", end_step=1, value=0.5, digest="ab" * 16))
     yield runs
     top.chmod(0o755)
     runs.chmod(0o755)
@@ -143,14 +144,14 @@ VERBS = (["ls"], ["status", "theirs"], ["show", "theirs", "0"], ["best", "theirs
 @pytest.mark.parametrize("state", ["closed", "being written", "its writer was killed"])
 def test_another_users_database_can_be_read_and_is_left_as_it_was(others: Path, state: str) -> None:
     words = [[*verb, "--json", "--runs-dir", str(others)] for verb in VERBS]
-    expected = [told(each) for each in words]
+    expected = [answer(each) for each in words]
     assert [code for code, _ in expected] == [0] * len(VERBS), expected
     file = others / "sweeper.db"
     writer = None
     if state != "closed":
         writer = sqlite3.connect(file, isolation_level=None)
         writer.execute("UPDATE sweeper_studies SET target = 3")
-        expected = [told(each) for each in words]
+        expected = [answer(each) for each in words]
     if state == "its writer was killed":
         kept = {end: file.with_name(f"sweeper.db{end}").read_bytes() for end in ("-wal", "-shm")}
         before = file.read_bytes()
@@ -163,9 +164,9 @@ def test_another_users_database_can_be_read_and_is_left_as_it_was(others: Path, 
     others.chmod(0o555)
     listed = sorted(others.iterdir())
     for each, (_, data) in zip(words, expected, strict=True):
-        assert as_nobody(lambda each=each: told(each)[1]) == data
+        assert as_nobody(lambda each=each: answer(each)[1]) == data
     run = ["stop", "theirs", "--runs-dir", str(others)]
-    assert "readonly database" in as_nobody(lambda: told(run)[1])
+    assert "readonly database" in as_nobody(lambda: answer(run)[1])
     assert sorted(others.iterdir()) == listed
     if writer is not None:
         writer.close()

@@ -18,11 +18,10 @@ from sweeps import RunningCommand, Swept, command, database_url, results_of, swe
 
 from sweeper.errors import DatabaseUnavailableError, ExactnessError
 from sweeper.events import Notice
-from sweeper.execution import running_again
-from sweeper.execution.audit_replays import IntervalReplay
-from sweeper.execution.isolation import TrialProcess
-from sweeper.storage.audits import Audits
+from sweeper.execution import replays as running_again
+from sweeper.execution.audit.replays import IntervalReplay
 from sweeper.storage.database import Database
+from sweeper.storage.exactness.audits import Audits
 from sweeper.storage.repository import Repository
 
 ARGUMENTS = 'objective="val_loss", epochs=3, trials=2, sampler="random"'
@@ -118,8 +117,8 @@ def test_a_clean_study_is_alike_and_its_results_and_files_are_those_without_audi
     assert kept == [[c.step for c in trial.checkpoints] for trial in clean[1].trials]
     for number in range(2):
         rows = [
-            (place / f"fixed-{number}.csv").read_text().splitlines()
-            for place in (tmp_path, clean[0])
+            (directory / f"fixed-{number}.csv").read_text().splitlines()
+            for directory in (tmp_path, clean[0])
         ]
         assert len(rows[0]) == len(rows[1]) == 4, "no replay cut the file back or wrote to it"
         epochs = tmp_path / "runs" / "small" / f"trial-{number:05d}" / "files" / "epochs.txt"
@@ -131,7 +130,7 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path: Path) -
     file, runs = HOLE.write(tmp_path / "hole.py"), tmp_path / "runs"
     with pytest.raises(ExactnessError) as raised:
         sweep(file, runs)
-    told = str(raised.value)
+    message = str(raised.value)
     assert raised.value.exit_code == 4
     for words in (
         "trial 0, resumed from its checkpoint of step 20 in a fresh process, is another one",
@@ -142,7 +141,7 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path: Path) -
         f"({file}:20)",
         "sweeper resume hole --accept-inexact",
     ):
-        assert words in told
+        assert words in message
     with Database.open(database_url(runs), create=False) as database:
         status = Repository(database).status("hole")
         assert (status.finished, status.running) == (0, 0)
@@ -197,14 +196,13 @@ def test_processes_that_are_killed_and_a_database_that_is_away_lose_no_verdict_a
 ) -> None:
     """The first interval's process dies every time, the second's once; and verdicts are not heard."""
     monkeypatch.chdir(tmp_path)
-    listens, decides, killed, calls = running_again._Attempt._listen, Audits.decide, [], []
+    decides, killed, calls = Audits.decide, [], []
 
-    def listen(self: Any, process: TrialProcess) -> None:
+    def started(self: Any, pid: int, _isolation: str) -> None:
         ends_at = self.order.ends_at[0]
         if ends_at == 20 or ends_at not in killed:
             killed.append(ends_at)
-            os.kill(process.pid, signal.SIGKILL)
-        listens(self, process)
+            os.kill(pid, signal.SIGKILL)
 
     def decide(self: Audits, *arguments: Any, **options: Any) -> None:
         calls.append(arguments)
@@ -216,7 +214,7 @@ def test_processes_that_are_killed_and_a_database_that_is_away_lose_no_verdict_a
             error.passing = True
             raise error
 
-    monkeypatch.setattr(running_again._Attempt, "_listen", listen)
+    monkeypatch.setattr(running_again._Attempt, "started", started)
     monkeypatch.setattr(Audits, "decide", decide)
     swept = sweep(CLEAN.write(tmp_path / "study.py"), tmp_path / "runs")
     assert sorted(killed) == [20, 20, 20, 40]
@@ -236,8 +234,8 @@ def test_two_workers_compare_every_interval_once_and_the_results_are_the_same(
     runs = tmp_path / "runs"
     with RunningCommand("run", file, "--workers", 1, "--runs-dir", runs, cwd=tmp_path) as run:
         assert run.wait_for("trial 0 epoch 1/3")
-        places = ("--slots", 1, "--runs-dir", runs)
-        with RunningCommand("worker", "small", *places, cwd=tmp_path) as worker:
+        flags = ("--slots", 1, "--runs-dir", runs)
+        with RunningCommand("worker", "small", *flags, cwd=tmp_path) as worker:
             assert worker.end() == 0, worker.err
         assert run.end() == 0, run.err
     trials = trials_in(runs)

@@ -21,20 +21,20 @@ def check_refused(ended: Ended, code: int, *texts: str) -> None:
     assert "sweeper/execution" not in ended.err, "a traceback of ours"
 
 
-def written(place: Path) -> list[str]:
-    return [p.name for p in place.iterdir() if p.suffix != ".py" and p.name != "__pycache__"]
+def written(directory: Path) -> list[str]:
+    return [p.name for p in directory.iterdir() if p.suffix != ".py" and p.name != "__pycache__"]
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "message"),
     [
         ("nothing.py", "nothing.py does not exist"),
         ("no.such.module", "neither a file nor a module called 'no.such.module'"),
         ("a/b", "there is no file a/b"),
     ],
 )
-def test_a_study_that_is_nowhere(tmp_path: Path, word: str, told: str) -> None:
-    check_refused(command("run", word, cwd=tmp_path), 2, told)
+def test_a_study_that_is_nowhere(tmp_path: Path, word: str, message: str) -> None:
+    check_refused(command("run", word, cwd=tmp_path), 2, message)
     assert written(tmp_path) == []
 
 
@@ -109,12 +109,12 @@ FAULT_NAMES = ["nothing returned", "not compiled", "no such metric", "lengths", 
 
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, dict[str, TrialRecord]]:
-    place = tmp_path_factory.mktemp("faults")
+    directory = tmp_path_factory.mktemp("faults")
     text = str(FAULTS).replace("\ndef spoilt", f"\nFAULTS = {FAULT_NAMES!r}\n\n\ndef spoilt")
-    file = place / "faults.py"
+    file = directory / "faults.py"
     file.write_text(text)
-    ended = command("run", file, "--workers", 2, cwd=place)
-    return ended, dict(zip(FAULT_NAMES, trials_in(place / "runs", "faults"), strict=True))
+    ended = command("run", file, "--workers", 2, cwd=directory)
+    return ended, dict(zip(FAULT_NAMES, trials_in(directory / "runs", "faults"), strict=True))
 
 
 def test_failed_trials_stop_no_study(faults: tuple[Ended, dict[str, TrialRecord]]) -> None:

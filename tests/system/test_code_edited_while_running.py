@@ -11,9 +11,10 @@ from sweeps import database_url, trials_in
 from sweeper.code import CodeFingerprint
 from sweeper.errors import DefinitionChangedError
 from sweeper.events import AttemptEnded, Event
-from sweeper.execution.isolation import WarmServer
-from sweeper.execution.sources import target_source
-from sweeper.execution.sweep import SweepRequest, run_sweep
+from sweeper.execution.launch.launchers import WarmServer
+from sweeper.execution.launch.sources import target_source
+from sweeper.execution.options import RunRequest, WorkerOptions
+from sweeper.execution.run import run_sweep
 
 
 def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path: Path) -> None:
@@ -26,19 +27,10 @@ def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path:
         if isinstance(event, AttemptEnded):
             file.write_text(file.read_text().replace("Dropout(0.3)", "Dropout(0.4)"))
 
-    request = SweepRequest(
-        source=str(file),
-        study=None,
-        workers=1,
-        trials=None,
-        engine="local",
-        isolation="spawn",
-        storage=database_url(tmp_path),
-        runs_dir=tmp_path,
-        listener=edit,
-    )
-    told = r"was edited while it runs: build_model has changed \(edited\.py, line \d+\)"
-    with pytest.raises(DefinitionChangedError, match=told):
+    options = WorkerOptions(1, database_url(tmp_path), tmp_path, isolation="spawn")
+    request = RunRequest(options, edit, source=str(file))
+    message = r"was edited while it runs: build_model has changed \(edited\.py, line \d+\)"
+    with pytest.raises(DefinitionChangedError, match=message):
         run_sweep(request)
     assert [trial.state for trial in trials_in(tmp_path)] == ["complete", "interrupted"]
 

@@ -58,16 +58,28 @@ def test_the_comparison_sees_one_trial_that_is_another(pruned: Path) -> None:
     assert not is_the_same_sweep(alone[:-1], pruned)
 
 
+def held_trial(url: str) -> psutil.Process:
+    """The process of the study's one running trial, stopped: its worker runs no other meanwhile."""
+    with Database.open(url, create=False) as database:
+        [trial] = Repository(database).trials("pruned")
+    process = psutil.Process(trial.attempts[-1].pid)
+    process.suspend()
+    return process
+
+
 def test_two_worker_processes_on_postgresql_give_the_same_sweep(
     pruned: Path, tmp_path: Path
 ) -> None:
     with postgresql_database() as server:
-        places = ("--storage", server.url, "--runs-dir", tmp_path)
-        run = ("run", pruned / "pruned.py", "--workers", 1, *places)
+        flags = ("--storage", server.url, "--runs-dir", tmp_path)
+        run = ("run", pruned / "pruned.py", "--workers", 1, *flags)
         with RunningCommand(*run, cwd=tmp_path) as first:
-            first.wait_for("study pruned")
-            lend = ("worker", "pruned", "--slots", 1, *places)
-            with RunningCommand(*lend, cwd=tmp_path) as second:
+            first.wait_for("trial 0", "attempt 1 started")
+            held = held_trial(server.url)
+            second_command = ("worker", "pruned", "--slots", 1, *flags)
+            with RunningCommand(*second_command, cwd=tmp_path) as second:
+                second.wait_for("trial 1", "attempt 1 started")
+                held.resume()
                 assert second.end() == 0, second.err
             assert first.end() == 0, first.err
         with Database.open(server.url, create=False) as database:
@@ -86,14 +98,16 @@ def test_two_worker_processes_on_dask_give_the_same_sweep(pruned: Path, tmp_path
         ("dask", 1, False)
     ] * 2
     assert is_the_same_sweep(trials_in(tmp_path, "pruned"), pruned)
-    told = [line for line in ended.err.splitlines() if line.startswith("trial")]
+    lines = [line for line in ended.err.splitlines() if line.startswith("trial")]
     total = len(trials_in(pruned / "one", "pruned"))
-    assert sum("attempt 1 started" in line for line in told) == total, "the driver tells of each"
-    assert sum("attempt 1 complete" in line or "pruned value" in line for line in told) == total
+    assert sum("attempt 1 started" in line for line in lines) == total, "the driver tells of each"
+    assert sum("attempt 1 complete" in line or "pruned value" in line for line in lines) == total
 
 
-@pytest.fixture(params=["ray on SQLite", "dask on PostgreSQL"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+@pytest.fixture(
+    params=["ray on SQLite", pytest.param("dask on PostgreSQL", marks=pytest.mark.whole)]
+)
+def engine_and_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """An engine, and the URL of a database for it."""
     engine, _, database = request.param.split()
     if database == "SQLite":
@@ -104,9 +118,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 
 
 def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
-    pruned: Path, place: tuple[str, str], tmp_path: Path
+    pruned: Path, engine_and_url: tuple[str, str], tmp_path: Path
 ) -> None:
-    engine, url = place
+    engine, url = engine_and_url
     run = ("run", pruned / "pruned.py", "--engine", engine, "--workers", 2)
     run = (*run, "--runs-dir", tmp_path, "--storage", url)
     with RunningCommand(*run, cwd=tmp_path) as driver:
@@ -180,14 +194,14 @@ HANGING = StudyText(
 def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(
     tmp_path: Path,
 ) -> None:
-    file, places = LONG.write(tmp_path / "long.py"), ("--runs-dir", tmp_path / "runs")
+    file, flags = LONG.write(tmp_path / "long.py"), ("--runs-dir", tmp_path / "runs")
     with (
-        RunningCommand("run", file, "--workers", 1, *places, cwd=tmp_path) as run,
+        RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run,
     ):
         assert run.wait_for("trial 0 epoch"), run.err
-        with RunningCommand("worker", "long", "--slots", 1, *places, cwd=tmp_path) as worker:
+        with RunningCommand("worker", "long", "--slots", 1, *flags, cwd=tmp_path) as worker:
             assert worker.wait_for("trial 1 epoch"), worker.err
-            stopped = command("stop", "long", *places, cwd=tmp_path)
+            stopped = command("stop", "long", *flags, cwd=tmp_path)
             assert stopped.code == 0, stopped.err
             assert "0 of 3 trials finished, 2 to be resumed" in stopped.out
             assert stopped.err.strip() == f"sweeper resume long --runs-dir {tmp_path / 'runs'}"
@@ -197,24 +211,24 @@ def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(
         [attempt] = trial.attempts
         assert attempt.outcome == "interrupted"
         assert attempt.end_step == trial.checkpoints[-1].step, "drained: nothing is done again"
-    heeds = command("worker", "long", "--unless-stopped", *places, cwd=tmp_path)
+    heeds = command("worker", "long", "--unless-stopped", *flags, cwd=tmp_path)
     assert heeds.code == 0
     assert "was asked to stop" in heeds.err
     assert [len(t.attempts) for t in trials_in(tmp_path / "runs", "long")] == [1, 1]
-    with RunningCommand("resume", "long", "--workers", 1, *places, cwd=tmp_path) as again:
+    with RunningCommand("resume", "long", "--workers", 1, *flags, cwd=tmp_path) as again:
         assert again.wait_for("trial 0 attempt 2 resumed"), again.err
 
 
 def test_stop_now_kills_what_cannot_stop(tmp_path: Path) -> None:
-    file, places = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
-    with RunningCommand("run", file, "--workers", 1, *places, cwd=tmp_path) as run:
+    file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
+    with RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run:
         _wait_for(tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here")
-        drained = command("stop", "hanging", "--wait", 1, *places, cwd=tmp_path)
+        drained = command("stop", "hanging", "--wait", 1, *flags, cwd=tmp_path)
         assert drained.code == 1
         assert "1 is still at work: a worker on " in drained.err
         assert "stop hanging --now" in drained.err
         assert run.process.poll() is None, "the control: asking politely does not end it"
-        killed = command("stop", "hanging", "--now", *places, cwd=tmp_path)
+        killed = command("stop", "hanging", "--now", *flags, cwd=tmp_path)
         assert killed.code == 0, killed.err
         assert run.end() == 130, run.err
     [trial] = trials_in(tmp_path / "runs", "hanging")
@@ -224,15 +238,18 @@ def test_stop_now_kills_what_cannot_stop(tmp_path: Path) -> None:
     assert not psutil.pid_exists(attempt.pid)
 
 
-@pytest.mark.parametrize("how", [(), ("--now",)], ids=["in order", "now"])
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param((), id="in order", marks=pytest.mark.whole), pytest.param(("--now",), id="now")],
+)
 def test_a_run_that_waits_for_its_first_trials_to_be_built_stops_when_asked(
     tmp_path: Path, how: tuple[str, ...]
 ) -> None:
     study = StudyText(name="slow", data="import time; time.sleep(600)")
-    file, places = study.write(tmp_path / "slow.py"), ("--runs-dir", tmp_path / "runs")
-    with RunningCommand("run", file, "--workers", 1, *places, cwd=tmp_path) as run:
+    file, flags = study.write(tmp_path / "slow.py"), ("--runs-dir", tmp_path / "runs")
+    with RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run:
         assert run.wait_for("the first trial waits until two trials"), run.err
-        assert command("stop", "slow", *how, *places, cwd=tmp_path).code == 0
+        assert command("stop", "slow", *how, *flags, cwd=tmp_path).code == 0
         assert run.end() == 130, run.err
     assert not any(trial.attempts for trial in trials_in(tmp_path / "runs", "slow"))
 
@@ -240,13 +257,13 @@ def test_a_run_that_waits_for_its_first_trials_to_be_built_stops_when_asked(
 def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_another(
     tmp_path: Path,
 ) -> None:
-    file, places = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
+    file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
     mark = tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here"
-    with RunningCommand("run", file, *places, cwd=tmp_path) as run:
+    with RunningCommand("run", file, *flags, cwd=tmp_path) as run:
         _wait_for(mark)
         run.kill_group()
     mark.unlink()
-    with RunningCommand("worker", "hanging", "--grace", 1, *places, cwd=tmp_path) as worker:
+    with RunningCommand("worker", "hanging", "--grace", 1, *flags, cwd=tmp_path) as worker:
         _wait_for(mark)
         worker.signal(signal.SIGTERM)
         began = time.monotonic()
@@ -257,14 +274,14 @@ def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_an
     assert [a.outcome for a in trial.attempts] == ["lost", "interrupted"]
 
     moved = file.rename(tmp_path / "moved.py")
-    missing = command("worker", "hanging", *places, cwd=tmp_path)
+    missing = command("worker", "hanging", *flags, cwd=tmp_path)
     assert missing.code == 2
     assert "not on this machine" in missing.err
     moved.write_text(moved.read_text() + "\nanother = 1\n")
-    other = command("worker", "hanging", "--source", moved, *places, cwd=tmp_path)
+    other = command("worker", "hanging", "--source", moved, *flags, cwd=tmp_path)
     assert other.code == 2
     assert "is not the file that study 'hanging' is run from" in other.err
-    unknown = command("worker", "hangin", *places, cwd=tmp_path)
+    unknown = command("worker", "hangin", *flags, cwd=tmp_path)
     assert (unknown.code, "'hanging'" in unknown.err) == (2, True), unknown.err
 
 

@@ -38,48 +38,61 @@ def unfinished(runs: Path) -> set[Path]:
     return {p for p in runs.rglob(".*-step-*") if p.is_dir()}
 
 
+def steps_kept(runs: Path) -> int:
+    """How many steps of a study are in checkpoints, over all trials."""
+    furthest: dict[str, int] = {}
+    for path in runs.glob("*/trial-*/attempt-*/checkpoints/step-*"):
+        trial, step = path.parts[-4], int(path.name.removeprefix("step-"))
+        furthest[trial] = max(step, furthest.get(trial, 0))
+    return sum(furthest.values())
+
+
 def killed_sweep(
     whole: WholeRun, study: str, runs: Path, *, kills: int, seed: int
 ) -> tuple[Kills, tuple[TrialRecord, ...]]:
     """Run the study of ``whole`` under ``kills`` SIGKILLs to its process group.
 
-    Every third kill comes from within a commit. The others come after a random part of what the
-    undisturbed run took, counted from the first trial's first step; all of them together take
-    three quarters of it on average.
+    Every third kill comes from within a commit. The others come once so many steps are in checkpoints,
+    and up to a tenth of a second later: the k-th of n somewhere in the k-th of n equal parts of the
+    first three quarters of what the undisturbed run trained. So it does not matter how fast the machine
+    happens to be.
     """
     chance = random.Random(seed)
-    mean = 0.75 * whole.seconds / (kills * 2 / 3)
-    told = Kills()
-    places = ["--workers", 2, "--runs-dir", runs]
-    words: list[object] = ["run", whole.file, *places]
-    while told.kills < kills:
+    part = 0.75 * steps_kept(whole.runs) / (kills - kills // 3)
+    killed = Kills()
+    flags = ["--workers", 2, "--runs-dir", runs]
+    words: list[object] = ["run", whole.file, *flags]
+    while killed.kills < kills:
         env = {}
-        inside = told.kills % 3 == 2
+        inside = killed.kills % 3 == 2
         if inside:
             env["KILL_INSIDE"] = f"{chance.choice(INSIDE)}:{chance.randint(1, 12)}"
         before = unfinished(runs)
-        told.runs += 1
+        killed.runs += 1
         with RunningCommand(*words, cwd=whole.file.parent, env=env) as run:
             if inside:
                 code = run.end()
             else:
+                due = part * (killed.kills - killed.kills // 3 + chance.random())
                 run.wait_for(" attempt ", "learning_rate=")
-                time.sleep(chance.uniform(0, 2 * mean))
+                while steps_kept(runs) < due and run.process.poll() is None:
+                    time.sleep(0.02)
+                time.sleep(chance.uniform(0, 0.1))
                 run.kill_group()
                 code = run.process.returncode
         if code == 0:
             break
         assert code == -9, f"{env}: {run.err}"
-        told.kills += 1
-        told.commits += bool(unfinished(runs) - before)
-        words = ["resume", study, *places]
+        killed.kills += 1
+        killed.commits += bool(unfinished(runs) - before)
+        words = ["resume", study, *flags]
     last = command(*words, cwd=whole.file.parent)
     assert last.code == 0, last.err
-    return told, trials_in(runs, study)
+    return killed, trials_in(runs, study)
 
 
 def check(
-    whole: WholeRun, told: Kills, trials: tuple[TrialRecord, ...], capsys: pytest.CaptureFixture
+    whole: WholeRun, killed: Kills, trials: tuple[TrialRecord, ...], capsys: pytest.CaptureFixture
 ) -> None:
     attempts = [attempt for trial in trials for attempt in trial.attempts]
     resumed = [a for a in attempts if a.number > 1]
@@ -88,9 +101,9 @@ def check(
     outcomes = Counter(a.outcome for a in attempts)
     with capsys.disabled():
         print(
-            f"\n{told.kills} kills of {len(trials)} trials: {len(attempts)} attempts "
+            f"\n{killed.kills} kills of {len(trials)} trials: {len(attempts)} attempts "
             f"({dict(outcomes)}), {len(resumed)} resumed, {len(past_zero)} past step 0, "
-            f"{len(inside_epochs)} inside an epoch, {told.commits} kills inside a commit; "
+            f"{len(inside_epochs)} inside an epoch, {killed.commits} kills inside a commit; "
             f"the undisturbed run took {whole.seconds:.1f} s",
             file=sys.stderr,
         )
@@ -104,15 +117,16 @@ def check(
     assert set(outcomes) == {"complete", "lost"}
     assert len(past_zero) >= len(resumed) / 2
     assert inside_epochs
-    assert told.commits
+    assert killed.commits
 
 
-def test_fifteen_kills_change_no_result(
-    whole: WholeRun, tmp_path: Path, capsys: pytest.CaptureFixture
+@pytest.mark.parametrize("kills", [4, pytest.param(15, marks=pytest.mark.whole)])
+def test_kills_change_no_result(
+    whole: WholeRun, tmp_path: Path, capsys: pytest.CaptureFixture, kills: int
 ) -> None:
-    told, trials = killed_sweep(whole, "small", tmp_path / "runs", kills=15, seed=1)
-    assert told.kills >= 10
-    check(whole, told, trials, capsys)
+    killed, trials = killed_sweep(whole, "small", tmp_path / "runs", kills=kills, seed=1)
+    assert killed.kills >= kills * 2 / 3
+    check(whole, killed, trials, capsys)
     assert not unfinished(tmp_path / "runs"), "a resumed trial removes what dead attempts left"
 
 
@@ -126,17 +140,17 @@ def test_two_hundred_kills_change_no_result(tmp_path: Path, capsys: pytest.Captu
         }
     )
     whole = WholeRun(study.write(tmp_path / "chaos.py"), tmp_path / "whole", study="chaos")
-    told, trials = killed_sweep(whole, "chaos", tmp_path / "killed", kills=200, seed=2)
-    assert told.kills >= 150
-    check(whole, told, trials, capsys)
+    killed, trials = killed_sweep(whole, "chaos", tmp_path / "killed", kills=200, seed=2)
+    assert killed.kills >= 150
+    check(whole, killed, trials, capsys)
 
 
 CONTROLS = StudyText(
     name="controls",
     head='''
     from sweeper.checkpoints.operations import FileOperations
-    from sweeper.training import loop
-    from sweeper.training.state import Variables, default_components
+    from sweeper.training.loop import loop
+    from sweeper.training.state.state import Variables, default_components
 
 
     class NoUserState:

@@ -28,6 +28,9 @@ FAILS_ONCE = StudyText(
 )
 
 
+REAL_SERVERS = True
+
+
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
     file = STUDY.write(tmp_path / "study.py")
@@ -64,9 +67,9 @@ def test_each_attempt_keeps_its_fingerprint_and_a_difference_is_said(tmp_path: P
         kept = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
     assert len(kept) == 2
     assert kept[0] == kept[1]
-    told = json.loads(kept[0][0])
-    assert told["deterministic"] is True
-    assert set(told["sources"]) == {"study.py"}
+    fingerprint = json.loads(kept[0][0])
+    assert fingerprint["deterministic"] is True
+    assert set(fingerprint["sources"]) == {"study.py"}
 
 
 def test_a_trial_that_goes_on_under_other_settings_says_which(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from sweeper.search.samplers import sampler_seed
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def working_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the study's file, and what one worker made of it in ``one``."""
     directory = tmp_path_factory.mktemp("pruned")
     PRUNED_STUDY.write(directory / "pruned.py")
@@ -27,21 +27,21 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(place: Path) -> list[Event]:
+def events(working_directory: Path) -> list[Event]:
     """What happened while it was made."""
-    return sweep(place / "pruned.py", place / "one", workers=1).events
+    return sweep(working_directory / "pruned.py", working_directory / "one", workers=1).events
 
 
 @pytest.fixture(scope="module")
-def alone(place: Path, told: list[Event]) -> tuple[TrialRecord, ...]:
-    del told
-    return trials_in(place / "one", "pruned")
+def alone(working_directory: Path, events: list[Event]) -> tuple[TrialRecord, ...]:
+    del events
+    return trials_in(working_directory / "one", "pruned")
 
 
 def test_one_and_two_workers_draw_prune_and_train_the_same(
-    place: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+    working_directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
-    two = sweep(place / "pruned.py", tmp_path, workers=2).trials
+    two = sweep(working_directory / "pruned.py", tmp_path, workers=2).trials
     assert len(alone) == 12
     assert 2 <= len(prunings(alone)) <= 10, prunings(alone)
     assert prunings(two) == prunings(alone)
@@ -80,9 +80,9 @@ def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(
 
 
 def test_optuna_sees_pruned_trials_with_their_last_values(
-    place: Path, alone: tuple[TrialRecord, ...]
+    working_directory: Path, alone: tuple[TrialRecord, ...]
 ) -> None:
-    study = optuna.load_study(study_name="pruned", storage=database_url(place / "one"))
+    study = optuna.load_study(study_name="pruned", storage=database_url(working_directory / "one"))
     for theirs, ours in zip(study.trials, alone, strict=True):
         assert theirs.state.name == ours.state.upper()
         assert theirs.value == ours.value
@@ -90,15 +90,15 @@ def test_optuna_sees_pruned_trials_with_their_last_values(
 
 
 def test_status_and_progress_tell_of_pruned_trials(
-    place: Path, alone: tuple[TrialRecord, ...], told: list[Event]
+    working_directory: Path, alone: tuple[TrialRecord, ...], events: list[Event]
 ) -> None:
-    storage = ("--storage", database_url(place / "one"))
-    status = json.loads(command("status", "pruned", *storage, "--json", cwd=place).out)
+    storage = ("--storage", database_url(working_directory / "one"))
+    status = json.loads(command("status", "pruned", *storage, "--json", cwd=working_directory).out)
     assert status["pruned"] == len(prunings(alone))
     assert status["complete"] + status["pruned"] == 12
-    ended = {e.trial: e.value for e in told if isinstance(e, AttemptEnded)}
+    ended = {e.trial: e.value for e in events if isinstance(e, AttemptEnded)}
     assert ended == {t.number: t.value for t in alone}
-    outcomes = {e.trial for e in told if isinstance(e, AttemptEnded) and e.outcome == "pruned"}
+    outcomes = {e.trial for e in events if isinstance(e, AttemptEnded) and e.outcome == "pruned"}
     assert outcomes == set(prunings(alone))
 
 
@@ -106,7 +106,8 @@ KILLING = replace(
     PRUNED_STUDY,
     head="""
     import optuna
-    from sweeper.execution import channel, process
+    from sweeper.execution.protocol.messages import PrunedHere
+    from sweeper.execution.trial import process
 
     # Kills a pruned trial's process twice: when it knows, and when it is about to tell.
     judge, send = process.ChannelLink.judge, process.ChannelLink.send
@@ -124,7 +125,7 @@ KILLING = replace(
         return answer
 
     def sent(self, message):
-        if isinstance(message, channel.PrunedHere):
+        if isinstance(message, PrunedHere):
             once("tells")
         send(self, message)
 
@@ -156,8 +157,8 @@ def test_enqueued_values_are_taken_or_refused_by_name(tmp_path: Path) -> None:
     )
     swept = sweep(study.write(tmp_path / "given.py"), tmp_path, workers=1, isolation="inline")
     assert [t.params.get("learning_rate") for t in swept.trials[:3]] == [0.01, 0.02, None]
-    told = [e.message for e in swept.events if isinstance(e, Notice)]
-    assert [t for t in told if "enqueue" in t] == [
+    events = [e.message for e in swept.events if isinstance(e, Notice)]
+    assert [t for t in events if "enqueue" in t] == [
         "enqueue[1] gives 'momentun', which trial 1 did not suggest; it suggested 'learning_rate'"
     ]
     assert swept.trials[2].state == "failed"

@@ -10,18 +10,18 @@ from study_files import StudyText
 from sweeps import RunningCommand, command, database_url, results_of, trials_in
 
 from sweeper.checkpoints.format import MANIFEST_FILE, TENSORS_FILE
-from sweeper.checkpoints.objects import ObjectStore
 from sweeper.checkpoints.policy import Keep
-from sweeper.checkpoints.remote_reading import RemoteListing, load_remote
+from sweeper.checkpoints.remote.objects import ObjectStore
+from sweeper.checkpoints.remote.reading import RemoteListing, load_remote
 from sweeper.collection import collect
-from sweeper.paths import RemotePath, RunPaths, parse_place
+from sweeper.paths import RemotePath, RunPaths, parse_location
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 from sweeper.verification.kept import what_is_kept
 
 STUDY = StudyText(
     head="""
-    from sweeper.checkpoints.objects import ObjectStore
+    from sweeper.checkpoints.remote.objects import ObjectStore
 
     # Everything is killed before the n-th small object: a checkpoint's state, then its manifest.
     KILL_BEFORE = int(os.environ.get("KILL_BEFORE", 0))
@@ -66,7 +66,7 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     assert results_of(trials_in(tmp_path)) == results_of(trials_in(undisturbed))
     (trial,) = trials_in(tmp_path)
     assert [a.start_step for a in trial.attempts] == [0, 14]
-    assert all(parse_place(c.path).parts[:2] == (BUCKET, "e2e") for c in trial.checkpoints)
+    assert all(parse_location(c.path).parts[:2] == (BUCKET, "e2e") for c in trial.checkpoints)
     assert not list(other.rglob("*.safetensors")), "nothing but logs and files is kept here"
     assert RemoteListing.of(kept, ObjectStore("s3")).unfinished() == (), "swept"
     for log in tmp_path.rglob("log.txt"):
@@ -82,7 +82,7 @@ def check_verify(database: Path, runs: Path) -> None:
     assert (holds.code, "2 checkpoints equal" in holds.out) == (0, True), holds.out + holds.err
     (trial,) = trials_in(database)
     store = ObjectStore("s3")
-    file = parse_place(trial.checkpoints[-1].path) / TENSORS_FILE
+    file = parse_location(trial.checkpoints[-1].path) / TENSORS_FILE
     whole = store.read(file)
     store.put(file, whole[:-1] + bytes([whole[-1] ^ 1]))
     differs = command(*words, cwd=database)
@@ -108,5 +108,5 @@ def check_gc(database: Path, runs: Path) -> None:
     assert (str(gone.path), gone.why) == (before[0].path, "retention")
     assert left.path == before[1].path
     store = ObjectStore("s3")
-    assert not store.exists(parse_place(before[0].path) / MANIFEST_FILE)
-    assert load_remote(parse_place(left.path), store).digest == left.digest
+    assert not store.exists(parse_location(before[0].path) / MANIFEST_FILE)
+    assert load_remote(parse_location(left.path), store).digest == left.digest

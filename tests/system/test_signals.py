@@ -43,6 +43,8 @@ ENDLESS = StudyText(
 )
 """A study whose only trial is in its first step for hours."""
 
+REAL_SERVERS = True
+
 GONE = 20.0
 """Seconds within which a process that should end itself must have."""
 

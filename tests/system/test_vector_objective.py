@@ -64,8 +64,8 @@ def ran(directory: Path, *, killed: bool, objective: str = "val_f1_score[1]") ->
     text = STUDY.replace("{killed}", str(killed)).replace("{objective}", objective)
     (directory / "vectors.py").write_text(text)
     sweep(directory / "vectors.py", directory / "runs", workers=1)
-    place = ("--storage", database_url(directory / "runs"), "--runs-dir", directory / "runs")
-    shown = command("show", "vectors", 0, "--json", *place, cwd=directory)
+    flags = ("--storage", database_url(directory / "runs"), "--runs-dir", directory / "runs")
+    shown = command("show", "vectors", 0, "--json", *flags, cwd=directory)
     found: dict[str, object] = json.loads(shown.out)
     return found
 

@@ -68,16 +68,16 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    place = tmp_path_factory.mktemp("study")
-    file, home = STUDY.write(place / "study.py"), place / "home"
+    directory = tmp_path_factory.mktemp("study")
+    file, home = STUDY.write(directory / "study.py"), directory / "home"
     home.mkdir()
     with (
-        RunningCommand("run", file, "--runs-dir", place / "whole", cwd=place) as whole,
+        RunningCommand("run", file, "--runs-dir", directory / "whole", cwd=directory) as whole,
         RunningCommand("run", file, cwd=home, env={"DIE_AT": "50"}) as run,
     ):
         assert run.end() == -9, run.err
         assert whole.end() == 0, whole.err
-    return Killed(file, home, results_of(trials_in(place / "whole")))
+    return Killed(file, home, results_of(trials_in(directory / "whole")))
 
 
 def contents(directory: Path) -> dict[str, str]:

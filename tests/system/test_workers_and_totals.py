@@ -12,6 +12,8 @@ from sweeps import database_url, differing, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
 from sweeper.events import Notice
+from sweeper.execution.options import RunRequest, WorkerOptions
+from sweeper.execution.run import run_sweep
 from sweeper.results import TrialRecord
 
 ARGUMENTS = {
@@ -31,10 +33,13 @@ Runs = Callable[[str, int], Path]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """The runs directory of the sweep with one sampler on so many workers."""
-    place = tmp_path_factory.mktemp("workers")
+    working_directory = tmp_path_factory.mktemp("workers")
 
     def run(sampler: str, workers: int) -> Path:
-        file, directory = place / f"{sampler}.py", place / f"{sampler}-{workers}"
+        file, directory = (
+            working_directory / f"{sampler}.py",
+            working_directory / f"{sampler}-{workers}",
+        )
         if not directory.exists():
             StudyText(
                 rate=RATES.get(sampler, StudyText.rate),
@@ -104,15 +109,13 @@ def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs: Runs, tmp_path
 def test_more_workers_than_the_search_can_use_is_said(runs: Runs, tmp_path: Path) -> None:
     runs("tpe", 1)
     swept = sweep(runs("tpe", 1).parent / "tpe.py", runs("tpe", 1), workers=5)
-    told = [e.message for e in swept.events if isinstance(e, Notice)]
-    assert any("concurrency is 2, so 2 of 5 workers are used" in t for t in told), told
+    messages = [e.message for e in swept.events if isinstance(e, Notice)]
+    assert any("concurrency is 2, so 2 of 5 workers are used" in t for t in messages), messages
 
 
 def test_what_a_listener_raises_ends_the_run_and_leaves_no_trial_running(
     runs: Runs, tmp_path: Path
 ) -> None:
-    from sweeper.execution import sweep as module
-
     file = runs("random", 2).parent / "random.py"
 
     class BrokenError(Exception):
@@ -122,19 +125,9 @@ def test_what_a_listener_raises_ends_the_run_and_leaves_no_trial_running(
         if type(event).__name__ == "EpochFinished":
             raise BrokenError
 
-    request = module.SweepRequest(
-        source=str(file),
-        study=None,
-        workers=1,
-        trials=1,
-        engine="local",
-        isolation="auto",
-        storage=database_url(tmp_path),
-        runs_dir=tmp_path,
-        listener=listen,
-    )
+    options = WorkerOptions(1, database_url(tmp_path), tmp_path)
     with pytest.raises(BrokenError):
-        module.run_sweep(request)
+        run_sweep(RunRequest(options, listen, source=str(file), trials=1))
     [trial] = trials_in(tmp_path)
     assert trial.state == "interrupted"
     assert [a.outcome for a in trial.attempts] == ["interrupted"]

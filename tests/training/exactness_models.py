@@ -71,10 +71,10 @@ def multi_optimizer() -> keras.Model:
 
 def by_xla() -> keras.Model:
     """Keras compiles nothing by XLA while kernels have to be deterministic, and says so."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = compiled(optimizers.SGD(0.05, 0.9), layers.Dropout(0.3), jit_compile=True)
-    assert any("Proceeding with `jit_compile=False`" in str(warning.message) for warning in told)
+    assert any("Proceeding with `jit_compile=False`" in str(warning.message) for warning in caught)
     return model
 
 

@@ -17,7 +17,7 @@ from trainings import Watcher, plan, train
 
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.training.built_ins import BUILT_INS, REFUSED
+from sweeper.training.userstate.traversal.built_ins import BUILT_INS, REFUSED
 
 Factory = Callable[[], Sequence[keras.callbacks.Callback]]
 
@@ -49,7 +49,7 @@ def test_every_callback_of_keras_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("known", BUILT_INS, ids=lambda cls: cls.__name__)
 def test_every_attribute_in_the_table_is_one_that_keras_assigns(known: type) -> None:
-    from sweeper.training.encoding.kinds import assigned_by
+    from sweeper.inspection.code import assigned_by
 
     entry = BUILT_INS[known]
     assert set(entry.attributes) | set(entry.handles) <= assigned_by(known, library=True)
@@ -109,7 +109,7 @@ def refused_when_it_changed(make: Callable[[], Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("thing", "told"),
+    ("thing", "expected"),
     [
         (threading.Lock, "a _thread.lock"),
         (lambda: (n for n in range(3)), "a builtins.generator"),
@@ -123,10 +123,10 @@ def refused_when_it_changed(make: Callable[[], Any]) -> str:
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_what_changed_to_what_no_checkpoint_can_hold_is_refused_by_callback_and_attribute(
-    thing: Callable[[], Any], told: str
+    thing: Callable[[], Any], expected: str
 ) -> None:
     message = refused_when_it_changed(thing)
-    assert told in message
+    assert expected in message
     assert "callback Exchanges: attribute 'thing'" in message
     assert "get_state(self)" in message
     assert "set_state(self, state)" in message
@@ -281,7 +281,7 @@ def test_an_object_of_a_local_class_that_the_code_reaches_comes_back(tmp_path: P
     assert type(resumed.made) is Local
 
 
-def test_get_state_that_returns_what_cannot_be_held_is_told_so() -> None:
+def test_get_state_that_returns_what_cannot_be_held_is_reported() -> None:
     class Wrong(keras.callbacks.Callback):
         def get_state(self) -> Any:
             return {"lock": threading.Lock()}

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from pathlib import Path
 
 import keras
+from generate_what_is_captured import COMPONENTS, PAGE, SOURCES, page
 from trainings import Watcher, plan
 
 from sweeper.training import sources
-from sweeper.training.captured import COMPONENTS, SOURCES, page
-from sweeper.training.loop import TrainingLoop
-
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "what-is-captured.md"
+from sweeper.training.loop.loop import TrainingLoop
 
 
 def test_the_page_is_what_the_generator_prints() -> None:
-    assert PAGE.read_text() == page(), f"run: python -m sweeper.training.captured {PAGE}"
+    assert PAGE.read_text() == page(), "run: python docs/reference/generate_what_is_captured.py"
 
 
 def test_the_table_has_every_component_in_order() -> None:

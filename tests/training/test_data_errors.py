@@ -164,7 +164,7 @@ def test_workers_are_refused_where_batches_depend_on_which_comes_first() -> None
         opened(Data(train=Drawing(workers=2)))
 
 
-def test_processes_are_told_to_be_threads() -> None:
+def test_processes_are_said_to_be_threads() -> None:
     train, _, notices = opened(Data(train=Plain(workers=2, use_multiprocessing=True)))
     assert "read ahead by 2 threads" in notices[0]
     assert "2 threads" in train.describe()
@@ -197,7 +197,7 @@ def test_stateless_random_ops_in_a_map_are_fine() -> None:
     assert notices == []
 
 
-def test_python_code_in_a_dataset_is_read_again_and_the_user_told() -> None:
+def test_python_code_in_a_dataset_is_read_again_and_the_user_warned() -> None:
     signature = tf.TensorSpec((2,), tf.int64)
     made = tf.data.Dataset.from_generator(lambda: iter([[1, 2]]), output_signature=signature)
     train, _, notices = opened(Data(train=made))
@@ -208,7 +208,7 @@ def test_python_code_in_a_dataset_is_read_again_and_the_user_told() -> None:
         train.open(0, 2)
 
 
-def test_a_shuffle_that_depends_on_earlier_epochs_is_read_again_and_the_user_told() -> None:
+def test_a_shuffle_that_depends_on_earlier_epochs_is_read_again_and_the_user_warned() -> None:
     _, _, notices = opened(Data(train=numbers().shuffle(4).cache().batch(2)))
     assert "a resumed trial reads all of them again" in notices[0]
     for fine in (

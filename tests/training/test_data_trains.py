@@ -20,9 +20,10 @@ from sweeper import Data
 from sweeper.checkpoints.format import Snapshot
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import DataError, RestoreError, UncapturableError
-from sweeper.training import loop as loop_module
-from sweeper.training import state as state_module
-from sweeper.training.loop import TrainingLoop, TrainingPlan
+from sweeper.training.loop import loop as loop_module
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import TrainingPlan
+from sweeper.training.state import state as state_module
 
 X, Y = digits(50)
 BATCHES = [(X[i : i + 8], Y[i : i + 8]) for i in range(0, 50, 8)]
@@ -252,7 +253,7 @@ def test_on_epoch_end_is_called_once_an_epoch_however_often_training_stops(
 ) -> None:
     calls: list[str] = []
 
-    class Told(Batches):
+    class Counted(Batches):
         def on_epoch_begin(self) -> None:
             calls.append("begin")
 
@@ -260,7 +261,7 @@ def test_on_epoch_end_is_called_once_an_epoch_however_often_training_stops(
             calls.append("end")
 
     # Steps 7 and 14 are the last of an epoch: the calls of that epoch's end are still to come.
-    make = planner(lambda: Data(train=Told()), epochs=3)
+    make = planner(lambda: Data(train=Counted()), epochs=3)
     resumed(make, tmp_path, [3, 7, 14])
     assert calls == ["begin", "end"] * 3
 
@@ -404,7 +405,7 @@ def test_an_epoch_without_a_batch_is_refused() -> None:
         train(make(), Watcher())
 
 
-def test_a_batch_of_another_form_is_refused_with_its_place() -> None:
+def test_a_batch_of_another_form_is_refused_with_its_position() -> None:
     wide = [*BATCHES[:2], (np.zeros((8, 9), "float32"), Y[:8])]
     with pytest.raises(DataError, match=r"batch 2 of epoch 0 has an array of shape \(8, 9\)"):
         train(planner(lambda: Data(train=lambda _epoch: wide))(), Watcher())

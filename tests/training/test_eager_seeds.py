@@ -16,9 +16,9 @@ from tensorflow.python.ops import gen_random_ops
 from trainings import Watcher, equal, plan, small_data, train, weights
 
 from sweeper.checkpoints.reading import load_newest
-from sweeper.training.eager_seeds import EagerSeeds
-from sweeper.training.hidden_state import HiddenState
-from sweeper.training.randomops import STATEFUL_RANDOM
+from sweeper.training.randomness.eager_seeds import EagerSeeds
+from sweeper.training.randomness.hidden_state import HiddenState
+from sweeper.training.randomness.ops import STATEFUL_RANDOM
 
 DRAWS: dict[str, Callable[[], Any]] = {
     "normal": lambda: tf.random.normal((4,), seed=1),

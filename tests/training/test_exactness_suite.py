@@ -1,7 +1,8 @@
-"""Whatever a training carries, it ends the same when it is stopped at three places on its way.
+"""Whatever a training carries, it ends the same when it is stopped on its way.
 
-Each case is trained once without a stop, and once stopped in the middle of an epoch, at an epoch's
-end and inside a validation, each time going on in fresh objects. Everything is compared: the whole
+Each case is trained once without a stop, and once stopped, going on in fresh objects: in the middle of
+an epoch, at an epoch's end or inside a validation, each case at another of them; with ``-m whole``
+each case at all three in turn. Everything is compared: the whole
 last snapshot, the weights after the end, the history, and the files that callbacks wrote.
 """
 
@@ -12,6 +13,7 @@ import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,11 @@ from trainings import Watcher, plan, train
 
 from sweeper import Data
 from sweeper.checkpoints.reading import load_newest
-from sweeper.training import loop as loop_module
-from sweeper.training import state as state_module
-from sweeper.training.loop import TrainingPlan
-from sweeper.training.state import Position
+from sweeper.results import EpochRecord
+from sweeper.training.loop import loop as loop_module
+from sweeper.training.loop.plan import TrainingPlan
+from sweeper.training.state import state as state_module
+from sweeper.training.state.state import Position
 
 
 @dataclass(frozen=True)
@@ -201,9 +204,9 @@ class Stopper(Watcher):
         super().steps_done(position)
         self.at, self.asked = position, 0
 
-    def epoch_ended(self, epoch: int, step: int, logs: Any, seconds: float) -> None:
-        super().epoch_ended(epoch, step, logs, seconds)
-        self.ended = epoch
+    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
+        super().epoch_ended(record, step, seconds)
+        self.ended = record.epoch
 
     def stop_requested(self) -> bool:
         if self.where is None:
@@ -295,7 +298,7 @@ def differing(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> list[str]:
 def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Trains a case whole and with stops, and tells in what the two differ."""
 
-    def compare(case: Case, stops_at: Sequence[Any] = STOPS) -> list[str]:
+    def compare(case: Case, stops_at: Sequence[Any]) -> list[str]:
         outcomes = []
         for name, stops in (("whole", []), ("stopped", stops_at)):
             (tmp_path / name).mkdir()
@@ -306,11 +309,26 @@ def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
     return compare
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.optimizer}-{case.name}")
-def test_a_training_stopped_at_three_places_ends_as_if_it_never_was(
+def named(case: Case) -> str:
+    return f"{case.optimizer}-{case.name}"
+
+
+@pytest.mark.parametrize(
+    ("case", "stop"),
+    [pytest.param(case, stop, id=named(case)) for case, stop in zip(CASES, cycle(STOPS))],
+)
+def test_a_training_that_was_stopped_ends_as_if_it_never_was(
+    case: Case, stop: Any, compared: Callable[..., list[str]]
+) -> None:
+    assert compared(case, [stop]) == []
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_a_training_stopped_at_three_steps_ends_as_if_it_never_was(
     case: Case, compared: Callable[..., list[str]]
 ) -> None:
-    assert compared(case) == []
+    assert compared(case, STOPS) == []
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_the_same_process_has_no_differences(here: Fingerprint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"versions": {"tensorflow": "9.9"}}, "tensorflow was 9.9 and is "),
         ({"processor": "Z80"}, "processor was Z80 and is "),
@@ -36,12 +36,14 @@ def test_the_same_process_has_no_differences(here: Fingerprint) -> None:
         ({"string_hash": 1}, "hash() of strings gives other numbers"),
     ],
 )
-def test_each_difference_is_named(here: Fingerprint, change: dict[str, object], told: str) -> None:
+def test_each_difference_is_named(
+    here: Fingerprint, change: dict[str, object], message: str
+) -> None:
     stored = here.to_json()
     for name, value in change.items():
         stored[name] = {**stored[name], **value} if isinstance(value, dict) else value
     (difference,) = differences(stored, here.to_json())
-    assert difference.startswith(told)
+    assert difference.startswith(message)
 
 
 def test_a_changed_study_file_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
@@ -15,7 +16,13 @@ from trainings import digits, mlp
 
 import sweeper
 from sweeper.checkpoints.marker import Marker, claim_directory
-from sweeper.errors import FactoryError, ForeignCheckpointError, RestoreError, UsageError
+from sweeper.errors import (
+    FactoryError,
+    ForeignCheckpointError,
+    RestoreError,
+    UsageError,
+    WarmStartError,
+)
 
 SCRIPT = '''
 """A training as a user writes it: the same lines in every process."""
@@ -54,8 +61,8 @@ except sweeper.Interrupted as stopped:
     print(stopped)
     sys.exit(stopped.exit_code)
 import hashlib
-told = hashlib.sha256(b"".join(v.value.numpy().tobytes() for v in model.variables)).hexdigest()
-print(json.dumps({"weights": told, "history": history.history}))
+digest = hashlib.sha256(b"".join(v.value.numpy().tobytes() for v in model.variables)).hexdigest()
+print(json.dumps({"weights": digest, "history": history.history}))
 '''
 
 
@@ -63,9 +70,9 @@ def run(directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 
     """The script's last line, or minus the signal or the exit code that ended it."""
     script = directory.parent / "training.py"
     script.write_text(SCRIPT)
-    place = str(Path(__file__).parent)
+    tests_directory = str(Path(__file__).parent)
     done = subprocess.run(
-        [sys.executable, script, directory, place, str(kill_at), how, str(seed)],
+        [sys.executable, script, directory, tests_directory, str(kill_at), how, str(seed)],
         capture_output=True,
         text=True,
         check=False,
@@ -79,19 +86,19 @@ def run(directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 
 def test_a_training_killed_twice_ends_as_one_that_never_was(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole")
     assert isinstance(whole, str)
-    place = tmp_path / "killed"
-    assert run(place, kill_at=9) == -signal.SIGKILL
-    assert run(place, kill_at=17, seed=2) == -signal.SIGKILL
-    assert run(place, seed=3) == whole
+    checkpoints = tmp_path / "killed"
+    assert run(checkpoints, kill_at=9) == -signal.SIGKILL
+    assert run(checkpoints, kill_at=17, seed=2) == -signal.SIGKILL
+    assert run(checkpoints, seed=3) == whole
     assert len(json.loads(whole)["history"]["loss"]) == 4
 
 
-def test_a_training_that_is_told_to_stop_stops_at_the_step_and_goes_on(tmp_path: Path) -> None:
+def test_a_training_that_is_asked_to_stop_stops_at_the_step_and_goes_on(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole")
-    place = tmp_path / "stopped"
-    assert run(place, kill_at=5, how="SIGTERM") == 130
-    assert [path.name for path in sorted(place.iterdir())][-1] == "step-000000005"
-    assert run(place, seed=2) == whole
+    checkpoints = tmp_path / "stopped"
+    assert run(checkpoints, kill_at=5, how="SIGTERM") == 130
+    assert [path.name for path in sorted(checkpoints.iterdir())][-1] == "step-000000005"
+    assert run(checkpoints, seed=2) == whole
 
 
 def test_a_fresh_start_with_other_weights_ends_elsewhere(tmp_path: Path) -> None:
@@ -143,13 +150,13 @@ def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(
         "seed": sweeper.Data(train=(x, y)),
         "batch_size": sweeper.Data(train=(x, y), batch_size=16),
     }[what]
-    told = {"data": "other data", "seed": "its seed was 1", "batch_size": "batch_size was 32"}
-    with pytest.raises(ForeignCheckpointError, match=told[what]):
+    messages = {"data": "other data", "seed": "its seed was 1", "batch_size": "batch_size was 32"}
+    with pytest.raises(ForeignCheckpointError, match=messages[what]):
         sweeper.fit(mlp(), data, epochs=2, checkpoints=tmp_path, seed=2 if what == "seed" else 1)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
-def test_the_directory_of_a_study_is_no_place_for_a_training(tmp_path: Path) -> None:
+def test_the_directory_of_a_study_is_refused_for_a_training(tmp_path: Path) -> None:
     claim_directory(tmp_path, Marker("digits", "1" * 32, 0, "f"))
     with pytest.raises(ForeignCheckpointError, match="belongs to study 'digits'"):
         sweeper.fit(mlp(), digits(), epochs=1, checkpoints=tmp_path)
@@ -167,3 +174,33 @@ def test_what_is_not_a_compiled_model_is_refused(tmp_path: Path) -> None:
 def test_a_bucket_is_refused_before_anything_runs() -> None:
     with pytest.raises(UsageError, match="in a directory"):
         sweeper.fit(None, None, epochs=1, checkpoints="s3://bucket/x")
+
+
+def test_a_training_begins_from_a_file_and_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
+    x, y = digits()
+
+    def drawn(seed: int = 3) -> keras.Model:
+        keras.utils.set_random_seed(seed)
+        return mlp()
+
+    base, other, model = drawn(1), drawn(), drawn()
+    file = tmp_path / "base.weights.h5"
+    base.save_weights(file)
+    other.load_weights(file)
+
+    def trained(model: keras.Model, name: str, epochs: int, **begin: Any) -> list[bytes]:
+        sweeper.fit(model, (x, y), epochs=epochs, checkpoints=tmp_path / name, **begin)
+        return [variable.numpy().tobytes() for variable in model.variables]
+
+    said: list[str] = []
+    begun = trained(model, "begun", 1, warm_start=file, notice=said.append)
+    assert begun == trained(other, "loaded", 1)
+    assert begun != trained(drawn(), "drawn", 1), "negative control"
+    [message] = said
+    assert message.startswith(f"begins from {file} (Keras weights")
+    file.unlink()
+    assert trained(drawn(), "begun", 2, warm_start=file) == trained(drawn(), "loaded", 2)
+    with pytest.raises(WarmStartError, match=r"base\.weights\.h5 does not exist"):
+        trained(drawn(), "nowhere", 1, warm_start=file)
+    with pytest.raises(UsageError, match="fit has no trials"):
+        trained(drawn(), "nowhere", 1, warm_start=print)

@@ -18,7 +18,7 @@ from trainings import SEEDS, Watcher, equal, plan, small_data, train, weights
 from sweeper import Data
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import UncapturableError
-from sweeper.training.fresh_entropy import FreshEntropy, system_entropy
+from sweeper.training.randomness.fresh_entropy import FreshEntropy, system_entropy
 
 UNSEEDED: dict[str, Callable[[], float]] = {
     "default_rng": lambda: np.random.default_rng().random(),

@@ -15,7 +15,7 @@ from trainings import Watcher, equal, plan, small_data, train, weights
 
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import UncapturableError
-from sweeper.training.generators import GlobalSeedGenerator
+from sweeper.training.randomness.generators import GlobalSeedGenerator
 
 
 def both() -> None:
@@ -87,8 +87,17 @@ def ends(
     return weights(planned.model)
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
-@pytest.mark.parametrize("what", ["clears", "reseeds", "both"])
+@pytest.mark.parametrize(
+    ("what", "eager"),
+    [
+        pytest.param("both", False, id="both-graph"),
+        pytest.param("clears", True, id="clears-eager"),
+        pytest.param("clears", False, id="clears-graph", marks=pytest.mark.whole),
+        pytest.param("reseeds", False, id="reseeds-graph", marks=pytest.mark.whole),
+        pytest.param("reseeds", True, id="reseeds-eager", marks=pytest.mark.whole),
+        pytest.param("both", True, id="both-eager", marks=pytest.mark.whole),
+    ],
+)
 def test_a_global_generator_that_a_callback_replaces_resumes_exactly(
     what: str, eager: bool, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from trainings import Watcher, digits, equal, mlp, plan, small_data, train, weights
 
 from sweeper import Data
-from sweeper.training.randomness import seed_everything
+from sweeper.training.randomness.seeds import seed_everything
 
 HOOKS = [
     f"on_{where}_{when}"
@@ -36,8 +36,8 @@ class Recorder(keras.callbacks.Callback):
 
     def _recording(self, hook: str) -> Any:
         def record(*arguments: Any, logs: Any = None) -> None:
-            told = [dict(a) if isinstance(a, dict) else a for a in arguments]
-            self.calls.append((hook, *told, None if logs is None else dict(logs)))
+            given = [dict(a) if isinstance(a, dict) else a for a in arguments]
+            self.calls.append((hook, *given, None if logs is None else dict(logs)))
 
         return record
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from sweeper.training import placement
-from sweeper.training.placement import MOST_ON_GPU, place_arrays
+from sweeper.training.loop import placement
+from sweeper.training.loop.placement import MOST_ON_GPU, put_arrays
 
 DATA = (np.arange(30.0).reshape(10, 3), {"y": np.arange(10), "weights": None})
 
@@ -27,9 +27,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
 
 def placed(arrays: object, monkeypatch: pytest.MonkeyPatch) -> tuple[str | None, list[str]]:
     """On which device, without allocating what a test could not."""
-    told: list[str] = []
+    notices: list[str] = []
     monkeypatch.setattr(placement.tf, "constant", lambda array: array)
-    return place_arrays(arrays, "train", told.append).device, told
+    return put_arrays(arrays, "train", notices.append).device, notices
 
 
 def sized(count: int) -> SimpleNamespace:
@@ -40,9 +40,9 @@ def test_what_is_larger_than_the_bound_stays_in_the_hosts_memory_and_that_is_sai
     gpu: list[SimpleNamespace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert placed((sized(MOST_ON_GPU // 2), sized(MOST_ON_GPU // 2)), monkeypatch) == (None, [])
-    device, told = placed((sized(MOST_ON_GPU), None, sized(1)), monkeypatch)
+    device, notices = placed((sized(MOST_ON_GPU), None, sized(1)), monkeypatch)
     assert device == "/device:CPU:0"
-    assert "the train data are 1,024 MiB" in told[0]
+    assert "the train data are 1,024 MiB" in notices[0]
     gpu.append(SimpleNamespace(memory_limit=2048))
     assert placed(sized(512 * 2**20), monkeypatch) == (None, [])
     assert placed(sized(513 * 2**20), monkeypatch)[0] == "/device:CPU:0"
@@ -57,9 +57,9 @@ def test_batches_are_gathered_where_the_arrays_are_and_are_the_same(
     gpu: list[SimpleNamespace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gather that TensorFlow placed on the GPU would copy the whole array there at each step."""
-    anywhere = place_arrays(DATA, "train", lambda _: None)
+    anywhere = put_arrays(DATA, "train", lambda _: None)
     monkeypatch.setattr(placement, "MOST_ON_GPU", 100)
-    hosted = place_arrays(DATA, "train", lambda _: None)
+    hosted = put_arrays(DATA, "train", lambda _: None)
     spec = [tf.TensorSpec((None,), tf.int64)]
     graph = tf.function(hosted.gather, input_signature=spec).get_concrete_function().graph
     gathers = [op.device for op in graph.get_operations() if op.type.startswith("Gather")]

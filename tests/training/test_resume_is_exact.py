@@ -19,9 +19,10 @@ from trainings import Watcher, digits, equal, mlp, plan, small_data, train, weig
 from sweeper import Data
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.training import loop as loop_module
-from sweeper.training import state as state_module
-from sweeper.training.loop import TrainingLoop, TrainingPlan
+from sweeper.training.loop import loop as loop_module
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import TrainingPlan
+from sweeper.training.state import state as state_module
 
 Planner = Callable[[], TrainingPlan]
 
@@ -64,18 +65,18 @@ class Tells(keras.callbacks.Callback):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told = 0
+        self.calls = 0
 
     def get_state(self) -> Any:
-        return self.told
+        return self.calls
 
     def set_state(self, state: Any) -> None:
-        self.told = state
+        self.calls = state
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.told += 1
+        self.calls += 1
         bias = self.model.layers[1].bias
-        bias.assign_add(1e-4 * self.told * keras.ops.ones_like(bias))
+        bias.assign_add(1e-4 * self.calls * keras.ops.ones_like(bias))
 
 
 TRACKED: dict[str, Any] = {}
@@ -199,12 +200,12 @@ MAKERS: dict[str, Planner] = {"data": shuffling_itself, "reopening": drawing_ane
 
 
 def outcome(loop: TrainingLoop, planned: TrainingPlan) -> tuple[list[Any], dict[str, Any]]:
-    told = {"history": loop.history.history, "epochs": loop.history.epoch}
+    attributes = {"history": loop.history.history, "epochs": loop.history.epoch}
     for callback in planned.callbacks:
         for name in ("wait", "best", "count", "drawn", "best_epoch", "stopped_epoch"):
             if hasattr(callback, name):
-                told[f"{type(callback).__name__}.{name}"] = getattr(callback, name)
-    return weights(planned.model), told
+                attributes[f"{type(callback).__name__}.{name}"] = getattr(callback, name)
+    return weights(planned.model), attributes
 
 
 def uninterrupted(make: Planner = planner) -> tuple[list[Any], dict[str, Any]]:

@@ -7,9 +7,9 @@ import pytest
 from sweeper import Every
 from sweeper.checkpoints.format import Snapshot
 from sweeper.checkpoints.policy import CheckpointEvery
-from sweeper.training.keeping import SnapshotKeeper
-from sweeper.training.schedule import CheckpointSchedule
-from sweeper.training.state import Position
+from sweeper.training.loop.keeping import SnapshotKeeper
+from sweeper.training.loop.schedule import CheckpointSchedule
+from sweeper.training.state.state import Position
 
 
 class Training:

@@ -19,10 +19,13 @@ from trainings import Watcher, plan, small_data, train
 from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.training.loop import TrainingLoop
-from sweeper.training.reach import Reach
-from sweeper.training.tracked import check_trackable
-from sweeper.training.userstate.values import put_array, take_array
+from sweeper.execution.audit.differences import READ_AHEAD
+from sweeper.training.encoding import NotPlainError, decode, encode
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.state.reach import Reach
+from sweeper.training.state.tracked import check_trackable
+from sweeper.training.userstate.holders.positions import DatasetIterator
+from sweeper.training.userstate.holders.values import put_array, take_array
 from sweeper.trial import Trial
 
 
@@ -112,14 +115,14 @@ def test_every_tensor_that_is_missing_or_misshapen_or_of_nobody_is_named(tmp_pat
     before = [v.numpy().copy() for v in planned.model.variables]
     with pytest.raises(RestoreError) as raised:
         train(planned, Watcher(), loaded)
-    told = str(raised.value)
-    assert "model variable 0" in told
-    assert "its tensor 'model/00000' is missing" in told
-    assert "optimizers variable 1 (model.d_optimizer: " in told
-    assert "float32[9, 9] in it" in told
-    assert "'python_random/words' is uint32[3], expected uint32[625]" in told
-    assert "'numpy_random/words' is missing" in told
-    assert "a tensor 'strange/1' of no component" in told
+    message = str(raised.value)
+    assert "model variable 0" in message
+    assert "its tensor 'model/00000' is missing" in message
+    assert "optimizers variable 1 (model.d_optimizer: " in message
+    assert "float32[9, 9] in it" in message
+    assert "'python_random/words' is uint32[3], expected uint32[625]" in message
+    assert "'numpy_random/words' is missing" in message
+    assert "a tensor 'strange/1' of no component" in message
     for variable, value in zip(planned.model.variables, before, strict=False):
         assert np.array_equal(variable.numpy(), value)
 
@@ -246,3 +249,29 @@ def test_an_array_of_records_text_or_dates_comes_back_from_json_and_bytes(kind: 
     again: dict[str, Any] = {}
     put_array(back, again, "key")
     assert again["key"].tobytes() == tensors["key"].tobytes()
+
+
+def test_what_two_parts_of_a_state_share_is_shared_again() -> None:
+    shared, tensors = [1, 2], {}
+    node = encode({"one": shared, "other": shared}, "data/train/state", tensors)
+    again = decode(node, tensors, "data/train/state")
+    assert again == {"one": [1, 2], "other": [1, 2]}
+    assert again["one"] is again["other"]
+
+
+@pytest.mark.parametrize("value", [len, lambda: 0, dict, tf.Variable(1.0), keras.layers.Dense(1)])
+def test_a_state_that_nothing_could_bring_back_is_refused_when_it_is_captured(value: Any) -> None:
+    with pytest.raises(NotPlainError, match="callbacks/0/state/'it' is a "):
+        encode({"it": value}, "callbacks/0/state", {})
+
+
+def test_an_iterator_of_the_users_is_kept_under_the_name_that_read_ahead_is_known_by() -> None:
+    """How far tf.data has read ahead is a matter of timing: on a busy machine it differs."""
+    iterator = iter(tf.data.Dataset.range(100).shuffle(10, seed=1))
+    holder, tensors = DatasetIterator(iterator, "Draws.numbers"), {}
+    drawn = [int(next(iterator)) for _ in range(3)]
+    saved = holder.capture(tensors, "user_state/callback Draws.numbers")
+    assert all(name.endswith(READ_AHEAD) for name in tensors)
+    after = [int(next(iterator)) for _ in range(5)]
+    holder.restore(saved, tensors)
+    assert [int(next(iterator)) for _ in range(5)] == after, drawn

@@ -15,8 +15,8 @@ from tensorflow.python.ops import resource_variable_ops
 from trainings import Watcher, mlp, plan, small_data, train
 
 from sweeper.errors import UncapturableError
-from sweeper.training.hidden_state import HiddenState
-from sweeper.training.tracing import TracedFunctions
+from sweeper.training.randomness.hidden_state import HiddenState
+from sweeper.training.randomness.tracing import TracedFunctions
 
 
 @tf.function
@@ -124,8 +124,8 @@ def test_a_loaded_model_that_draws_is_refused(tmp_path: Path) -> None:
         loaded.draw()
 
 
-@pytest.mark.parametrize(("name", "told"), [("train_step", "training"), ("test_step", "valid")])
-def test_a_layer_that_draws_by_a_kernel_is_refused_with_its_line(name: str, told: str) -> None:
+@pytest.mark.parametrize(("name", "message"), [("train_step", "training"), ("test_step", "valid")])
+def test_a_layer_that_draws_by_a_kernel_is_refused_with_its_line(name: str, message: str) -> None:
     class Noise(keras.layers.Layer):
         def call(self, x: Any, training: bool = False) -> Any:
             draws = training if name == "train_step" else not training
@@ -138,7 +138,7 @@ def test_a_layer_that_draws_by_a_kernel_is_refused_with_its_line(name: str, told
 
     with pytest.raises(
         UncapturableError,
-        match=rf"^the {told}\w* step holds .*RandomStandardNormal \(.*test_tracing.py:\d+\)",
+        match=rf"^the {message}\w* step holds .*RandomStandardNormal \(.*test_tracing.py:\d+\)",
     ):
         train(plan(model=build, epochs=1), Watcher())
 

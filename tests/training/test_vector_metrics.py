@@ -16,9 +16,9 @@ from trainings import Watcher, digits, equal, plan, train, weights
 from sweeper import Data
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import NonFiniteError, ObjectiveError
-from sweeper.training import state as state_module
-from sweeper.training.logs import named_numbers
-from sweeper.training.loop import TrainingLoop
+from sweeper.training.loop.logs import named_numbers
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.state import state as state_module
 
 X, LABELS = digits(96)
 Y = keras.utils.to_categorical(LABELS, 4)
@@ -86,7 +86,7 @@ def data(name: str = "metrics") -> Data:
     return Data(train=(X, Y), validation=validation, batch_size=16, shuffle=False)
 
 
-def told(logs: Any) -> dict[str, Any]:
+def plain(logs: Any) -> dict[str, Any]:
     """Logs that can be compared: each value's type, dtype and bits."""
     return {
         name: (type(value).__name__, np.asarray(value).dtype.str, np.asarray(value).tolist())
@@ -96,7 +96,7 @@ def told(logs: Any) -> dict[str, Any]:
 
 def history_of(loop: Any) -> dict[str, Any]:
     return {
-        name: [told({name: value}) for value in values]
+        name: [plain({name: value}) for value in values]
         for name, values in loop.history.history.items()
     }
 
@@ -109,13 +109,13 @@ class Recorder(keras.callbacks.Callback):
         self.calls: list[Any] = []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.calls.append((batch, told(logs)))
+        self.calls.append((batch, plain(logs)))
 
     def on_test_end(self, logs: Any = None) -> None:
-        self.calls.append(("test", told(logs)))
+        self.calls.append(("test", plain(logs)))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.calls.append((epoch, told(logs)))
+        self.calls.append((epoch, plain(logs)))
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def resumed(name: str, directory: Path, stops: list[int]) -> Any:
         train(planned(), Watcher(directory, stop_at=stop), load_newest([directory], pytest.fail))
     watcher = Watcher(directory)
     loop = train(planned(), watcher, load_newest([directory], pytest.fail))
-    return history_of(loop), loop.epochs, watcher.digest, told(loop._position.logs)
+    return history_of(loop), loop.epochs, watcher.digest, plain(loop._position.logs)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -195,8 +195,8 @@ def test_control_a_rounded_vector_is_noticed(
     whole = resumed("a step of its own", tmp_path / "whole", [])
     decode = state_module.decode
 
-    def rounded(node: Any, tensors: Any) -> Any:
-        value = decode(node, tensors)
+    def rounded(node: Any, tensors: Any, path: str) -> Any:
+        value = decode(node, tensors, path)
         return value.astype("float16") if isinstance(value, np.ndarray) else value
 
     monkeypatch.setattr(state_module, "decode", rounded)

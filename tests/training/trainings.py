@@ -13,10 +13,13 @@ import numpy as np
 from sweeper import Data
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
 from sweeper.checkpoints.store import CheckpointStore
-from sweeper.training.fresh_entropy import FreshEntropy
-from sweeper.training.loop import Stopped, TrainingLoop, TrainingPlan
-from sweeper.training.randomness import TrialSeeds, seed_everything
-from sweeper.training.state import Position
+from sweeper.results import EpochRecord
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import Stopped, TrainingPlan
+from sweeper.training.randomness.fresh_entropy import FreshEntropy
+from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
+from sweeper.training.state.state import Position
+from sweeper.training.step import TrainingStep
 
 SEEDS = TrialSeeds(7, 3)
 
@@ -75,9 +78,9 @@ class Watcher:
     def steps_done(self, position: Position) -> None:
         self._step = position.step
 
-    def epoch_ended(self, epoch: int, step: int, logs: Mapping[str, float], seconds: float) -> None:
+    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
         del step, seconds
-        self.epochs.append((epoch, dict(logs)))
+        self.epochs.append((record.epoch, record.metrics))
 
     def steps_until_due(self, position: Position) -> int:
         block = self.block
@@ -107,11 +110,16 @@ def plan(
     epochs: int = 3,
     objective: str | None = None,
     tracked: Callable[[], Mapping[str, Any]] = dict,
+    step: Callable[[], TrainingStep] | None = None,
 ) -> TrainingPlan:
     """A plan built as a trial builds it: each factory from its own seed."""
     seed_everything(SEEDS.child("model"))
     with FreshEntropy(SEEDS.sequence("model"), "model"):
         built = model()
+    seed_everything(SEEDS.child("step"))
+    taken = None if step is None else step()
+    if taken is not None:
+        taken.bind(built)
     seed_everything(SEEDS.child("data"))
     with FreshEntropy(SEEDS.sequence("data"), "data"):
         given = data()
@@ -120,7 +128,9 @@ def plan(
         called = callbacks()
     seed_everything(SEEDS.child("training"))
     order = SEEDS.sequence("order")
-    return TrainingPlan(built, given, called, epochs, objective, order, tracked=tracked())
+    return TrainingPlan(
+        built, given, called, epochs, objective, order, tracked=tracked(), step=taken
+    )
 
 
 def train(

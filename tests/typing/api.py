@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from pathlib import Path
+from typing import Any, assert_type
 
 import keras
 import numpy as np
@@ -10,16 +11,22 @@ import numpy as np
 from sweeper import (
     BestTrial,
     Data,
+    EvaluationRecord,
     Every,
+    EverySteps,
+    Hyperband,
     Keep,
     Retries,
+    StoredStudy,
     Study,
     StudyResults,
     StudyStatus,
+    TrainingStep,
     Trial,
     TrialRecord,
     load_study,
 )
+from sweeper.gradients import clip_by_global_norm, nan_to_zero
 
 
 def build_model(trial: Trial) -> keras.Model:
@@ -40,11 +47,22 @@ def build_model(trial: Trial) -> keras.Model:
 
 def load_data(trial: Trial) -> Data:
     x, y = np.zeros((100, 64)), np.zeros(100)
-    return Data(train=(x, y), validation=(x, y), batch_size=128)
+    return Data(train=(x, y), validation=(x, y), test=(x, y), batch_size=128)
 
 
 def build_callbacks(trial: Trial) -> list[keras.callbacks.Callback]:
-    return [keras.callbacks.EarlyStopping(patience=3 + trial.number)]
+    def told(step: int, logs: dict[str, Any], model: keras.Model) -> None:
+        print(step, logs["loss"], model.name)
+
+    return [keras.callbacks.EarlyStopping(patience=3 + trial.number), EverySteps(10, told)]
+
+
+class Clipped(TrainingStep):
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(gradients=[nan_to_zero, clip_by_global_norm(1.0 + trial.number)])
+
+    def extra_losses(self) -> list[Any]:
+        return [1e-4 * sum(keras.ops.sum(v**2) for v in self.trainable_variables())]
 
 
 study = Study(
@@ -52,6 +70,7 @@ study = Study(
     model=build_model,
     data=load_data,
     callbacks=build_callbacks,
+    step=Clipped,
     objective="val_accuracy",
     direction="maximize",
     epochs=30,
@@ -67,6 +86,8 @@ study = Study(
     threads=None,
     time_limit=3600,
     retries=Retries(error=1),
+    budget=Hyperband(min_epochs=2),
+    tensorboard=True,
 )
 results = study.run(workers=2)
 assert_type(results, StudyResults)
@@ -74,6 +95,24 @@ assert_type(results.best, TrialRecord)
 assert_type(results.best.value, float | None)
 assert_type(study.resume(workers=2), StudyResults)
 assert_type(study.results(), StudyResults)
+assert_type(study.results().to_dataframe("epochs"), Any)
+assert_type(results.plot_learning_curves("loss", compared=study.results()), Any)
+assert_type(results.plot_importances(method="fanova", seed=1), Any)
+assert_type(results.plot_parallel_coordinates(), Any)
+assert_type(results.plot_attempts(), Any)
 assert_type(study.status(), StudyStatus)
+assert_type(study.evaluate(data=load_data), tuple[EvaluationRecord, ...])
+assert_type(study.results().evaluations, tuple[EvaluationRecord, ...])
 assert_type(study.status().best, BestTrial | None)
-assert_type(load_study("studies/digits_learning_rate.py"), Study)
+assert_type(load_study(Path("studies/digits_learning_rate.py")), Study)
+stored = load_study("digits-learning-rate")
+assert_type(stored, Study | StoredStudy)
+assert_type(stored.run(workers=2), StudyResults)
+if isinstance(stored, StoredStudy):
+    assert_type(stored.trials[3], TrialRecord)
+    assert_type(stored.best.load_model(at="best"), keras.Model)
+
+# What refuses unknown arguments as the study is defined hides none from a type checker.
+Every(step=3)  # type: ignore[call-arg]
+Keep(lats=2)  # type: ignore[call-arg]
+Study(name="digits", model=build_model, data=load_data, epochs="three", trials=1)  # type: ignore[arg-type]

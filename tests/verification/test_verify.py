@@ -24,13 +24,13 @@ from sweeper.checkpoints.reading import load_checkpoint, read_manifest
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.cli.main import main
 from sweeper.definition import StudySettings
-from sweeper.execution.channel import StudySource
-from sweeper.execution.isolation import Launcher
+from sweeper.execution.launch.opening import open_launcher
+from sweeper.execution.launch.trial_process import Launcher
+from sweeper.execution.protocol.study_source import StudySource
 from sweeper.search.spec import search_spec
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 from sweeper.verification.findings import Finding, TrialVerification
-from sweeper.verification.launching import open_launcher
 from sweeper.verification.replay import where_to_kill
 from sweeper.verification.verify import VerifyRequest, verify_with
 
@@ -108,7 +108,7 @@ class Copy:
             return database.execute(query, values).fetchone()[0]
 
     def checkpoints(self, number: int = EXACT) -> list[Path]:
-        return sorted((self.runs / f"small/trial-{number:05d}").rglob("step-*"))
+        return sorted((self.runs / f"small/trial-{number:05d}").glob("attempt-*/**/step-*"))
 
     def trial_id(self, number: int = EXACT) -> int:
         return int(self.ask("SELECT id FROM sweeper_trials WHERE number = ?", number))
@@ -172,8 +172,8 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
 ) -> None:
     """The whole command: a trial whose data come from ``os.urandom`` is its negative control."""
     before = files(copy.runs)
-    place = ("--runs-dir", str(copy.runs))
-    done = command("verify", "small", "--all", "--report", "r.json", *place, cwd=tmp_path)
+    flags = ("--runs-dir", str(copy.runs))
+    done = command("verify", "small", "--all", "--report", "r.json", *flags, cwd=tmp_path)
     assert done.code == 4, done.err
     report = json.loads((tmp_path / "r.json").read_text())
     verdicts = {trial["number"]: trial["verdict"] for trial in report["trials"]}
@@ -188,9 +188,9 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     assert "nothing that is known of the surroundings could explain it" in done.out
     assert done.out.endswith("3 of 4 verified trials hold\n")
     assert "trial 0 epoch 3/3" in done.err
-    assert main(["show", "small", str(RANDOM), "--json", *place]) == 0
+    assert main(["show", "small", str(RANDOM), "--json", *flags]) == 0
     assert json.loads(capsys.readouterr().out)["verification"]["verdict"] == "differs"
-    assert main(["show", "small", str(PRUNED), *place]) == 0
+    assert main(["show", "small", str(PRUNED), *flags]) == 0
     page = capsys.readouterr().out
     assert "state     pruned" in page
     assert "verified  holds  replayed" in page
@@ -236,6 +236,38 @@ def test_a_checkpoint_that_was_replaced_by_a_whole_one_is_found(copy: Copy) -> N
     assert "by at most 0.25); 1 of " in errors(trial)[1].message
 
 
+def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy: Copy) -> None:
+    """No checkpoint's digest vouches for it: it may hold weights that were put back at the end."""
+    assert errors(copy.verify()) == []
+    place = copy.runs / "small/trial-00000/end"
+    last = load_checkpoint(copy.checkpoints()[-1])
+    tensors = {
+        name: last.tensors[name].copy() for name in last.tensors if name.startswith("model/")
+    }
+    state = {"model": last.state["model"], "same_as": None}
+    shutil.rmtree(place)
+    whole = Snapshot(last.step, last.epoch, tensors, state, last.metrics, tuple(tensors))
+    assert CheckpointStore(place).commit(whole).step == last.step
+    assert errors(copy.verify()) == [], "the same model, kept whole"
+
+    shutil.rmtree(place)
+    tensors["model/00001"].flat[0] += 1
+    path = CheckpointStore(place).commit(whole).path
+    (finding,) = errors(copy.verify())
+    assert finding.what == "tensor"
+    assert finding.message.startswith(
+        f"the model as training left it: model variable 1 ({last.state['model'][1]}) is the first "
+        "that differs (in 1 of "
+    )
+    (path / "tensors.safetensors").write_bytes(b"torn")
+    (finding,) = errors(copy.verify())
+    assert (finding.what, finding.file) == ("file", str(place))
+    shutil.rmtree(place)
+    trial = copy.verify()
+    assert trial.verdict == "holds"
+    assert "keeps no model as training left it" in trial.findings[-1].message
+
+
 def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(copy: Copy) -> None:
     where = "trial_id = ? AND epoch = 1"
     text = copy.ask(f"SELECT metrics FROM sweeper_epochs WHERE {where}", copy.trial_id())
@@ -250,7 +282,7 @@ def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(co
     assert (found.what, found.epoch, found.variable) == ("metric", 1, "loss")
     assert (found.stored, found.replayed) == (trained + 2**-20, trained)
     assert trial.message == (
-        f"epoch 1: loss is {trained + 2**-20!r} in the database, {trained!r} in the replay and "
+        f"epoch 2: loss is {trained + 2**-20!r} in the database, {trained!r} in the replay and "
         f"{trained!r} in the checkpoint of step 60: the database has another value than the one "
         "that was trained"
     )
@@ -281,13 +313,13 @@ def test_any_other_stored_result_that_was_changed_is_found(copy: Copy) -> None:
         ("value", 2, None),
         ("digest", 2, None),
     ]
-    told = "\n".join(finding.message for finding in errors(trial))
-    assert "the seed of trial 0 is 7 in the database, and seed=0 of the study gives " in told
-    assert "epoch 1: val_loss is " in told
-    assert "the trial's value is 0.5, and val_loss of its last epoch is " in told
-    assert f", and {wrong} in the database" in told
-    assert f"the trial's digest is {wrong}, and its last checkpoint's, of step 60, is " in told
-    assert f"the final digest is {wrong}, and the replay's is " in told
+    message = "\n".join(finding.message for finding in errors(trial))
+    assert "the seed of trial 0 is 7 in the database, and seed=0 of the study gives " in message
+    assert "epoch 2: val_loss is " in message
+    assert "the trial's value is 0.5, and val_loss of its last epoch is " in message
+    assert f", and {wrong} in the database" in message
+    assert f"the trial's digest is {wrong}, and its last checkpoint's, of step 60, is " in message
+    assert f"the final digest is {wrong}, and the replay's is " in message
 
 
 def test_a_parameter_changed_in_the_database_is_named_with_what_was_drawn(copy: Copy) -> None:

@@ -13,15 +13,19 @@ import pytest
 from sweeper.cli.main import main
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionChangedError, SweeperError, UnknownStudyError, UsageError
-from sweeper.execution.isolation import Loaded
-from sweeper.execution.replaying import Replay, ReplaySchedule
+from sweeper.execution.launch.launchers import Loaded
+from sweeper.execution.launch.opening import open_launcher
+from sweeper.execution.protocol.replays import Replay, ReplaySchedule
+from sweeper.execution.unchanged import unchanged_settings
 from sweeper.results import EpochRecord
-from sweeper.search.sampling import SamplerSpec, open_search
+from sweeper.search.sampling import open_search
 from sweeper.search.spaces import Observation
+from sweeper.search.spec import SamplerSpec
 from sweeper.space import FloatRange
 from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.verification.choosing import choose, unchanged_settings
+from sweeper.verification.choosing import choose
 from sweeper.verification.findings import (
     Compared,
     Finding,
@@ -29,7 +33,6 @@ from sweeper.verification.findings import (
     TrialVerification,
     Unverified,
 )
-from sweeper.verification.launching import open_launcher
 from sweeper.verification.parameters import redraw, rejudge
 from sweeper.verification.replay import where_to_kill
 from sweeper.verification.verify import VerifyRequest
@@ -93,29 +96,35 @@ def test_a_pruners_decision_is_made_again() -> None:
     (trial,) = drawn(spec, 1)
     good = replace(trial, intermediate={0: 0.5, 1: 0.4, 2: 2.0})
     assert rejudge(spec, 0, [good], epochs=3) is None, "nobody is asked after the last epoch"
-    told = rejudge(spec, 0, [replace(good, intermediate={0: 0.5, 1: 2.0, 2: 0.1})], epochs=3)
-    assert told == (
-        "the study's pruner, asked again, ends trial 0 after epoch 1, and the trial is complete"
+    findings = rejudge(spec, 0, [replace(good, intermediate={0: 0.5, 1: 2.0, 2: 0.1})], epochs=3)
+    assert findings == (
+        "the study's pruner, asked again, ends trial 0 after epoch 2, and the trial is complete"
     )
     pruned = replace(good, state="pruned", intermediate={0: 0.5, 1: 0.4})
-    assert "does not end trial 0 after epoch 1" in (rejudge(spec, 0, [pruned], epochs=3) or "")
+    assert "does not end trial 0 after epoch 2" in (rejudge(spec, 0, [pruned], epochs=3) or "")
 
 
-def test_a_replay_takes_its_checkpoints_where_it_is_told_and_nowhere_else() -> None:
+def test_a_replay_takes_its_checkpoints_where_it_is_asked_and_nowhere_else() -> None:
     schedule = ReplaySchedule(Replay(((7, 0), (20, 1)), also_after=12, die_after=15))
     assert [schedule.steps_left(step) for step in (0, 7, 12, 15, 20)] == [7, 5, 3, 5, 1 << 30]
-    places = [(step, 1 if step >= 20 else 0) for step in range(1, 41)]
-    assert [place for place in places if schedule.is_due(*place)] == [(7, 0), (12, 0), (20, 1)]
+    positions = [(step, 1 if step >= 20 else 0) for step in range(1, 41)]
+    assert [position for position in positions if schedule.is_due(*position)] == [
+        (7, 0),
+        (12, 0),
+        (20, 1),
+    ]
     flushed: list[int] = []
     schedule.die_if_due(14, lambda: flushed.append(14))
     assert flushed == []
 
 
 def test_where_a_replay_is_killed_follows_from_the_seed() -> None:
-    places = [where_to_kill(seed, 3, 60) for seed in range(200)]
-    assert places == [where_to_kill(seed, 3, 60) for seed in range(200)]
-    assert len(set(places)) > 100
-    assert all(place is not None and 0 < place[0] < place[1] < 60 for place in places)
+    positions = [where_to_kill(seed, 3, 60) for seed in range(200)]
+    assert positions == [where_to_kill(seed, 3, 60) for seed in range(200)]
+    assert len(set(positions)) > 100
+    assert all(
+        position is not None and 0 < position[0] < position[1] < 60 for position in positions
+    )
     assert where_to_kill(0, 3, 2) is None
 
 
@@ -157,8 +166,10 @@ def test_only_finished_trials_are_verified_and_the_others_are_named_with_what_to
     for number, value in enumerate((0.5, 0.25)):
         claimed = begin(repository)
         repository.record_epochs(claimed.token, [EpochRecord(0, {"val_loss": value})], {0: value})
-        repository.finish(claimed.token, "complete", end_step=9, value=value, digest=f"{number}")
-    repository.finish(begin(repository).token, "failed", error="no such layer")
+        repository.finish(
+            claimed.token, Ending("complete", end_step=9, value=value, digest=f"{number}")
+        )
+    repository.finish(begin(repository).token, Ending("failed", error="no such layer"))
     begin(repository)
     chosen, passed_over = choose(repository, "digits", "all")
     assert [trial.number for trial in chosen] == [0, 1]
@@ -177,9 +188,13 @@ def test_only_finished_trials_are_verified_and_the_others_are_named_with_what_to
 
 def test_a_trial_from_before_an_accepted_change_cannot_be_verified(repository: Repository) -> None:
     row = stored(repository)
-    repository.finish(begin(repository).token, "complete", end_step=9, value=0.5, digest="0")
+    repository.finish(
+        begin(repository).token, Ending("complete", end_step=9, value=0.5, digest="0")
+    )
     repository.accept_definition(replace(row, definition={**row.definition, "epochs": 5}))
-    repository.finish(begin(repository).token, "complete", end_step=9, value=0.4, digest="1")
+    repository.finish(
+        begin(repository).token, Ending("complete", end_step=9, value=0.4, digest="1")
+    )
     with pytest.raises(SweeperError, match=r"began before .* was changed \(epochs was 3 and is no"):
         choose(repository, "digits", 0)
     assert [trial.number for trial in choose(repository, "digits", "all")[0]] == [1]
@@ -223,10 +238,10 @@ def test_warnings_and_notes_change_no_verdict_and_errors_do() -> None:
 
 
 def test_an_inline_replay_is_refused() -> None:
-    from sweeper.execution.channel import StudySource
+    from sweeper.execution.protocol.study_source import StudySource
 
     with (
-        pytest.raises(UsageError, match="a replay runs in a fresh process"),
+        pytest.raises(UsageError, match="every replay runs in a fresh process"),
         open_launcher(StudySource("target", "x.py"), "inline", pytest.fail),
     ):
         pass

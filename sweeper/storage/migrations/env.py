@@ -10,6 +10,9 @@ from alembic import context
 
 from sweeper.storage.schema import VERSION_TABLE
 from sweeper.storage.tables import Base
+from sweeper.storage.trial_tables import branches as _branches  # noqa: F401 - in Base's metadata
+from sweeper.storage.trial_tables import lengths as _lengths  # noqa: F401
+from sweeper.storage.trial_tables import rungs as _rungs  # noqa: F401
 
 context.configure(
     connection=context.config.attributes["connection"],

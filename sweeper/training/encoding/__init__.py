@@ -1,26 +1,45 @@
 """Values to JSON beside named tensors, and back: what a checkpoint can hold of objects in Python."""
 
 from sweeper.training.encoding.decoder import Decoder, decode
-from sweeper.training.encoding.encoder import Encoder, encode, fingerprint
-from sweeper.training.encoding.origins import (
+from sweeper.training.encoding.encoder import Encoder, encode
+from sweeper.training.encoding.form import (
+    TAG,
     Json,
     NotPlainError,
-    Origins,
     Tensors,
     UnplaceableError,
+    digest_of,
     hold,
+)
+from sweeper.training.encoding.kinds import tells_its_state
+from sweeper.training.encoding.replicas import (
+    assign_replicas,
+    first_replicas_name,
+    held_tensors,
+    hold_replicas,
+    is_replicated,
+    replica_numbers,
+    replicas_of,
 )
 
 __all__ = [
+    "TAG",
     "Decoder",
     "Encoder",
     "Json",
     "NotPlainError",
-    "Origins",
     "Tensors",
     "UnplaceableError",
+    "assign_replicas",
     "decode",
+    "digest_of",
     "encode",
-    "fingerprint",
+    "first_replicas_name",
+    "held_tensors",
     "hold",
+    "hold_replicas",
+    "is_replicated",
+    "replica_numbers",
+    "replicas_of",
+    "tells_its_state",
 ]

@@ -1,7 +1,7 @@
 """Arrays in memory, visited by permuted indices: the kind of data that trains fastest.
 
 The order of a pass is a pure function of (seed, pass), so a resumed pass skips indices and decodes
-nothing twice. `sweeper.training.steps` gathers the batches inside the graph.
+nothing twice. `sweeper.training.loop.steps` gathers the batches inside the graph.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from sweeper.errors import DataError
 from sweeper.training.data import Batch
-
-__all__ = ["ArraySource", "is_arrays", "permutation", "split_arrays"]
 
 
 class ArraySource:
@@ -185,8 +183,11 @@ def _common_length(nest: Any, name: str) -> int:
         raise DataError(msg)
     lengths = {path: len(array) for path, array in leaves}
     if len(set(lengths.values())) != 1:
-        told = ", ".join(f"{name}{path} has {length:,}" for path, length in lengths.items())
-        msg = f"the arrays of Data({name}=…) have different numbers of samples: {told}"
+        shown = ", ".join(f"{name}{path} has {length:,}" for path, length in lengths.items())
+        msg = (
+            f"the arrays of Data({name}=…) have different numbers of samples: {shown}; give as "
+            "many of each"
+        )
         raise DataError(msg)
     (samples,) = set(lengths.values())
     if samples == 0:

@@ -16,8 +16,6 @@ import tensorflow as tf
 from sweeper.errors import DataError
 from sweeper.training.data import Batch
 
-__all__ = ["BatchSpec", "spec_of", "standardize_batch", "weigh_classes_of"]
-
 
 @dataclass(frozen=True)
 class BatchSpec:
@@ -51,12 +49,12 @@ class BatchSpec:
         flat = zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True)
         return [leaf for spec, leaf in flat if _is_spec(spec)]
 
-    def tensors(self, batch: Batch, told: str) -> list[Any]:
+    def tensors(self, batch: Batch, shown: str) -> list[Any]:
         """The tensors of ``batch``, in order.
 
         Args:
             batch: A batch from the source.
-            told: Which one it is, such as ``batch 3``, for errors.
+            shown: Which one it is, such as ``batch 3``, for errors.
 
         Raises:
             DataError: It has another form than the first batches.
@@ -64,7 +62,7 @@ class BatchSpec:
         try:
             tf.nest.assert_same_structure(self.structure, batch)
         except (TypeError, ValueError) as error:
-            msg = f"Data({self.name}=…): {told} has another structure than the first: {error}"
+            msg = f"Data({self.name}=…): {shown} has another structure than the first: {error}"
             raise DataError(msg) from None
         found = []
         for spec, leaf in zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True):
@@ -73,11 +71,11 @@ class BatchSpec:
             try:
                 value = tf.convert_to_tensor(leaf, dtype=spec.dtype)
             except (TypeError, ValueError) as error:
-                msg = f"Data({self.name}=…): {told} cannot become a tensor: {error}"
+                msg = f"Data({self.name}=…): {shown} cannot become a tensor: {error}"
                 raise DataError(msg) from None
             if not spec.is_compatible_with(value):
                 msg = (
-                    f"Data({self.name}=…): {told} has an array of shape {tuple(value.shape)}; the "
+                    f"Data({self.name}=…): {shown} has an array of shape {tuple(value.shape)}; the "
                     f"first batches had {tuple(spec.shape)} (None: any); pad to one shape, or give "
                     "tf.data.Dataset.from_generator(…, output_signature=…) with the shapes"
                 )
@@ -141,7 +139,7 @@ def spec_of(batches: Sequence[Batch], name: str) -> BatchSpec:
 
 
 def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[..., Any]:
-    """A map from ``(x, y)`` to ``(x, y, weights)``; a class that is not told weighs 1."""
+    """A map from ``(x, y)`` to ``(x, y, weights)``; a class that is not named weighs 1."""
     classes = max(class_weight, default=0) + 1
     table = tf.constant([class_weight.get(c, 1.0) for c in range(classes)] + [1.0])
 
@@ -158,8 +156,8 @@ def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[.
         else:
             label = y
         label = tf.cast(tf.round(label), tf.int64)
-        told = tf.logical_and(label >= 0, label < classes)
-        return x, y, tf.gather(table, tf.where(told, label, classes))
+        known = tf.logical_and(label >= 0, label < classes)
+        return x, y, tf.gather(table, tf.where(known, label, classes))
 
     return weigh
 
@@ -177,9 +175,9 @@ def _spec(leaves: Sequence[Any], name: str) -> Any:
     ranks = {len(tensor.shape) for tensor in tensors}
     dtypes = {tf.as_dtype(tensor.dtype) for tensor in tensors}
     if len(ranks) != 1 or len(dtypes) != 1 or 0 in ranks:
-        told = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
+        shown = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
         msg = (
-            f"Data({name}=…): the first batches hold {told} in one place; expected arrays of one "
+            f"Data({name}=…): the first batches hold {shown} in one place; expected arrays of one "
             "type and rank, at least 1"
         )
         raise DataError(msg)

@@ -15,8 +15,6 @@ from sweeper.errors import DataError
 from sweeper.training.data import Batch
 from sweeper.training.sources.batches import BatchSpec, spec_of, standardize_batch
 
-__all__ = ["EpochFunctionSource"]
-
 _PEEKED = 2
 """Batches of epoch 0 that tell the form of all, as in ``model.fit``."""
 
@@ -28,7 +26,7 @@ class EpochFunctionSource:
         function: ``epoch -> iterable of batches``, epochs counted from 0.
         name: What the user calls these data, for errors.
         class_weight: Class index to weight; None for none.
-        notice: Told when batches are drawn only to be dropped.
+        notice: Called when batches are drawn only to be dropped.
 
     Raises:
         DataError: The function takes no epoch.
@@ -55,15 +53,15 @@ class EpochFunctionSource:
             inspect.signature(function).bind(0)
         except TypeError as error:
             msg = (
-                f"Data({name}=…) is the function {self._told}, which cannot be called with an "
+                f"Data({name}=…) is the function {self._shown}, which cannot be called with an "
                 f"epoch ({error}); expected `epoch -> iterable of batches`, lambda epoch: …"
             )
             raise DataError(msg) from None
         except ValueError:
-            notice(f"Data({name}=…): {self._told} does not tell its arguments; it is given one")
+            notice(f"Data({name}=…): {self._shown} does not tell its arguments; it is given one")
 
     @property
-    def _told(self) -> str:
+    def _shown(self) -> str:
         return getattr(self._function, "__qualname__", repr(self._function))
 
     def spec(self) -> BatchSpec:
@@ -90,14 +88,14 @@ class EpochFunctionSource:
         made = self._function(epoch)
         if not isinstance(made, Iterable):
             msg = (
-                f"Data({self._name}=…): {self._told}({epoch}) returned {made!r}; expected an "
+                f"Data({self._name}=…): {self._shown}({epoch}) returned {made!r}; expected an "
                 "iterable of batches"
             )
             raise DataError(msg)
         if step:
             self._notice(
                 f"Data({self._name}=…): to go on at step {step:,} of epoch {epoch}, "
-                f"{self._told}({epoch}) is drawn from its beginning and {step:,} batches are "
+                f"{self._shown}({epoch}) is drawn from its beginning and {step:,} batches are "
                 "dropped"
             )
         batches = iter(made)
@@ -105,7 +103,7 @@ class EpochFunctionSource:
         dropped = sum(1 for _ in islice(batches, step))
         if dropped < step:
             msg = (
-                f"Data({self._name}=…): {self._told}({epoch}) gave {dropped:,} batches now and at "
+                f"Data({self._name}=…): {self._shown}({epoch}) gave {dropped:,} batches now and at "
                 f"least {step:,} before; it must give the same whenever the epoch is the same"
             )
             raise DataError(msg)
@@ -116,4 +114,4 @@ class EpochFunctionSource:
             yield standardize_batch(batch, self._class_weight, self._name)
 
     def describe(self) -> str:
-        return f"function {self._told}, called for every epoch"
+        return f"function {self._shown}, called for every epoch"

@@ -19,8 +19,6 @@ from sweeper.training.data import Batch
 from sweeper.training.encoding import Json, NotPlainError, Tensors, decode, encode
 from sweeper.training.sources.batches import BatchSpec, spec_of, standardize_batch
 
-__all__ = ["GrainSource", "is_grain"]
-
 _PEEKED = 2
 _ADDRESS = re.compile(rb" at 0x[0-9a-f]+")
 _DISCARDS = ("Filter", "FlatMap")
@@ -41,7 +39,7 @@ class GrainSource:
         dataset: Its elements are batches.
         name: What the user calls these data, for errors.
         class_weight: Class index to weight; None for none.
-        notice: Told when batches are drawn only to be dropped.
+        notice: Called when batches are drawn only to be dropped.
 
     Raises:
         DataError: It has no batch, or batches of no known form.
@@ -128,9 +126,10 @@ class GrainSource:
         return {"pass": self._pass, "state": state}
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        del name
-        self._iterator = None
-        self._restored = None if saved is None else (saved["pass"], decode(saved["state"], tensors))
+        self._iterator = self._restored = None
+        if saved is not None:
+            state = decode(saved["state"], tensors, f"{name}/state")
+            self._restored = (saved["pass"], state)
 
     def describe(self) -> str:
         if self.endless:

@@ -1,8 +1,9 @@
-"""Which source reads what the user gave as ``Data.train`` or ``Data.validation``."""
+"""Which source reads what the user gave as ``Data.train``, ``Data.validation`` or ``Data.test``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,6 @@ import numpy as np
 from sweeper.errors import DataError
 from sweeper.training.data import Data, DataSource
 from sweeper.training.sources.arrays import ArraySource, is_arrays, split_arrays
-
-__all__ = ["KINDS", "open_sources"]
 
 KINDS = (
     "arrays as (x, y) or (x, y, sample_weight), a keras.utils.PyDataset, a tf.data.Dataset, a "
@@ -28,13 +27,16 @@ def open_sources(
     Args:
         data: What the data factory returned.
         seed: For the order of training data.
-        notice: Told what costs time, or cannot be checked.
+        notice: Called with what costs time, or cannot be checked.
 
     Raises:
         DataError: A form that cannot be read by position, or numbers that contradict each other.
         UncapturableError: A source whose position no checkpoint could bring back.
     """
     train, validation = data.train, data.validation
+    if train is None:
+        msg = f"Data(train=…) is not given; a trial trains on {KINDS}"
+        raise DataError(msg)
     if data.validation_split:
         if not is_arrays(train):
             msg = (
@@ -56,8 +58,68 @@ def open_sources(
         raise DataError(msg)
     if validation is None:
         return source, None
+    test = _open_validation(data, validation, notice)
+    _refuse_shared_shuffle(source, test)
+    return source, test
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Data that checkpoints are measured on.
+
+    Attributes:
+        name: What of `Data` they are: ``"test"`` or ``"validation"``.
+        given: What the user gave.
+        source: Reads them.
+        limit: Batches of them at most; None for all.
+    """
+
+    name: str
+    given: Any
+    source: DataSource
+    limit: int | None
+
+
+def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
+    """What ``data`` holds out: its test split, else what it validates on; None where it has neither.
+
+    Raises:
+        DataError: A form that cannot be read, or that gives another order each time it is read.
+    """
+    if data.test is None:
+        given = data.validation
+        if data.validation_split:
+            given = split_arrays(data.train, data.validation_split)[1]
+        if given is None:
+            return None
+        source = _open_validation(data, given, notice)
+        held_out = HeldOut("validation", given, source, data.validation_steps)
+    else:
+        source = _open(
+            data.test,
+            batch_size=data.validation_batch_size or data.batch_size,
+            seed=None,
+            name="test",
+            class_weight=None,
+            notice=notice,
+        )
+        if source.endless:
+            msg = f"Data(test=…): {source.describe()} never ends; give it an end, as take(…) does"
+            raise DataError(msg)
+        held_out = HeldOut("test", data.test, source, None)
+    if getattr(held_out.source, "reshuffling", None):
+        msg = (
+            f"Data({held_out.name}=…) is shuffled anew each time it is read, so every checkpoint "
+            "would be measured on another order of it; leave the shuffle out, or give it "
+            "reshuffle_each_iteration=False"
+        )
+        raise DataError(msg)
+    return held_out
+
+
+def _open_validation(data: Data, given: Any, notice: Callable[[str], None]) -> DataSource:
     test = _open(
-        validation,
+        given,
         batch_size=data.validation_batch_size or data.batch_size,
         seed=None,
         name="validation",
@@ -68,8 +130,7 @@ def open_sources(
     if test.endless and data.validation_steps is None:
         msg = f"Data(validation=…): {test.describe()} never ends; give Data(validation_steps=…)"
         raise DataError(msg)
-    _refuse_shared_shuffle(source, test)
-    return source, test
+    return test
 
 
 def _open(

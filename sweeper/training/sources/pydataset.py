@@ -22,14 +22,11 @@ import keras
 import numpy as np
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.training.callbacks import tells_its_state
 from sweeper.training.data import Batch
-from sweeper.training.encoding import Json, NotPlainError, Tensors, decode, encode
+from sweeper.training.encoding import Json, NotPlainError, Tensors, decode, encode, tells_its_state
 from sweeper.training.sources.arrays import permutation
 from sweeper.training.sources.batches import BatchSpec, spec_of, standardize_batch
 from sweeper.training.userstate.watching import Watch
-
-__all__ = ["PyDatasetSource"]
 
 _PEEKED = 2
 """Batches that tell the form of all, as in ``model.fit``."""
@@ -43,7 +40,7 @@ class PyDatasetSource:
         seed: For the order of the batches in a pass; None to keep their own.
         name: What the user calls these data, for errors.
         class_weight: Class index to weight; None for none.
-        notice: Told what cannot be checked.
+        notice: Called with what cannot be checked.
 
     Raises:
         DataError: It has no batch, or batches of no known form.
@@ -75,16 +72,16 @@ class PyDatasetSource:
             dataset.workers > 1 or (dataset.workers > 0 and dataset.use_multiprocessing)
         )
         kind = type(dataset)
-        told = f"Data({name}=…), the PyDataset {kind.__qualname__}"
-        self._told = told
-        watch = Watch(told, dataset) if self._ahead else None
+        shown = f"Data({name}=…), the PyDataset {kind.__qualname__}"
+        self._shown = shown
+        watch = Watch(shown, dataset) if self._ahead else None
         before = _global_random()
         self._spec = spec_of(
             [self._batch(index) for index in islice(self._indices(0), _PEEKED)], name
         )
         if watch is not None and (watch.changed() or before != _global_random()):
             msg = (
-                f"{told}: making a batch changes the dataset or draws from NumPy's or Python's "
+                f"{shown}: making a batch changes the dataset or draws from NumPy's or Python's "
                 f"global generator, and with workers={dataset.workers} the batches would depend "
                 "on which thread comes first; draw from np.random.default_rng([seed, index]) in "
                 "__getitem__, or use workers=1"
@@ -93,7 +90,7 @@ class PyDatasetSource:
         self._between = watch
         if dataset.use_multiprocessing:
             notice(
-                f"{told}: use_multiprocessing=True is read ahead by {dataset.workers} threads, "
+                f"{shown}: use_multiprocessing=True is read ahead by {dataset.workers} threads, "
                 "which give the same batches in the same order"
             )
 
@@ -126,7 +123,7 @@ class PyDatasetSource:
     def capture(self, name: str, tensors: Tensors) -> Json:
         if self._between is not None and self._between.changed():
             msg = (
-                f"{self._told}: making batches has changed the dataset, and with "
+                f"{self._shown}: making batches has changed the dataset, and with "
                 f"workers={self._dataset.workers} it was read ahead of the training; use workers=1"
             )
             raise UncapturableError(msg)
@@ -136,18 +133,17 @@ class PyDatasetSource:
             return {"state": encode(self._dataset.get_state(), f"{name}/state", tensors)}
         except NotPlainError as error:
             msg = (
-                f"{self._told}: get_state() returned something that a checkpoint cannot hold: "
+                f"{self._shown}: get_state() returned something that a checkpoint cannot hold: "
                 f"{error}; return numbers, strings, arrays and containers of these"
             )
             raise UncapturableError(msg) from None
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        del name
         if (saved is not None) is not tells_its_state(self._dataset):
-            msg = f"{self._told} gained or lost get_state and set_state since the checkpoint"
+            msg = f"{self._shown} gained or lost get_state and set_state since the checkpoint"
             raise RestoreError(msg)
         if saved is not None:
-            self._dataset.set_state(decode(saved["state"], tensors))
+            self._dataset.set_state(decode(saved["state"], tensors, f"{name}/state"))
         self._note_changes()
 
     def describe(self) -> str:
@@ -158,7 +154,7 @@ class PyDatasetSource:
 
     def _note_changes(self) -> None:
         if self._between is not None:
-            self._between = Watch(self._told, self._dataset)
+            self._between = Watch(self._shown, self._dataset)
 
     def _indices(self, pass_: int) -> Iterator[int]:
         steps = self.steps

@@ -17,8 +17,6 @@ from tensorflow.python.ops import gen_dataset_ops
 from sweeper.errors import DataError, RestoreError
 from sweeper.training.sources.tfnodes import cached_order, repeats_for_ever
 
-__all__ = ["Rewinding", "deserialize", "rewinding_for", "serialized"]
-
 _EXTERNAL_STATE_FAILS = 2
 
 

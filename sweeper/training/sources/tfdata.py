@@ -12,7 +12,7 @@ What makes this hard, and was measured with TensorFlow 2.21:
   is kept, and put back before the next one is made.
 - Where iterators are made in the course of a pass (a shuffle before a finite ``repeat``, in a
   ``concatenate``, before a ``cache``), neither helps: all earlier passes are read again, and the
-  user is told. Each is read to its very end before the next: a cache is kept only then.
+  user is warned. Each is read to its very end before the next: a cache is kept only then.
 - An ``interleave`` without ``cycle_length`` has an order for each number of processors.
 
 Nothing has a position where an op keeps its state in its kernel: random ops, and ops that write
@@ -43,8 +43,6 @@ from sweeper.training.sources.tfnodes import (
     sized_by_processors,
 )
 
-__all__ = ["TfDataPass", "TfDataSource"]
-
 _HARMLESS = frozenset(
     {"Assert", "If", "LookupTableFind", "LookupTableFindV2", "StatefulPartitionedCall", "While"}
 )
@@ -59,7 +57,7 @@ class TfDataSource:
         dataset: Its elements are batches: ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
         name: What the user calls these data, for errors.
         class_weight: Class index to weight; None for none.
-        notice: Told when a resume will read data again, and how much.
+        notice: Called when a resume will read data again, and how much.
         limit: Batches that are read of a pass at most, where each reading begins a new pass; None
             where passes are read to their end.
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sweeper.errors import UncapturableError
-from sweeper.training.randomops import STATEFUL_RANDOM
+from sweeper.training.randomness.ops import STATEFUL_RANDOM
 from sweeper.training.sources.tfnodes import captured_shuffle
-
-__all__ = ["refuse_captured_shuffle", "refuse_hidden_state"]
 
 _WRITES = ("Assign", "ScatterAdd", "ScatterUpdate", "RngReadAndSkip", "RngSkip", "TableInsert")
 

@@ -14,18 +14,6 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.ops import gen_dataset_ops
 
-__all__ = [
-    "SEEDED",
-    "cached_order",
-    "captured_shuffle",
-    "made_when_read",
-    "made_within",
-    "nodes",
-    "ops",
-    "repeats_for_ever",
-    "sized_by_processors",
-]
-
 SEEDED = frozenset({"_RandomDataset", "_ShuffleDataset"})
 """Datasets that may draw a new seed for every iterator."""
 

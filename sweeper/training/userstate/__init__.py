@@ -8,6 +8,6 @@ again in the same places.
 """
 
 from sweeper.training.userstate.component import UserState
-from sweeper.training.userstate.roots import Roots
+from sweeper.training.userstate.traversal.roots import Roots
 
 __all__ = ["Roots", "UserState"]

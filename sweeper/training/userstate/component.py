@@ -15,18 +15,16 @@ import keras
 
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.training.encoding import Json, NotPlainError, Tensors, UnplaceableError
-from sweeper.training.userstate.baked import BakedFunctions
-from sweeper.training.userstate.bindings import ModuleVariables
 from sweeper.training.userstate.decoding import Decoder
 from sweeper.training.userstate.encoding import Encoder
-from sweeper.training.userstate.holders import Holder, Structure
-from sweeper.training.userstate.leaves import MISSING, same
-from sweeper.training.userstate.positions import Cache, IteratorState
-from sweeper.training.userstate.roots import Roots
-from sweeper.training.userstate.values import Value
-from sweeper.training.userstate.walk import MOST, Walk
-
-__all__ = ["UserState"]
+from sweeper.training.userstate.holders.baked import BakedFunctions
+from sweeper.training.userstate.holders.bindings import ModuleVariables
+from sweeper.training.userstate.holders.leaves import MISSING, same
+from sweeper.training.userstate.holders.objects import Holder, Structure
+from sweeper.training.userstate.holders.positions import Cache, IteratorState
+from sweeper.training.userstate.holders.values import Value
+from sweeper.training.userstate.traversal.roots import Roots
+from sweeper.training.userstate.traversal.walk import MOST, Walk
 
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
 
@@ -47,7 +45,7 @@ class UserState:
     Args:
         roots: What the training was given.
         covered: Gives the ids of the variables that other components capture.
-        notice: Told when there is more than one walk looks at.
+        notice: Called when there is more than one walk looks at.
     """
 
     name = "user_state"

@@ -11,7 +11,6 @@ import fractions
 import functools
 import io
 import itertools
-import random
 import types
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -23,18 +22,16 @@ import numpy as np
 import tensorflow as tf
 from keras.src.utils import tracking
 
-from sweeper.training.encoding import Json, UnplaceableError, decode
-from sweeper.training.userstate.encoding import TAG
-from sweeper.training.userstate.foreign import take_pandas
-from sweeper.training.userstate.holders import Attributes, Structure
-from sweeper.training.userstate.leaves import MISSING
-from sweeper.training.userstate.names import find_named
-from sweeper.training.userstate.outputs import take_output
-from sweeper.training.userstate.settables import fill_set
-from sweeper.training.userstate.values import Generator, take_array, take_seeds
-from sweeper.training.userstate.walk import Node
-
-__all__ = ["Decoder"]
+from sweeper.training.encoding import TAG, Json, UnplaceableError, decode
+from sweeper.training.encoding.decoder import new_generator
+from sweeper.training.userstate.holders.foreign import take_pandas
+from sweeper.training.userstate.holders.leaves import MISSING
+from sweeper.training.userstate.holders.names import find_named
+from sweeper.training.userstate.holders.objects import Attributes, Structure
+from sweeper.training.userstate.holders.outputs import take_output
+from sweeper.training.userstate.holders.settables import fill_set
+from sweeper.training.userstate.holders.values import take_array, take_seeds
+from sweeper.training.userstate.traversal.walk import Node
 
 _DICTS: Mapping[str, Any] = {
     "dict": dict,
@@ -231,19 +228,8 @@ class Decoder:
         return made
 
     def _generator(self, number: int, body: Json) -> Any:
-        state = decode(body["v"], self._tensors)
-        if body["type"] == "Random":
-            made: Any = random.Random()  # noqa: S311 - what the user had, and no secret
-        elif body["type"] == "RandomState":
-            made = np.random.RandomState()
-        else:
-            kinds = {"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
-            if state["bit_generator"] not in kinds:
-                msg = f"a generator of the unknown kind {state['bit_generator']!r} was held"
-                raise UnplaceableError(msg)
-            seeds = take_seeds(body["seeds"], self._tensors)
-            made = np.random.Generator(getattr(np.random, state["bit_generator"])(seeds))
-        Generator(made, "").restore(body["v"], self._tensors)
+        seeds = take_seeds(body["seeds"], self._tensors)
+        made = new_generator(body["type"], decode(body["v"], self._tensors), seeds)
         return self._keep(number, made)
 
     def _variable(self, number: int, body: Json) -> Any:

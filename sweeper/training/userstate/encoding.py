@@ -20,22 +20,25 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeper.inspection.sorts import fields_of, module_of
-from sweeper.training.encoding import Json, NotPlainError, Tensors, encode, hold
-from sweeper.training.encoding.kinds import class_name
-from sweeper.training.userstate.foreign import is_pandas, put_pandas
-from sweeper.training.userstate.holders import Holder, Structure
-from sweeper.training.userstate.leaves import MISSING, PLAIN, same
-from sweeper.training.userstate.names import name_of
-from sweeper.training.userstate.outputs import is_output, put_output
-from sweeper.training.userstate.positions import IteratorState, reduced_iterator
-from sweeper.training.userstate.settables import fill_set, layout_of
-from sweeper.training.userstate.values import Generator, Value, put_array, put_seeds, seeds_of
-from sweeper.training.userstate.walk import Node
+from sweeper.inspection.sorts import class_name, fields_of, module_of
+from sweeper.training.encoding import TAG, Json, NotPlainError, Tensors, encode, hold
+from sweeper.training.encoding.replicas import refuse_replicated
+from sweeper.training.userstate.holders.foreign import is_pandas, put_pandas
+from sweeper.training.userstate.holders.leaves import MISSING, PLAIN, same
+from sweeper.training.userstate.holders.names import name_of
+from sweeper.training.userstate.holders.objects import Holder, Structure
+from sweeper.training.userstate.holders.outputs import is_output, put_output
+from sweeper.training.userstate.holders.positions import IteratorState, reduced_iterator
+from sweeper.training.userstate.holders.settables import fill_set, layout_of
+from sweeper.training.userstate.holders.values import (
+    Generator,
+    Value,
+    put_array,
+    put_seeds,
+    seeds_of,
+)
+from sweeper.training.userstate.traversal.walk import Node
 
-__all__ = ["TAG", "Encoder"]
-
-TAG = "!"
 _CONTAINERS = (OrderedDict, Counter, defaultdict, dict, list, deque, set)
 _MANY = 256
 """Numbers of one type from which a list is written as an array."""
@@ -96,7 +99,7 @@ class Encoder:
             for name, value in zip(keys, values, strict=True):
                 if same(began.get(name, MISSING), value) and not _touches(value, moved):
                     continue
-                self.where = _place_in(holder, name)
+                self.where = _path_in(holder, name)
                 written[name] = self.value(value)
             gone = [name for name in holder.keys if name not in keys]
             return {"set": written, "gone": gone}
@@ -111,12 +114,12 @@ class Encoder:
     def _ordered(self, thing: Any, values: list[Any], path: str) -> Json:
         if isinstance(thing, set):
             layout = layout_of(thing)
-            told = None if layout is None else [layout[0], list(layout[1]), list(layout[2])]
+            shown = None if layout is None else [layout[0], list(layout[1]), list(layout[2])]
             again: set[Any] = set()
             if not fill_set(again, values, layout) and all(map(_hashes_alike, values)):
                 what = "a set whose order no other set can be given; use dict.fromkeys or a list"
                 raise NotPlainError(path, thing, what)
-            return {"values": self._values(values, path), "layout": told}
+            return {"values": self._values(values, path), "layout": shown}
         packed = self._packed(values, path)
         return {"packed": packed} if packed is not None else {"values": self._values(values, path)}
 
@@ -299,6 +302,7 @@ class Encoder:
             state = Generator(value, self.where).capture(self._tensors, self._key(self.where))
             seeds = put_seeds(seeds_of(value), self._key(self.where), self._tensors)
             return {"kind": "generator", "type": type(value).__name__, "v": state, "seeds": seeds}
+        refuse_replicated(value, self.where)
         if isinstance(value, keras.Variable | tf.Variable):
             kind = "keras" if isinstance(value, keras.Variable) else "tf"
             return {
@@ -379,7 +383,7 @@ def _touches(value: Any, moved: set[int]) -> bool:
     return id(value) in moved
 
 
-def _place_in(holder: Structure, name: Any) -> str:
+def _path_in(holder: Structure, name: Any) -> str:
     if type(holder).__name__ in ("Cell", "ContextValue"):
         return holder.path
     kind = "variable" if type(holder).__name__ == "ModuleVariables" else "attribute"

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from sweeper.inspection.places import Place
-from sweeper.training.userstate.walk import Walk
-
-__all__ = ["Watch"]
+from sweeper.inspection.object_paths import ObjectPath
+from sweeper.training.userstate.traversal.walk import Walk
 
 
 class Watch:
     """What an object and all that it leads to were when this was made.
 
     Args:
-        told: What the user calls it.
+        shown: What the user calls it.
         thing: The object.
     """
 
-    def __init__(self, told: str, thing: Any) -> None:
+    def __init__(self, shown: str, thing: Any) -> None:
         self._walk = Walk(frozenset(), frozenset())
-        self._walk.visit([(Place(told), thing)])
+        self._walk.visit([(ObjectPath(shown), thing)])
         self._walk.begin()
 
     def changed(self) -> list[str]:

@@ -14,7 +14,7 @@ STUDIES: dict[str, Study] = {}
 
 
 def identical() -> None:
-    """It trains, and ends the same after three kills."""
+    """It trains, and ends the same after its kills."""
 
 
 def refused(*words: str, by: int = 1) -> None:
@@ -33,6 +33,7 @@ def study(
     model: Callable[[Any], Any] = pieces.build_model,
     data: Callable[[Any], Any] = pieces.load_data,
     callbacks: Callable[[Any], Any] | None = None,
+    step: Callable[[Any], Any] | None = None,
     epochs: int = 4,
     steps: int = 5,
     own_server: bool = False,
@@ -54,6 +55,7 @@ def study(
         model=model,
         data=data,
         callbacks=callbacks,
+        step=step,
         objective=objective,
         epochs=epochs,
         trials=1,

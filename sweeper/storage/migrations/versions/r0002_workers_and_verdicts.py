@@ -1,4 +1,4 @@
-"""Workers that lend their slots, requests to stop, verdicts, and claims at an even cost."""
+"""Workers with their slots, requests to stop, verdicts, and claims at an even cost."""
 
 from __future__ import annotations
 

@@ -1,0 +1,102 @@
+"""The order of the site: by directory, so that a new page has its place by being there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+SECTIONS = {
+    "tutorial": "Tutorial",
+    "how-to": "How-to guides",
+    "reference": "Reference",
+    "explanation": "Explanation",
+    "decisions": "Decisions",
+    "source": "Examples and studies",
+}
+
+FIRST = (
+    "tutorial/index.md",
+    "how-to/index.md",
+    "how-to/from-a-keras-script.md",
+    "how-to/from-optuna.md",
+    "how-to/from-keras-tuner.md",
+    "how-to/resume.md",
+    "how-to/extending.md",
+    "how-to/data-sources.md",
+    "how-to/callbacks.md",
+    "how-to/search.md",
+    "how-to/halving.md",
+    "how-to/check.md",
+    "how-to/verify.md",
+    "how-to/debug.md",
+    "how-to/failed-trials.md",
+    "how-to/branching.md",
+    "how-to/populations.md",
+    "reference/index.md",
+    "reference/study.md",
+    "reference/training.md",
+    "reference/records.md",
+    "reference/errors.md",
+    "reference/command-line.md",
+    "reference/errors-and-exit-codes.md",
+    "reference/settings.md",
+    "reference/json.md",
+    "reference/database.md",
+    "reference/checkpoint-format.md",
+    "explanation/index.md",
+    "explanation/promises.md",
+    "explanation/exactness.md",
+    "explanation/fresh-processes.md",
+)
+"""Pages that come before the others of their section, which follow by name."""
+
+LISTED = ("how-to", "explanation", "decisions")
+"""Sections whose index names every page of theirs."""
+
+_HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
+
+
+def navigation(pages: Mapping[str, str]) -> list[Any]:
+    """What MkDocs takes as ``nav``.
+
+    Args:
+        pages: The text of each page by its path in ``docs/``.
+
+    Raises:
+        ValueError: A page is in no section, or has no heading.
+    """
+    sections: dict[str, list[Any]] = {name: [] for name in SECTIONS}
+    rank = {path: index for index, path in enumerate(FIRST)}
+    for path in sorted(pages, key=lambda path: (rank.get(path, len(rank)), path)):
+        heading = _HEADING.search(pages[path])
+        if heading is None:
+            msg = f"docs/{path} has no heading; begin it with a line '# …'"
+            raise ValueError(msg)
+        if path == "index.md":
+            continue
+        section = path.partition("/")[0]
+        if section not in sections:
+            msg = f"docs/{path} is in no section; put it into one of {', '.join(SECTIONS)}"
+            raise ValueError(msg)
+        is_index = path.endswith("/index.md")
+        sections[section].append(path if is_index else {heading[1].replace("`", ""): path})
+    shown = [{SECTIONS[name]: found} for name, found in sections.items() if found]
+    return [{"Home": "index.md"}, *shown]
+
+
+def with_every_page(index: str, section: str, pages: Mapping[str, str]) -> str:
+    """The text of the index of ``section``, with those of its pages that it does not link to at its end.
+
+    Args:
+        index: The text.
+        section: A directory of ``docs/``.
+        pages: The text of each page by its path in ``docs/``.
+    """
+    items = []
+    for path in sorted(pages):
+        directory, _, name = path.partition("/")
+        heading = _HEADING.search(pages[path])
+        if directory == section and name != "index.md" and f"({name})" not in index and heading:
+            items.append(f"- [{heading[1]}]({name})")
+    return "\n".join([index.rstrip(), "", *items, ""])

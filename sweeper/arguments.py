@@ -1,0 +1,101 @@
+"""Checks of single arguments of a study, in the names that the user wrote, and their defaults."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from sweeper.errors import DefinitionError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Kind = TypeVar("Kind", bound=type)
+
+
+def named_arguments(call: Callable[P, R]) -> Callable[P, R]:
+    """Have ``call`` refuse an argument that it does not have by a sentence with the nearest one.
+
+    Its signature stays, for type checkers too.
+    """
+    known = [name for name in inspect.signature(call).parameters if name != "self"]
+
+    @functools.wraps(call)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
+                called = call.__qualname__
+                if call.__name__ == "__init__":
+                    called = type(args[0]).__name__
+                msg = f"{called}(…) got an unknown argument {name!r}; {hint}"
+                raise DefinitionError(msg)
+        return call(*args, **kwargs)
+
+    return checked
+
+
+def with_named_arguments(kind: Kind) -> Kind:
+    """Have a class, and its public methods, refuse arguments that they do not have.
+
+    See `named_arguments`.
+    """
+    for name, call in list(vars(kind).items()):
+        if inspect.isfunction(call) and (name == "__init__" or not name.startswith("_")):
+            setattr(kind, name, named_arguments(call))
+    return kind
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def checked_factory(value: Any, name: str, form: str, *, optional: bool = False) -> Any:
+    """Return ``value``, a function of a trial.
+
+    Args:
+        value: What the user gave.
+        name: The argument.
+        form: What it must be, for the error.
+        optional: Whether None is allowed.
+
+    Raises:
+        DefinitionError: It cannot be called, or is an object of Keras's.
+    """
+    if optional and value is None:
+        return None
+    modules = [kind.__module__ for kind in type(value).__mro__]
+    of_keras = any(module.startswith("keras.") for module in modules)
+    if callable(value) and not of_keras:
+        return value
+    hint = ""
+    if of_keras:
+        hint = (
+            "; Keras objects are changed in place by training, so two trials would share this one: "
+            f"write a function that builds it, {name}=lambda trial: …"
+        )
+    elif any(module.startswith("tensorflow.python.distribute.") for module in modules):
+        hint = (
+            "; a strategy belongs to one process, and every trial has its own: write a function that "
+            f"makes it, {name}=lambda trial: …"
+        )
+    seen = "is no factory" if of_keras else "cannot be called"
+    msg = f"{name}={value!r} {seen}; give a function, {form}{hint}"
+    raise DefinitionError(msg)
+
+
+def checked_whole(value: Any, name: str, *, least: int) -> int:
+    """Return ``value``, a whole number of at least ``least``.
+
+    Raises:
+        DefinitionError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        msg = f"{name}={value!r}; it must be a whole number, at least {least}"
+        raise DefinitionError(msg)
+    return value

@@ -1,0 +1,88 @@
+"""`CanBranch`: the method that adds a branch, for whatever has a study's name."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sweeper.paths import Location
+    from sweeper.results import TrialRecord
+    from sweeper.space import CategoricalChoice
+
+
+class CanBranch:
+    """What `Study` and `StoredStudy` have in common: `branch`."""
+
+    name: str
+
+    def _kept_in(self) -> tuple[str | None, Path | None, Location | None]:
+        """The database, runs directory and place of checkpoints, unless a call names others."""
+        return None, None, None
+
+    def branch(
+        self,
+        trial: int,
+        *,
+        params: Mapping[str, CategoricalChoice] | None = None,
+        epoch: int | None = None,
+        step: int | None = None,
+        epochs: int | None = None,
+        storage: str | None = None,
+        runs_dir: str | Path | None = None,
+        checkpoints_dir: str | Path | None = None,
+    ) -> TrialRecord:
+        """Add a trial that begins at a checkpoint of another one; `resume` runs it.
+
+        The model is built with the new parameters; weights, the optimizer's slots, random state
+        and the position in the data come from the checkpoint. With no parameter changed, the branch
+        ends bit-identical to its parent.
+
+        Args:
+            trial: The parent's number.
+            params: The parameters that are others than the parent's.
+            epoch: Begin where so many epochs are over; the newest checkpoint by default.
+            step: Begin at the checkpoint of this step, instead.
+            epochs: Train to this many, those before the checkpoint included; the parent's by
+                default.
+            storage: A database URL, as in `Study.run`.
+            runs_dir: Where files go, as in `Study.run`.
+            checkpoints_dir: Where checkpoints go, as in `Study.run`.
+
+        Returns:
+            The branch, which waits for a worker.
+
+        Raises:
+            UnknownStudyError: The study has not been run yet, or there is no such trial.
+            UsageError: Both ``epoch`` and ``step``, or nothing is left to train.
+            ParameterError: The parent has no such parameter, or a value is of another type.
+            CheckpointError: The parent keeps no such checkpoint; those that it keeps are listed.
+        """
+        from sweeper.branching import BranchRequest, branch_trial
+        from sweeper.paths import RunPaths, absolute_location
+        from sweeper.settings import load_settings
+        from sweeper.storage.database import Database
+        from sweeper.storage.repository import Repository
+
+        own = self._kept_in()
+        checkpoints = own[2] if checkpoints_dir is None else checkpoints_dir
+        settings = load_settings(
+            storage=storage or own[0],
+            runs_dir=own[1] if runs_dir is None else Path(runs_dir),
+            checkpoints=None if checkpoints is None else str(checkpoints),
+        )
+        paths = RunPaths(
+            settings.runs_dir.absolute(),
+            self.name,
+            absolute_location(settings.checkpoints_location),
+        )
+        with Database.open(settings.storage, create=False) as database:
+            request = BranchRequest(
+                self.name, trial, epoch=epoch, step=step, given=dict(params or {}), epochs=epochs
+            )
+            branched = branch_trial(Repository(database), paths, request)
+        for remark in branched.remarks:
+            warnings.warn(remark, UserWarning, stacklevel=2)
+        return branched.trial

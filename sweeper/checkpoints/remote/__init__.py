@@ -1,0 +1,1 @@
+"""Checkpoints in an object store: its operations, and reading from it."""

@@ -1,0 +1,1 @@
+"""Verbs that show whether the promises hold, and what checkpoints are worth."""

@@ -1,0 +1,1 @@
+"""Verbs that make, keep and remove: study files, models, disk, databases."""

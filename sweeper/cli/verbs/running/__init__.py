@@ -1,0 +1,1 @@
+"""Verbs that run trials, and end them."""

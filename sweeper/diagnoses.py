@@ -1,0 +1,59 @@
+"""What was looked at, as frozen records: seen, expected, what to do, and whether a promise hangs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Level = Literal["ok", "note", "unpromised", "broken"]
+"""How it stands. "note": worth knowing. "unpromised": what is promised by default is not here.
+"broken": no study can be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        area: What it belongs to: packages, machine, files or database.
+        advice: What to do; empty where there is nothing to do.
+    """
+
+    area: str
+    name: str
+    level: Level
+    seen: str
+    expected: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return {
+            "area": self.area,
+            "name": self.name,
+            "level": self.level,
+            "seen": self.seen,
+            "expected": self.expected,
+            "advice": self.advice,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything that was looked at, in order."""
+
+    findings: Sequence[Finding]
+
+    @property
+    def exit_code(self) -> int:
+        """1 where something is broken, else 4 where something is not promised, else 0."""
+        levels = {finding.level for finding in self.findings}
+        if "broken" in levels:
+            return 1
+        return 4 if "unpromised" in levels else 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "promised": self.exit_code == 0,
+            "findings": [finding.to_json() for finding in self.findings],
+        }

@@ -1,0 +1,1 @@
+"""Which kept checkpoint is the best on data held out: `sweeper evaluate`."""

@@ -1,0 +1,227 @@
+"""What a difference that an audit found is, in the user's words: where it begins, and who may be why.
+
+Where stopping tells it, the first step is found by running the interval twice more, with a checkpoint
+at every so many steps: once resumed, once from the trial's beginning. And one throwaway process
+reads the study's code, to name what in it keeps state that no checkpoint holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeper.errors import CheckpointError, ExecutionError, Interrupted
+from sweeper.execution.audit.differences import Difference, compare_checkpoints
+from sweeper.execution.audit.replays import DroppedError, IntervalReplay, Outcome
+from sweeper.execution.protocol.rehearsals import Rehearsal
+from sweeper.execution.rehearsals import Draws, rehearsal_assignment, rehearse
+from sweeper.independence.reports import Authored, StudyAuthors
+from sweeper.scratch import scratch_directory
+from sweeper.search.spec import SamplerSpec
+
+_MOST_STEPS = 5000
+"""A trial is run again from its beginning to find the first step only if that is no farther."""
+
+_MOST_COMPARED = 24
+"""So many checkpoints a replay takes on the way, to find the first step."""
+
+_ROUNDS = 2
+_PATIENCE = 30.0
+_SHOWN = 3
+_CLOCKS = ("time.", "datetime.", "date.")
+
+
+@dataclass(frozen=True)
+class FoundDifference:
+    """A difference, ready to be reported and stored.
+
+    Attributes:
+        first_step: The first step at which the resumed trial is known to be another one.
+        suspects: What in the user's code may keep the state, a phrase each.
+    """
+
+    trial: int
+    from_step: int
+    to_step: int
+    what: str
+    component: str | None
+    variable: str | None
+    more: int
+    first_step: int | None
+    repeats: bool | None
+    suspects: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        """In one sentence, to stand after "an audit found that"."""
+        begins = f"resumed from its checkpoint of step {self.from_step}"
+        if self.from_step == 0:
+            begins = "run again from its beginning"
+        more = f", and {self.more} more values differ" if self.more else ""
+        first = ""
+        if self.first_step is not None:
+            first = f"; it differs from step {self.first_step} on"
+        nature = ""
+        if self.repeats is False:
+            nature = "; a second replay is yet another one, so the trial does not repeat at all"
+        return (
+            f"trial {self.trial}, {begins} in a fresh process, is another one at step "
+            f"{self.to_step}: {self.what}{more}{first}{nature}"
+        )
+
+    @property
+    def advice(self) -> str:
+        """Who may be why, and what to do."""
+        if self.suspects:
+            who = f"State outside what a checkpoint holds: {'; '.join(self.suspects)}. "
+        else:
+            who = (
+                "Something keeps state outside what a checkpoint holds: a file, os.environ, a "
+                "library's object, another process. "
+            )
+        return (
+            f"{who}Keep it where checkpoints hold it (an attribute of a callback, trial.track), or "
+            "compute it from epoch and step; `sweeper check FILE` looks closer"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "message": self.message,
+            "advice": self.advice,
+            "component": self.component,
+            "variable": self.variable,
+            "first_step": self.first_step,
+            "repeats": self.repeats,
+            "suspects": list(self.suspects),
+        }
+
+
+def explain(
+    replay: IntervalReplay, outcome: Outcome, search: SamplerSpec
+) -> FoundDifference | None:
+    """Say what ``outcome``, which is not alike, is.
+
+    Returns:
+        None where it is nothing: all that differs is kept by the user's code beside the training,
+        and that code reads a clock. Such a value, rounded, can be the same in two replays.
+
+    Raises:
+        Interrupted: The replay was stopped.
+    """
+    claim = replay.claim
+    authors = _authors(replay, search)
+    if outcome.only_kept and authors is not None and _reads_clock(authors):
+        return None
+    first = outcome.differences[0] if outcome.differences else None
+    shown = _shown(outcome.differences)
+    what = f"it {outcome.other_end}" if first is None else "; ".join(map(str, shown))
+    return FoundDifference(
+        trial=claim.trial,
+        from_step=claim.pinned.from_step,
+        to_step=claim.pinned.to_step,
+        what=what,
+        component=None if first is None else first.component,
+        variable=None if first is None else first.name,
+        more=len(outcome.differences) - len(shown),
+        first_step=_first_step(replay, outcome),
+        repeats=outcome.repeats,
+        suspects=() if authors is None else tuple(_suspects(authors)),
+    )
+
+
+def _shown(differences: Sequence[Difference]) -> list[Difference]:
+    """The first difference, and the first ones whose values are short enough to be read."""
+    short = [d for d in differences[1:] if d.how.startswith("is ") and d.exact]
+    return [*differences[:1], *short[: _SHOWN - 1]]
+
+
+def _first_step(replay: IntervalReplay, outcome: Outcome) -> int | None:
+    """The first step at which a resumed trial differs, as far as a few replays tell."""
+    pinned, steps = replay.claim.pinned, outcome.steps_per_epoch
+    if not outcome.differences or not outcome.repeats or pinned.from_path is None:
+        return None
+    if steps == 0 or pinned.to_step > _MOST_STEPS:
+        return None
+    low, high = pinned.from_step, pinned.to_step
+    try:
+        for _ in range(_ROUNDS):
+            positions = _between(low, high, steps)
+            if not positions:
+                break
+            found = _differing(replay, positions)
+            if found is None:
+                return None
+            low, high = (
+                max([low, *(s for s in found if not found[s])]),
+                min([high, *(s for s in found if found[s])]),
+            )
+    except (ExecutionError, DroppedError, CheckpointError):
+        # What differs is known already; only where it begins is not.
+        return None
+    finally:
+        replay.clear()
+    return high if high - low == 1 else None
+
+
+def _between(low: int, high: int, steps: int) -> list[tuple[int, int]]:
+    """Places between two steps: the step and the epochs that are over there."""
+    apart = high - low
+    if apart <= 1:
+        return []
+    stride = max(1, -(-apart // _MOST_COMPARED))
+    inner = sorted({*range(low + 1, high, stride)})
+    return [(step, step // steps) for step in inner]
+
+
+def _differing(replay: IntervalReplay, positions: list[tuple[int, int]]) -> dict[int, bool] | None:
+    """By step, whether a resumed run and one from the beginning differ there."""
+    found: dict[int, bool] = {}
+    taken: list[dict[int, Path]] = []
+    for resumed in (True, False):
+        replayed, directory = replay.run(positions, resumed=resumed)
+        if replayed.reached is None:
+            return None
+        taken.append({int(path.name.split("-")[1]): path for path in directory.glob("step-*")})
+    for step, path in taken[0].items():
+        if step in taken[1]:
+            differences = compare_checkpoints(taken[1][step], path)
+            found[step] = any(difference.exact for difference in differences)
+    return found
+
+
+def _authors(replay: IntervalReplay, search: SamplerSpec) -> StudyAuthors | None:
+    """What the user wrote, read by a process that has it; None where that cannot be."""
+    with scratch_directory("audit") as directory:
+        try:
+            received = rehearse(
+                replay.launcher,
+                rehearsal_assignment(replay.settings, Path(directory), Rehearsal("early")),
+                Draws(search),
+                threading.Event(),
+                patience=_PATIENCE,
+            )
+        except (ExecutionError, Interrupted):
+            # The difference is reported all the same, without a name for what may be why.
+            return None
+        return None if received.report is None else received.report.code
+
+
+def _reads_clock(authors: StudyAuthors) -> bool:
+    owners = (*authors.callbacks, authors.step, authors.model, authors.given, authors.data)
+    return any(s.call.startswith(_CLOCKS) for owner in owners for s in owner.suspects)
+
+
+def _suspects(authors: StudyAuthors) -> Iterator[str]:
+    """The likely places in the user's code: state that it changes outside, then what may not repeat."""
+    owners = (*authors.callbacks, authors.step, authors.model, authors.given, authors.data)
+    outside = [str(suspect) for owner in owners for suspect in owner.outside]
+    unsure = [str(suspect) for owner in owners for suspect in owner.suspects]
+    written = [_written(owner) for owner in authors.callbacks if owner.line is not None]
+    yield from list(dict.fromkeys([*outside, *unsure] or written))[:_SHOWN]
+
+
+def _written(owner: Authored) -> str:
+    return f"callback {owner.name} ({owner.line}), which is the user's own"

@@ -1,0 +1,1 @@
+"""Worker hosts on a cluster: the engines that place them, and the driver that follows them."""

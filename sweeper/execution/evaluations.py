@@ -1,0 +1,135 @@
+"""A worker with no database for one trial's evaluation: it answers with stored values, and listens.
+
+The trial's process is a real one over the real channel. Its directory is a temporary one, and what
+it measures is handed on checkpoint by checkpoint, so that what is known stays known however it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sweeper.ancestry import ParentRecord
+from sweeper.definition import StudySettings
+from sweeper.errors import ExecutionError, Interrupted, StudyImportError, UsageError
+from sweeper.execution.launch.conversation import POLL_INTERVAL, TrialSupervisor, converse
+from sweeper.execution.launch.trial_process import ExitStatus, Launcher, TrialProcess
+from sweeper.execution.protocol.evaluations import (
+    CheckpointEvaluated,
+    CheckpointPassedOver,
+    Evaluated,
+    Evaluation,
+)
+from sweeper.execution.protocol.messages import Failed, Message, Warned
+from sweeper.execution.protocol.questions import Suggest, Suggested
+from sweeper.execution.replays import Answers, Stopping
+from sweeper.execution.worker.assignment import assignment_of
+from sweeper.paths import RunPaths
+
+
+@dataclass(frozen=True)
+class EvaluationOrder:
+    """One trial's checkpoints, and what its evaluation is sent.
+
+    Attributes:
+        seen: Called with each checkpoint that was measured, as soon as it was.
+        passed_over: Called with each that could not be.
+        notice: Called with what the user should know.
+        when_stopped: What is said where it is stopped on request.
+        parent: Of a branch: what it began from, and so whose seed it has.
+    """
+
+    settings: StudySettings
+    number: int
+    answers: Answers
+    evaluation: Evaluation
+    seen: Callable[[CheckpointEvaluated], None]
+    passed_over: Callable[[CheckpointPassedOver], None]
+    notice: Callable[[str], None]
+    when_stopped: str
+    parent: ParentRecord | None = None
+
+
+def evaluate_trial(
+    order: EvaluationOrder, launcher: Launcher, directory: Path, stopping: Stopping
+) -> str | None:
+    """Measure one trial's checkpoints in a process of their own.
+
+    Args:
+        order: What to measure.
+        launcher: Starts the process.
+        directory: An empty one, for this evaluation alone.
+        stopping: Ends it when it is set.
+
+    Returns:
+        Why it ended before all were measured or passed over, for this trial alone; None where it
+        did not.
+
+    Raises:
+        Interrupted: ``stopping`` was set.
+        UsageError: There are no such data, for any trial.
+        StudyImportError: The file of the data raised.
+        ExecutionError: The process could not be started, or sent what no evaluation sends.
+    """
+    paths = RunPaths(directory, order.settings.name)
+    paths.attempt(order.number, 1).mkdir(parents=True)
+    assignment = replace(
+        assignment_of(order.settings, paths, order.number, 1, parent=order.parent),
+        pruning=False,
+        evaluation=order.evaluation,
+    )
+    supervisor = _Supervisor(order, stopping)
+    return supervisor.conclude(converse(launcher, assignment, supervisor))
+
+
+@dataclass
+class _Supervisor(TrialSupervisor):
+    order: EvaluationOrder
+    stopping: Stopping
+    end: Evaluated | Failed | None = None
+    misfits: list[str] = field(default_factory=list)
+
+    def poll(self, process: TrialProcess) -> float | None:
+        del process
+        if self.stopping.is_set():
+            raise Interrupted(self.order.when_stopped)
+        return POLL_INTERVAL
+
+    def handle(self, message: Message) -> Suggested | None:
+        match message:
+            case Suggest():
+                return self._answer(message)
+            case CheckpointEvaluated():
+                self.order.seen(message)
+            case CheckpointPassedOver():
+                self.order.passed_over(message)
+            case Warned():
+                self.order.notice(f"evaluation of trial {self.order.number}: {message.message}")
+            case Evaluated() | Failed():
+                self.end = message
+            case _:
+                msg = f"the evaluation of trial {self.order.number} sent {message!r}"
+                raise ExecutionError(msg)
+        return None
+
+    def conclude(self, status: ExitStatus) -> str | None:
+        """Why the trial was not evaluated to its end."""
+        end = self.end
+        if end is None:
+            return f"its process {status.describe()}"
+        if isinstance(end, Failed):
+            return end.error
+        if end.refused is not None and end.traceback:
+            raise StudyImportError(end.refused, end.traceback)
+        if end.refused is not None:
+            raise UsageError(end.refused)
+        return None
+
+    def _answer(self, question: Suggest) -> Suggested:
+        try:
+            return Suggested(self.order.answers.to(question.name, question.distribution))
+        except LookupError as error:
+            return Suggested(
+                None, error=str(error).replace("the replay asks", "the evaluation asks")
+            )

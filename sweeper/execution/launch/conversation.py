@@ -1,0 +1,113 @@
+"""The conversation with one trial process, from its start until it is gone.
+
+Whoever starts a trial process, a worker, a replay or a rehearsal, receives its messages, answers
+its questions, and sees to it that nothing of it is left. What differs between them is a
+`TrialSupervisor`: what a message means, and when the process has to stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+
+from sweeper.execution.launch.trial_process import ExitStatus, Isolation, Launcher, TrialProcess
+from sweeper.execution.protocol.evaluations import Evaluated
+from sweeper.execution.protocol.exports import ModelExported
+from sweeper.execution.protocol.messages import Assignment, LastMessage, Message
+from sweeper.execution.protocol.rehearsals import Rehearsed
+
+POLL_INTERVAL = 0.1
+"""Seconds that a supervisor usually waits for a message before it looks at other things again."""
+
+_REST_OF_MESSAGE = 60.0
+"""Seconds after which the rest of a message that a running trial began will not come."""
+
+_EXIT_PATIENCE = 10.0
+"""Seconds that a process has, after its last message or the end of its pipe, to exit by itself."""
+
+
+class TrialSupervisor(ABC):
+    """What one trial process is started for."""
+
+    def started(self, pid: int, isolation: Isolation) -> None:
+        """Called once the process is there, before anything is received."""
+        del pid, isolation
+
+    @abstractmethod
+    def poll(self, process: TrialProcess) -> float | None:
+        """Called before each wait for a message. It may send, kill, or raise to end it all.
+
+        Returns:
+            Seconds to wait; None where nothing more is needed, and the process is killed.
+        """
+
+    @abstractmethod
+    def handle(self, message: Message) -> Message | None:
+        """Take one message; the answer, where the trial asked something."""
+
+
+def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSupervisor) -> ExitStatus:
+    """Start a trial process, receive what it sends until it ends, and return how it ended.
+
+    However this ends, the process and all that it started are killed by then. A process that was
+    killed has its pipe read to the end, since its last message may be in there.
+
+    Raises:
+        ExecutionError: The process could not be started.
+        GarbledError: It sent what is no message.
+        BaseException: What the supervisor raised.
+    """
+    process = launcher.launch(assignment)
+    try:
+        supervisor.started(process.pid, launcher.isolation)
+        if not _receive_all(process, supervisor):
+            process.kill()
+        status = process.wait(_EXIT_PATIENCE)
+        if status is None:
+            process.kill()
+            status = process.wait(_EXIT_PATIENCE)
+        return status or ExitStatus(None)
+    finally:
+        process.kill()
+        process.wait(_EXIT_PATIENCE)
+        process.channel.close()
+
+
+def send(process: TrialProcess, message: Message) -> None:
+    """Send, unless the trial is gone: the end of its pipe will tell."""
+    with contextlib.suppress(OSError):
+        process.channel.send(message, waits=False)
+
+
+def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
+    """Receive until the last message or the end of the pipe; False where it came to neither."""
+    while True:
+        wait = supervisor.poll(process)
+        if wait is None:
+            return False
+        message, gone = _next_message(process, wait)
+        if message is not None:
+            answer = supervisor.handle(message)
+            if answer is not None:
+                send(process, answer)
+        if gone or isinstance(message, LastMessage | Rehearsed | Evaluated | ModelExported):
+            return True
+
+
+def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None, bool]:
+    """The next message, None after ``timeout`` seconds, and whether no other can come."""
+    channel, message = process.channel, None
+    try:
+        # A process that is gone may have started one that lives on and holds the pipe open.
+        gone = process.wait(0) is not None
+        message = channel.receive(0 if gone else timeout)
+    except (EOFError, OSError):
+        gone = True
+    if message is not None:
+        return message, False
+    if not gone:
+        channel.check_coming(_REST_OF_MESSAGE)
+    elif channel.connection.is_within_message and process.wait(_EXIT_PATIENCE) == ExitStatus(0):
+        # One that was killed, or died, may have been in the middle of sending.
+        channel.check_coming(0)
+    return None, gone

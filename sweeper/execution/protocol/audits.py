@@ -1,0 +1,69 @@
+"""What a trial gets to know of its audits, and what it and its worker say to each other about them.
+
+An audited trial pins what an audit needs, and says where; its worker writes that down. A trial that
+is held waits after a checkpoint of its own until the first audits of its study have their verdict,
+so that no other trial goes on past them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sweeper.execution.protocol.sendable import sendable
+
+
+@sendable
+class AuditOrder:
+    """What a trial does for audits, beside what its assignment says.
+
+    Attributes:
+        directory: Where it pins.
+        which: ``"first"``: its first intervals. ``"drawn"``: the first that begins at or after the
+            end of ``epoch`` epochs. ``"all"``: every one. ``"none"``: nothing is pinned.
+        wanted: How many intervals are still to be pinned; of ``"all"`` there is no such number.
+        middle: Whether the first interval begins in the middle of an epoch, with one more
+            checkpoint that is for the audit alone.
+        hold: Where to wait for the study's first audits: once ``wanted`` intervals are pinned,
+            after the second checkpoint of its own, or nowhere.
+    """
+
+    directory: str
+    which: Literal["first", "drawn", "all", "none"]
+    wanted: int = 0
+    middle: bool = False
+    epoch: int = 0
+    hold: Literal["pinned", "second", "never"] = "never"
+
+
+@sendable
+class IntervalPinned:
+    """Up: an interval between two checkpoints is pinned, whole, and can be audited.
+
+    Attributes:
+        from_path: The checkpoint to resume; None where the interval begins with the trial.
+        problem: Why it could not be pinned; None where it is.
+    """
+
+    from_step: int
+    to_step: int
+    to_epoch: int
+    directory: str
+    from_path: str | None
+    to_path: str
+    problem: str | None = None
+    kind: Literal["interval_pinned"] = "interval_pinned"
+
+
+@sendable
+class Held:
+    """Up, awaiting `GoOn` or a request to stop: the trial waits after its checkpoint at ``step``."""
+
+    step: int
+    kind: Literal["held"] = "held"
+
+
+@sendable
+class GoOn:
+    """Down: go on training."""
+
+    kind: Literal["go_on"] = "go_on"

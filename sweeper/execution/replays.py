@@ -1,0 +1,363 @@
+"""Running a trial again: a worker that answers from the database and writes to none.
+
+The trial's process is a real one over the real channel, and knows no difference. Its parameters are
+those that are stored, its directories are below one of its own, and what it reports is kept for
+the comparison. It begins from nothing or is resumed from a checkpoint, and goes on to its end or to
+where it is to be compared. A replay that is to be killed dies by SIGKILL in its first process and
+is resumed by a second, as any trial is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from sweeper.ancestry import ParentRecord
+from sweeper.checkpoints.names import CheckpointName
+from sweeper.checkpoints.policy import Every, describe_every
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.definition import StudySettings
+from sweeper.errors import CheckpointError, ExecutionError, Interrupted
+from sweeper.events import (
+    AttemptEnded,
+    AttemptStarted,
+    EpochFinished,
+    Event,
+    Notice,
+    StepsDone,
+    TrainingStarted,
+)
+from sweeper.execution.launch.conversation import POLL_INTERVAL, TrialSupervisor, converse
+from sweeper.execution.launch.trial_process import ExitStatus, Launcher, TrialProcess
+from sweeper.execution.protocol.messages import (
+    Assignment,
+    CheckpointCommitted,
+    EpochsEnded,
+    Failed,
+    Finished,
+    Message,
+    PausedHere,
+    PrunedHere,
+    Started,
+    StepsReached,
+    StoppedHere,
+    Surroundings,
+    Warned,
+)
+from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
+from sweeper.execution.protocol.replays import Replay
+from sweeper.execution.worker.assignment import assignment_of
+from sweeper.paths import RunPaths
+from sweeper.results import EpochRecord, Outcome, Params
+from sweeper.search.spaces import to_text
+from sweeper.space import CategoricalChoice, Distribution
+
+_LOG_LINES = 20
+_AT_NO_STEP = describe_every(Every(steps=1 << 40))
+"""A replay's checkpoints are where `Replay` says, and at the end."""
+
+
+class Stopping(Protocol):
+    """Whether a replay is to end at once; a `threading.Event` is one."""
+
+    def is_set(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """A trial's stored parameters, as they answer its replay's questions."""
+
+    values: Params
+    distributions: Mapping[str, Distribution]
+
+    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        """The stored value of ``name``.
+
+        Raises:
+            LookupError: The trial never asked for it, or asked for it with another distribution.
+        """
+        if name not in self.values:
+            msg = f"the replay asks for parameter {name!r}, which the trial never asked for"
+            raise LookupError(msg)
+        stored = self.distributions[name]
+        if to_text(stored) != to_text(distribution):
+            msg = (
+                f"the replay asks for parameter {name!r} as {distribution}, and the trial asked "
+                f"for it as {stored}"
+            )
+            raise LookupError(msg)
+        return self.values[name]
+
+
+@dataclass(frozen=True)
+class ReplayOrder:
+    """What to run again.
+
+    Attributes:
+        checkpoints: Step and finished epochs of the checkpoints to take.
+        prune_after: The epoch after which the trial was pruned; None where it was not.
+        also_after: With ``die_after``: take one more from here on.
+        die_after: Kill the first process from this step on.
+        seen: Called with each checkpoint that was taken, while it is on disk.
+        starts_from: The directory that holds the checkpoint to resume; None to begin anew.
+        ends_at: Of ``checkpoints``: the one at which it has come far enough, and is ended.
+        keep_all: Whether all of its checkpoints stay on disk, and not the newest alone.
+        devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it as it is.
+        parent: What it begins from, which lies below the replay's directory; None for a trial that
+            begins from nothing.
+        when_stopped: What is said where it is stopped on request.
+    """
+
+    settings: StudySettings
+    number: int
+    answers: Answers
+    checkpoints: tuple[tuple[int, int], ...]
+    prune_after: int | None = None
+    also_after: int | None = None
+    die_after: int | None = None
+    seen: Callable[[CheckpointCommitted], None] = lambda _: None
+    starts_from: Path | None = None
+    ends_at: tuple[int, int] | None = None
+    keep_all: bool = False
+    devices: str | None = None
+    parent: ParentRecord | None = None
+    when_stopped: str = "the replay was stopped"
+
+
+@dataclass
+class Replayed:
+    """What a replay reported.
+
+    Attributes:
+        misfits: Parameters that it asked for and could not be given, a sentence each.
+        end: Its last message; None where it was ended at a checkpoint.
+        reached: The checkpoint at which it was to be ended; None where it never came there.
+        steps_per_epoch: As it said; 0 where only an epoch's end tells.
+        log: The last lines of its output, where it failed.
+    """
+
+    epochs: dict[int, EpochRecord] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    misfits: list[str] = field(default_factory=list)
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    starts: list[int] = field(default_factory=list)
+    end: Finished | PrunedHere | StoppedHere | Failed | None = None
+    reached: CheckpointCommitted | None = None
+    steps_per_epoch: int = 0
+    seconds: float = 0.0
+    log: str = ""
+
+
+def run_again(
+    order: ReplayOrder,
+    launcher: Launcher,
+    directory: Path,
+    tell: Callable[[Event], None],
+    stopping: Stopping,
+) -> Replayed:
+    """Run the trial again below ``directory``, to its end.
+
+    Args:
+        order: What to run.
+        launcher: Starts its processes.
+        directory: An empty one, for this replay alone.
+        tell: Called with events of the progress.
+        stopping: Ends the replay when it is set.
+
+    Raises:
+        Interrupted: ``stopping`` was set.
+        ExecutionError: A process died that was not to die, or ran out of memory or disk.
+    """
+    replayed = Replayed()
+    begun = time.monotonic()
+    dies = order.die_after is not None
+    for attempt in (1, 2) if dies else (1,):
+        _Attempt(order, attempt, directory, replayed, tell, stopping).run(launcher)
+        if replayed.end is not None or replayed.reached is not None:
+            break
+    replayed.seconds = time.monotonic() - begun
+    return replayed
+
+
+def _as_it_ended(
+    last: Finished | PrunedHere | PausedHere | StoppedHere | Failed,
+) -> Finished | PrunedHere | StoppedHere | Failed:
+    """A trial that pauses in its replay came no further: the decision of its rung ended it."""
+    if not isinstance(last, PausedHere):
+        return last
+    return PrunedHere(last.step, last.epochs - 1, last.value, last.digest)
+
+
+@dataclass
+class _Attempt(TrialSupervisor):
+    """One process of a replay."""
+
+    order: ReplayOrder
+    number: int
+    directory: Path
+    replayed: Replayed
+    tell: Callable[[Event], None]
+    stopping: Stopping
+    newest: Path | None = None
+
+    @property
+    def _paths(self) -> RunPaths:
+        return RunPaths(self.directory, self.order.settings.name)
+
+    def run(self, launcher: Launcher) -> None:
+        number = self.order.number
+        self.tell(AttemptStarted(number, self.number))
+        self._paths.attempt(number, self.number).mkdir(parents=True)
+        self._conclude(converse(launcher, self._assignment(), self))
+
+    def poll(self, process: TrialProcess) -> float | None:
+        del process
+        if self.replayed.reached is not None:
+            return None
+        if self.stopping.is_set():
+            raise Interrupted(self.order.when_stopped)
+        return POLL_INTERVAL
+
+    def handle(self, message: Message) -> Suggested | Judged | None:
+        replayed, number = self.replayed, self.order.number
+        match message:
+            case Suggest() | Judge():
+                return self._answer(message)
+            case Surroundings():
+                replayed.fingerprint = message.fingerprint
+            case Started():
+                replayed.starts.append(message.start_step)
+                replayed.steps_per_epoch = message.steps_per_epoch
+                self.tell(
+                    TrainingStarted(
+                        number,
+                        dict(self.order.answers.values),
+                        self.order.settings.epochs,
+                        message.steps_per_epoch,
+                        message.start_step,
+                        message.start_epoch,
+                    )
+                )
+            case StepsReached():
+                self.tell(StepsDone(number, message.epoch, message.step))
+            case EpochsEnded():
+                replayed.epochs.update({record.epoch: record for record in message.epochs})
+                if message.seconds is not None:
+                    last = message.epochs[-1]
+                    self.tell(
+                        EpochFinished(
+                            number, last.epoch, message.step, last.metrics, message.seconds
+                        )
+                    )
+            case CheckpointCommitted():
+                self._committed(message)
+            case Warned():
+                self.tell(Notice(f"replay of trial {number}: {message.message}"))
+            case Finished() | PrunedHere() | PausedHere() | StoppedHere() | Failed():
+                replayed.end = _as_it_ended(message)
+            case _:
+                msg = f"the replay of trial {number} sent {message!r}, which no trial sends"
+                raise ExecutionError(msg)
+        return None
+
+    def _answer(self, question: Suggest | Judge) -> Suggested | Judged:
+        if isinstance(question, Judge):
+            return Judged(
+                bool(question.values) and question.values[-1][0] == self.order.prune_after
+            )
+        replayed = self.replayed
+        if question.name not in replayed.asked:
+            replayed.asked.append(question.name)
+        try:
+            return Suggested(self.order.answers.to(question.name, question.distribution))
+        except LookupError as error:
+            replayed.misfits.append(str(error))
+            return Suggested(None, error=str(error))
+
+    def _committed(self, committed: CheckpointCommitted) -> None:
+        """Have it compared, and delete the one before it: a resume needs the newest alone."""
+        path = Path(committed.path)
+        if self.order.starts_from is not None and path.is_relative_to(self.order.starts_from):
+            return
+        position = (committed.step, committed.epoch)
+        if position in self.order.checkpoints:
+            self.order.seen(committed)
+        if position == self.order.ends_at:
+            self.replayed.reached = committed
+        if self.order.keep_all:
+            return
+        if self.newest not in (None, path) and self.newest is not None:
+            # A copy that cannot be deleted goes with the temporary directory.
+            with contextlib.suppress(CheckpointError):
+                CheckpointStore(self.newest.parent).delete(self.newest)
+        if CheckpointName.parse(path.name) is not None:
+            self.newest = path
+
+    def _conclude(self, status: ExitStatus) -> None:
+        order, number, end = self.order, self.order.number, self.replayed.end
+        if isinstance(end, StoppedHere):
+            raise Interrupted(self.order.when_stopped)
+        meant = self.number == 1 and self.order.die_after is not None and status.killed
+        outcome: Outcome = "complete"
+        error = None
+        if self.replayed.reached is not None:
+            outcome = "interrupted"
+        elif end is None:
+            outcome, error = "crashed", f"the replay's process {status.describe()}"
+            if meant:
+                error = f"killed at step {self.order.die_after}, as was asked for"
+        elif isinstance(end, Failed):
+            outcome, error = "failed", end.error
+            self.replayed.log = self._log()
+        elif isinstance(end, PrunedHere):
+            outcome = "pruned"
+        value = end.value if isinstance(end, Finished | PrunedHere) else None
+        self.tell(AttemptEnded(number, self.number, outcome, value, error))
+        if self.replayed.reached is not None or (isinstance(end, Failed) and order.ends_at):
+            return
+        if (end is None and not meant) or (isinstance(end, Failed) and end.fault != "trial"):
+            log = self._log()
+            msg = (
+                f"trial {number} could not be run again to its end: {error}; mend that and verify "
+                f"again{chr(10) + log if log else ''}"
+            )
+            raise ExecutionError(msg)
+
+    def _log(self) -> str:
+        path = self._paths.log(self.order.number, self.number)
+        if not path.exists():
+            return ""
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-_LOG_LINES:])
+
+    def _pauses_after(self) -> int | None:
+        """Where a trial ended that no pruner ended."""
+        order = self.order
+        if order.prune_after is None or order.settings.budget is None:
+            return None
+        return order.prune_after + 1
+
+    def _assignment(self) -> Assignment:
+        order, first = self.order, self.number == 1
+        assignment = assignment_of(
+            order.settings, self._paths, order.number, self.number, parent=order.parent
+        )
+        start = () if order.starts_from is None else (str(order.starts_from),)
+        return replace(
+            assignment,
+            checkpoints=(*start, *assignment.checkpoints),
+            end=assignment.end if order.ends_at is None else None,
+            checkpoint_every=_AT_NO_STEP,
+            devices=order.devices,
+            pause_after=self._pauses_after(),
+            replay=Replay(
+                order.checkpoints,
+                also_after=order.also_after if first else None,
+                die_after=order.die_after if first else None,
+                aside=order.ends_at is not None,
+            ),
+        )

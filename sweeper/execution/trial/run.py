@@ -1,0 +1,347 @@
+"""One trial from its factories to its end, over a `Link`: the same in a process and inline.
+
+When its parts are made, the newest whole checkpoint of any earlier attempt
+is found, and training goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sweeper.checkpoints.best import BestSoFar, Retention, retention
+from sweeper.checkpoints.format import LoadedCheckpoint
+from sweeper.checkpoints.origin import Origin
+from sweeper.checkpoints.policy import parse_every
+from sweeper.checkpoints.reading import load_newest, read_kept
+from sweeper.checkpoints.remote_store import open_store
+from sweeper.checkpoints.store import sweep_leftovers
+from sweeper.checkpoints.values import relocated
+from sweeper.checkpoints.writer import BackgroundWriter, Store
+from sweeper.definition import StudyDefinition
+from sweeper.errors import (
+    CheckpointError,
+    DefinitionError,
+    ObjectiveError,
+    ParameterError,
+)
+from sweeper.execution.protocol.channel import Link
+from sweeper.execution.protocol.messages import (
+    Assignment,
+    Finished,
+    PausedHere,
+    PrunedHere,
+    StoppedHere,
+    Surroundings,
+    Warned,
+)
+from sweeper.execution.protocol.questions import Judge
+from sweeper.execution.protocol.replays import KEEP_ALL, ReplaySchedule
+from sweeper.execution.trial.beginning import Beginning, own_initial, said
+from sweeper.execution.trial.end_model import keep_end
+from sweeper.execution.trial.observer import TrialObserver
+from sweeper.execution.trial.parts import make_plan, make_trial, seeds_of
+from sweeper.execution.trial.peers.alone import OnlyProcess
+from sweeper.execution.trial.peers.leading import TrialProcesses
+from sweeper.execution.trial.peers.training import agreed_judge, keeps_end
+from sweeper.execution.trial.pinning import AuditPins, PinningStore
+from sweeper.execution.trial.redirecting import redirect_files
+from sweeper.independence.digests import shortened
+from sweeper.independence.guard import Earlier
+from sweeper.independence.nondeterminism import system_randomness
+from sweeper.inspection.sorts import class_name
+from sweeper.paths import Location, RemotePath, leads_outside, parse_location
+from sweeper.results import EpochRecord
+from sweeper.searching import value_at
+from sweeper.training.fingerprint import take_fingerprint
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import Paused, Stopped, TrainingPlan
+from sweeper.training.loop.reported import check_rung
+from sweeper.training.randomness.seeds import seed_everything
+from sweeper.training.replicas.checking import describe_strategy
+from sweeper.training.warmstart.locating import digest_now
+from sweeper.training.warmstart.report import digests_of
+
+
+def run_trial(
+    definition: StudyDefinition,
+    assignment: Assignment,
+    link: Link,
+    earlier: Earlier | None = None,
+    processes: TrialProcesses | None = None,
+) -> None:
+    """Build, resume, train; the last message is `Finished`, `PausedHere` or `StoppedHere`.
+
+    Args:
+        definition: The study's.
+        assignment: The trial.
+        link: To the worker.
+        earlier: What earlier trials of this process own; None in a process of the trial's own.
+        processes: The trial's; None for this one alone.
+
+    Raises:
+        SweeperError: The trial cannot be built or trained, or its checkpoints not written.
+        Exception: Whatever the user's code raises.
+    """
+    seeds = seeds_of(assignment)
+    beginning = Beginning.of(definition, assignment)
+    trial = make_trial(assignment, seeds, link)
+    processes = processes or OnlyProcess()
+    processes.check(definition.strategy, trial, rehearsed=assignment.rehearsal is not None)
+    plan = make_plan(
+        definition,
+        assignment,
+        trial,
+        seeds,
+        warn=lambda message: link.send(Warned(message)),
+        earlier=earlier,
+        task=processes.task,
+    )
+    if assignment.number == 0:
+        _warn_of_system_randomness(definition, plan, link)
+    initial = own_initial(beginning, plan)
+    plan = _as_assigned(plan, assignment, processes, link)
+    seed_everything(seeds.child("training"))
+    directories = [parse_location(directory) for directory in assignment.checkpoints]
+    known = [parse_location(location) for location in assignment.known]
+    _sweep_leftovers(directories[:-1], link)
+    origin = assignment.origin and assignment.origin.of(trial.params, str(trial.directory))
+    loaded = load_newest(
+        directories, lambda message: link.send(Warned(message)), known=known, origin=origin
+    )
+    if loaded is None and assignment.branch is not None:
+        loaded = _start(beginning, origin, link, alone=processes.task is None)
+    loaded = processes.resume_from(_brought_here(loaded, str(trial.directory)))
+    replay = None if assignment.replay is None else ReplaySchedule(assignment.replay)
+    pins = None if assignment.audit is None else AuditPins(assignment.audit, origin)
+    best = BestSoFar(assignment.objective, assignment.direction)
+    observer = TrialObserver(
+        link,
+        parse_every(assignment.checkpoint_every),
+        replay,
+        pins=pins,
+        epochs=assignment.epochs,
+        best=best if assignment.at == "best" else None,
+    )
+    store: Store = open_store(directories[-1], spool=Path(assignment.log).parent, origin=origin)
+    if pins is not None:
+        store = PinningStore(store, pins, elsewhere=isinstance(directories[-1], RemotePath))
+    with (
+        nullcontext() if pins is None else closing(pins),
+        BackgroundWriter(
+            store,
+            _retention(definition, assignment) if replay is None else KEEP_ALL,
+            observer.checkpoint_committed,
+            observer.checkpoint_deleted,
+            warn=lambda message: link.send(Warned(message)),
+            kept=read_kept(directories, known, origin=origin),
+            trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
+        ) as writer,
+    ):
+        observer.writer = writer
+        loop = TrainingLoop(
+            plan, processes.watching(observer), lambda message: link.send(Warned(message))
+        )
+        surroundings = {
+            **_surroundings(definition, plan),
+            **_began_from(loop, plan, loaded, link),
+        }
+        if beginning is not None and loaded is not None:
+            loaded, report = beginning.merged(loaded, loop, initial)
+            surroundings |= said(report, beginning.start)
+        link.send(Surroundings(surroundings))
+        if loaded is not None:
+            observer.resumed(loaded, own=beginning is None)
+        try:
+            with nullcontext() if beginning is None else beginning.explaining():
+                loop.run(loaded)
+        except Stopped as stopped:
+            writer.close()
+            processes.finish(loop.position.step)
+            link.send(_stopped_here(stopped, loop, assignment, observer))
+            return
+    value = _value(loop, assignment)
+    if not loop.pruned:
+        _keep_end(assignment, plan, observer, origin, processes)
+    processes.finish(loop.position.step)
+    link.send(_last_message(loop, assignment, observer.committed_digest, value))
+
+
+def _last_message(
+    loop: TrainingLoop, assignment: Assignment, digest: str, value: float
+) -> Finished | PrunedHere:
+    end = loop.position
+    if loop.pruned:
+        return PrunedHere(step=end.step, epoch=end.epoch - 1, value=value, digest=digest)
+    further = tuple(_reported(loop, name)[-1] for name in assignment.further_objectives)
+    return Finished(step=end.step, value=value, digest=digest, further_values=further)
+
+
+def _as_assigned(
+    plan: TrainingPlan, assignment: Assignment, processes: TrialProcesses, link: Link
+) -> TrainingPlan:
+    """The plan as this assignment runs it: judged, in step with others, shortened or aside."""
+    judge = _judge(assignment, link)
+    plan = replace(plan, lockstep=processes, judge=agreed_judge(judge, processes))
+    if assignment.rehearsal is not None:
+        shorter = assignment.rehearsal
+        plan = shortened(plan, shorter.epoch_steps, shorter.validation_steps)[0]
+    if assignment.replay is not None and assignment.replay.aside:
+        redirect_files(plan.callbacks, Path(assignment.files))
+    return plan
+
+
+def _start(
+    beginning: Beginning | None, origin: Origin | None, link: Link, *, alone: bool
+) -> LoadedCheckpoint:
+    """The checkpoint of another trial that this one begins from."""
+    if beginning is None:
+        msg = (
+            "none of this branch's own checkpoints can be read, so it has to begin where its parent "
+            "was; they are set aside, and the next attempt does (sweeper resume)"
+        )
+        raise CheckpointError(msg)
+    if beginning.start.changed and not alone:
+        msg = (
+            "a trial of several processes cannot be branched with changed parameters: what they "
+            "change is looked for in one process; branch without --set, or begin a trial anew"
+        )
+        raise ParameterError(msg)
+    return beginning.load(lambda message: link.send(Warned(message)), origin)
+
+
+def _stopped_here(
+    stopped: Stopped, loop: TrainingLoop, assignment: Assignment, observer: TrialObserver
+) -> StoppedHere | PausedHere:
+    if not isinstance(stopped, Paused):
+        return StoppedHere(step=observer.committed_step)
+    check_rung(assignment.objective, loop.epochs[-1])
+    return PausedHere(
+        step=observer.committed_step,
+        epochs=loop.position.epoch,
+        value=_value(loop, assignment),
+        digest=observer.committed_digest,
+    )
+
+
+def _keep_end(
+    assignment: Assignment,
+    plan: TrainingPlan,
+    observer: TrialObserver,
+    origin: Origin | None,
+    processes: TrialProcesses,
+) -> None:
+    """Keep the model as training left it, where the assignment says where; of no rehearsal."""
+    rehearsed = assignment.rehearsal is not None
+    keeps = not rehearsed and assignment.end is not None and observer.committed is not None
+    keeps_end(processes, observer.committed_step, keeps=keeps)
+    if not keeps or assignment.end is None or observer.committed is None:
+        return
+    location = parse_location(assignment.end)
+    if len(assignment.checkpoints) > 1:
+        sweep_leftovers(location)
+    store = open_store(location, spool=Path(assignment.log).parent, origin=origin)
+    keep_end(plan.model, observer.committed, store, processes.gather)
+
+
+def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord]], bool] | None:
+    """What asks the worker between two epochs; None, and no cost, without a pruner.
+
+    After an epoch that did not report the objective there is nothing new, and so no question.
+    """
+    objective = assignment.objective
+
+    def judge(epochs: Sequence[EpochRecord]) -> bool:
+        if objective not in epochs[-1].metrics:
+            return False
+        answer = link.judge(
+            Judge(tuple((e.epoch, e.metrics[objective]) for e in epochs if objective in e.metrics))
+        )
+        if answer.error is not None:
+            raise DefinitionError(answer.error)
+        return answer.prune
+
+    return judge if assignment.pruning else None
+
+
+def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
+    exempted = sorted({class_name(type(thing)) for thing in plan.output_only})
+    taken = take_fingerprint(
+        definition.makers(), jit_compile=bool(plan.model.jit_compile)
+    ).to_json()
+    if definition.strategy is not None:
+        taken["strategy"] = describe_strategy(plan.model.distribute_strategy)
+    return {**taken, "output_only": exempted} if exempted else taken
+
+
+def _began_from(
+    loop: TrainingLoop, plan: TrainingPlan, loaded: LoadedCheckpoint | None, link: Link
+) -> dict[str, Any]:
+    """What the attempt's surroundings say of the warm start.
+
+    A resumed trial has its values already: of the file, only the digest is looked at.
+    """
+    if plan.warm_start is None:
+        return {}
+    if loaded is not None:
+        return {"warm_start": digest_now(plan.warm_start, lambda said: link.send(Warned(said)))}
+    report = loop.warm_start.match()
+    if report is None:
+        return {}
+    print(report.text(), flush=True)  # noqa: T201 - the trial's log
+    content = report.to_json()
+    return {"warm_start": digests_of(content), "warm_start_report": content}
+
+
+def _warn_of_system_randomness(definition: StudyDefinition, plan: TrainingPlan, link: Link) -> None:
+    """Said for the first trial alone: the others have the same code."""
+    parts = (plan.model, *plan.callbacks, *(() if plan.step is None else (plan.step,)))
+    for each in system_randomness(*definition.makers(), *parts):
+        link.send(
+            Warned(
+                f"{each} gives what no seed decides, another value in every process; whatever "
+                "training takes from it is other when a trial is resumed. Draw from trial.seed"
+            )
+        )
+
+
+def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:
+    """Remove what earlier attempts died over; what cannot be removed costs disk, not the trial."""
+    for directory in directories:
+        try:
+            if leads_outside(directory):
+                link.send(
+                    Warned(f"{directory} is, or lies in, a symbolic link; nothing is deleted there")
+                )
+                continue
+            sweep_leftovers(directory)
+        except CheckpointError as error:
+            link.send(Warned(str(error)))
+
+
+def _brought_here(loaded: LoadedCheckpoint | None, directory: str) -> LoadedCheckpoint | None:
+    """The checkpoint with every path below the trial's directory brought to where that is now."""
+    if loaded is None or loaded.origin is None or loaded.origin.directory == directory:
+        return loaded
+    return replace(loaded, state=relocated(loaded.state, loaded.origin.directory, directory))
+
+
+def _retention(definition: StudyDefinition, assignment: Assignment) -> Retention:
+    return retention(definition.keep, assignment.at, assignment.objective, assignment.direction)
+
+
+def _value(loop: TrainingLoop, assignment: Assignment) -> float:
+    values = _reported(loop, assignment.objective)
+    return value_at(values, assignment.at, assignment.direction)
+
+
+def _reported(loop: TrainingLoop, objective: str) -> list[float]:
+    values = [e.metrics[objective] for e in loop.epochs if objective in e.metrics]
+    if not values:
+        reported = ", ".join(map(repr, sorted({n for e in loop.epochs for n in e.metrics})))
+        msg = f"the objective {objective!r} was never reported; the epochs reported {reported}"
+        raise ObjectiveError(msg)
+    return values

@@ -1,0 +1,1 @@
+"""A worker's slots: what each claims, supervises and writes down."""

@@ -1,0 +1,196 @@
+"""Which of the machine's GPUs each slot of a worker sees, and how much of its memory.
+
+A trial sees one GPU, bound to its slot. Several trials on one GPU need limits that are set before
+TensorFlow starts its devices, since each would else take all of the memory. Numbers are in the
+order of the PCI bus, as nvidia-smi counts them. Ids that the environment already gives
+(``CUDA_VISIBLE_DEVICES``, as Slurm and Kubernetes set it) are what ``all`` stands for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeper.errors import UsageError
+
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+_SHARED = 0.9
+"""Of a GPU's memory, what several trials share; each process's own context takes some of the rest."""
+
+_NVIDIA = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
+_ROCM = ("rocm-smi", "--showmeminfo", "vram", "--json")
+
+Ask = Callable[[Sequence[str]], str | None]
+"""Runs a program and returns what it prints; None if there is no such program, or it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU: its id, as ``CUDA_VISIBLE_DEVICES`` takes it, and its megabytes where known."""
+
+    id: str
+    memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotDevice:
+    """What one slot's trials see.
+
+    Attributes:
+        visible: ``CUDA_VISIBLE_DEVICES``; None to leave it as it is.
+        memory: Megabytes of the GPU that a trial may use; None for no limit.
+    """
+
+    visible: str | None = None
+    memory: int | None = None
+
+
+class SlotDevices:
+    """Gives each slot of a worker its device, for as long as it runs trials.
+
+    Args:
+        devices: One for each slot; empty where nothing is bound.
+    """
+
+    def __init__(self, devices: Sequence[SlotDevice] = ()) -> None:
+        self._bound = bool(devices)
+        self._free: queue.SimpleQueue[SlotDevice] = queue.SimpleQueue()
+        for device in devices:
+            self._free.put(device)
+
+    @contextmanager
+    def taken(self) -> Iterator[SlotDevice]:
+        """A device that no other slot has."""
+        if not self._bound:
+            yield SlotDevice()
+            return
+        device = self._free.get()
+        try:
+            yield device
+        finally:
+            self._free.put(device)
+
+
+def find_gpus(
+    wanted: str,
+    environment: Mapping[str, str] = os.environ,
+    ask: Ask | None = None,
+    devices: Path = Path("/dev"),
+) -> tuple[Gpu, ...]:
+    """The GPUs that ``--gpus`` asks for.
+
+    Args:
+        wanted: ``"all"``, or ids with commas between, such as ``"0,1"``.
+        environment: Where ids may be given already.
+        ask: Runs nvidia-smi and rocm-smi.
+        devices: Where drivers put their files. Ids that are asked for by name are taken on trust
+            where a driver is there, or the environment has ids, and no tool says which there are.
+
+    Raises:
+        UsageError: There is none, an id is empty or given twice, or one is not there.
+    """
+    known = _known(ask or _ask)
+    given = next((environment[name] for name in _VARIABLES if name in environment), None)
+    if wanted == "all":
+        ids = list(known) if given is None else _ids(given)
+        # By uuid the machine's own tools know the same GPUs again.
+        ids = [i for i in ids if not i.startswith("GPU-")] if given is None else ids
+        if not ids:
+            seen = "nvidia-smi and rocm-smi name none" if given is None else f"it is {given!r}"
+            msg = (
+                f"--gpus all: no GPU was found here ({seen}); look at what CUDA_VISIBLE_DEVICES "
+                "says, name them with --gpus 0,1, or leave --gpus out"
+            )
+            raise UsageError(msg)
+    else:
+        ids = _ids(wanted)
+        if not ids or len(set(ids)) != len(ids):
+            msg = f"--gpus {wanted}: give ids with commas between, each once, such as 0,1; or all"
+            raise UsageError(msg)
+        if not known and not _ids(given or "") and not _has_driver(devices):
+            msg = (
+                f"--gpus {wanted}: no GPU was found here (neither nvidia-smi nor rocm-smi names "
+                f"one, CUDA_VISIBLE_DEVICES has no id, and {devices} has neither nvidia0 nor kfd); "
+                "leave --gpus out to train on the processor, or run on a machine that has one"
+            )
+            raise UsageError(msg)
+        missing = [i for i in ids if known and i not in known]
+        if missing:
+            there = ", ".join(i for i in known if not i.startswith("GPU-"))
+            msg = f"--gpus {wanted}: there is no GPU {', '.join(missing)} here; there are {there}"
+            raise UsageError(msg)
+    return tuple(Gpu(i, known.get(i)) for i in ids)
+
+
+def share_gpus(
+    gpus: Sequence[Gpu], trials_per_gpu: int, memory: int | None = None
+) -> tuple[SlotDevice, ...]:
+    """One device for each slot, neighbours on different GPUs.
+
+    Args:
+        gpus: To be shared.
+        trials_per_gpu: Trials side by side on each.
+        memory: Megabytes a trial; None to divide nine tenths of the GPU's own by the trials.
+
+    Raises:
+        UsageError: Several trials share a GPU, and how much memory it has is not known.
+    """
+    devices = []
+    for gpu in gpus:
+        limit = memory
+        if limit is None and trials_per_gpu > 1:
+            if gpu.memory is None:
+                msg = (
+                    f"--trials-per-gpu {trials_per_gpu}: neither nvidia-smi nor rocm-smi says how "
+                    f"much memory GPU {gpu.id} has; say how much a trial may use: --gpu-memory MB"
+                )
+                raise UsageError(msg)
+            limit = int(gpu.memory * _SHARED / trials_per_gpu)
+        devices.append(SlotDevice(gpu.id, limit))
+    return tuple(devices) * trials_per_gpu
+
+
+def _has_driver(devices: Path) -> bool:
+    """Whether NVIDIA's or AMD's driver is loaded, or WSL gives its host's GPU."""
+    return any(devices.glob("nvidia[0-9]*")) or any((devices / n).exists() for n in ("kfd", "dxg"))
+
+
+def _ids(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip() not in ("", "-1")]
+
+
+def _known(ask: Ask) -> dict[str, int | None]:
+    """Megabytes by id, each GPU under its number and, where it has one, its uuid."""
+    said = ask(_NVIDIA)
+    found: dict[str, int | None] = {}
+    for line in (said or "").splitlines():
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == 3 and parts[0].isdigit():
+            memory = int(parts[2]) if parts[2].isdigit() else None
+            found[parts[0]] = found[parts[1]] = memory
+    if found:
+        return found
+    try:
+        cards = json.loads(ask(_ROCM) or "{}")
+        for name, values in cards.items():
+            number = str(name).removeprefix("card")
+            if number.isdigit():
+                found[number] = int(values["VRAM Total Memory (B)"]) // 2**20
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return found
+    return found
+
+
+def _ask(words: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,224 @@
+"""What becomes of an attempt and its trial, decided from the trial's last message or its death.
+
+The last message counts where there is one: a trial that said it has finished has, whatever became
+of its process afterwards. Whether a trial goes on after a fault is the study's policy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeper.definition import StudySettings
+from sweeper.errors import CheckpointError, DefinitionChangedError, SweeperError, TrialError
+from sweeper.events import RungDecided
+from sweeper.execution.launch.trial_process import ExitStatus
+from sweeper.execution.protocol.messages import (
+    Failed,
+    Finished,
+    LastMessage,
+    PausedHere,
+    PrunedHere,
+    StoppedHere,
+)
+from sweeper.policy import Fault
+from sweeper.storage.repository import Claim, DecidedRung, Ending
+
+_LONGEST_LOOK = 2.0
+"""Seconds between two looks at a clock beyond which the worker itself stood still."""
+
+
+@dataclass(frozen=True)
+class AttemptEnd(Ending):
+    """How an attempt ended, as it is stored, and what its worker does then.
+
+    Attributes:
+        notice: To be reported once it is written down.
+        stops: What stops the whole worker, because no trial is to blame.
+    """
+
+    notice: str | None = None
+    stops: SweeperError | None = None
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a trial's process came to its end.
+
+    Attributes:
+        status: Its exit status.
+        requested: Whether the worker killed it because somebody asked for that.
+        ran_out: Whether the kernel killed it because memory ran out.
+        overran: The seconds that it had taken, where the worker killed it for that.
+    """
+
+    status: ExitStatus
+    requested: bool = False
+    ran_out: bool = False
+    overran: float | None = None
+
+
+class TrialClock:
+    """How long a trial has taken: what it went on from, and this attempt.
+
+    Time in which the worker itself stood still (a stopped process, a laptop's lid) does not count.
+
+    Args:
+        limit: Seconds; None for none.
+        clock: Seconds from any origin.
+    """
+
+    def __init__(self, limit: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit = limit
+        self._clock = clock
+        self._looked = clock()
+        self._seconds = 0.0
+
+    def is_over(self, went_on_from: float) -> bool:
+        """Look at the clock; whether the limit is exceeded. To be called every moment.
+
+        Args:
+            went_on_from: Seconds of training in the checkpoint that the trial went on from.
+        """
+        now = self._clock()
+        self._seconds += min(now - self._looked, _LONGEST_LOOK)
+        self._looked = now
+        return self.limit is not None and self._seconds + went_on_from > self.limit
+
+    def stand_still(self) -> None:
+        """Count nothing of the time since the last look: the trial was made to wait."""
+        self._looked = self._clock()
+
+    def seconds(self, went_on_from: float) -> float:
+        """Seconds counted so far."""
+        return self._seconds + went_on_from
+
+
+def end_of(
+    claim: Claim, settings: StudySettings, last: LastMessage | None, death: Death, log: Path
+) -> AttemptEnd:
+    """Decide how an attempt ended.
+
+    Args:
+        claim: The attempt; it knows what faults the trial had before.
+        settings: The study's, with its policy.
+        last: The trial's last message; None if it died without one.
+        death: How its process ended.
+        log: Where its output is.
+    """
+    if isinstance(last, Finished):
+        return AttemptEnd(
+            "complete",
+            end_step=last.step,
+            value=last.value,
+            digest=last.digest,
+            further_values=last.further_values,
+        )
+    if isinstance(last, PrunedHere):
+        return AttemptEnd("pruned", end_step=last.step, value=last.value, digest=last.digest)
+    if isinstance(last, PausedHere):
+        return AttemptEnd(
+            "paused", end_step=last.step, value=last.value, digest=last.digest, rung=last.epochs
+        )
+    if isinstance(last, StoppedHere):
+        return AttemptEnd("interrupted", end_step=last.step)
+    if isinstance(last, Failed):
+        return _end_of_failure(claim, settings, last, log)
+    if death.requested:
+        return AttemptEnd("interrupted", error="killed on request")
+    if death.overran is not None:
+        return AttemptEnd(
+            "failed",
+            error=f"the trial had taken {death.overran:.0f} s, and time_limit={settings.time_limit:g} "
+            f"s is what the study allows; it was killed with all that it started. A larger "
+            f"time_limit= and `sweeper retry {claim.study} {claim.number}` let it go on",
+            fault="time",
+        )
+    how = f"the trial's process {death.status.describe()}"
+    if death.ran_out:
+        how = "the trial's process was killed by the kernel because memory ran out"
+    elif death.status.killed:
+        how += " (by someone with the right to; the kernel reports no lack of memory)"
+    fault: Fault = "memory" if death.ran_out else "crash"
+    return _crash(claim, settings, fault, how, log=log)
+
+
+def _end_of_failure(claim: Claim, settings: StudySettings, failed: Failed, log: Path) -> AttemptEnd:
+    error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
+    if failed.fault == "environment":
+        text = f"trial {claim.number} had to stop, and can be resumed: {failed.error}"
+        return AttemptEnd("interrupted", error=error, stops=CheckpointError(text))
+    if failed.fault == "definition":
+        return AttemptEnd("interrupted", error=error, stops=DefinitionChangedError(failed.error))
+    if failed.fault == "memory":
+        text = f"the trial ran out of memory: {failed.error}"
+        return _crash(claim, settings, "memory", text, log=log, traceback=failed.traceback)
+    if failed.fault == "crash":
+        return _crash(claim, settings, "crash", failed.error, log=log)
+    left = settings.retries.error - claim.faults("error")
+    notice = None
+    if left > 0:
+        notice = f"trial {claim.number}: {failed.error}; {_again(left, settings.retries.error)}"
+    return AttemptEnd("failed", error=error, fault="error", goes_on=left > 0, notice=notice)
+
+
+def _crash(
+    claim: Claim,
+    settings: StudySettings,
+    fault: Fault,
+    how: str,
+    *,
+    log: Path,
+    traceback: str = "",
+) -> AttemptEnd:
+    allowed = settings.retries.after(fault)
+    left = allowed - claim.faults(fault)
+    text = f"{how}; its output is in {log}"
+    notice = None
+    if left > 0:
+        notice = f"trial {claim.number}: {text}; {_again(left, allowed)}"
+    return AttemptEnd(
+        "crashed",
+        error=f"{traceback}\n{text}" if traceback else text,
+        final=left <= 0,
+        fault=fault,
+        notice=notice,
+    )
+
+
+def _again(left: int, allowed: int) -> str:
+    return f"it goes on from its newest checkpoint ({left} of {allowed} retries left)"
+
+
+def said_of(rung: DecidedRung) -> RungDecided:
+    """What is told of a decision."""
+    going = ", ".join(map(str, rung.promoted)) or "none"
+    compared = len(rung.promoted) + len(rung.ended)
+    return RungDecided(
+        f"rung of bracket {rung.bracket} after {rung.epochs} epochs: of {compared} trials, "
+        f"{going} {'goes' if len(rung.promoted) == 1 else 'go'} on",
+        epochs=rung.epochs,
+        bracket=rung.bracket,
+        promoted=rung.promoted,
+        ended=rung.ended,
+    )
+
+
+def check_not_all_alike(study: str, found: tuple[int, str] | None) -> None:
+    """End the run where all trials that have ended failed alike; see `Repository.failing_alike`.
+
+    Raises:
+        TrialError: They have, and others are still to come.
+    """
+    if found is not None:
+        count, line = found
+        msg = (
+            f"the {count} trials that have ended all failed with the same error, so the others are "
+            f"not begun: {line}. Mend the study and run it again: while no trial has a value, a "
+            "changed definition is taken as it is, and failed trials begin anew. If the study is "
+            f"not to blame, `sweeper retry {study} --failed` gives them another attempt; "
+            "failing_alike=0 in the Study goes on all the same"
+        )
+        raise TrialError(msg)

@@ -1,0 +1,1 @@
+"""Models that leave: a trial's model built again, and written in the forms of other tools."""

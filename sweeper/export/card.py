@@ -1,0 +1,69 @@
+"""The card beside an exported model: where it comes from, what it holds, how it was checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_ORDER = (
+    *("study", "trial", "state", "at", "step", "epoch", "format"),
+    *("objective", "direction", "value", "parameters", "metrics", "seed"),
+    *("digest", "model_digest", "definition", "code", "versions", "data", "details", "verified"),
+)
+
+
+def card_paths(path: Path) -> tuple[Path, Path]:
+    """Where the card of the model at ``path`` is: for programs, and for people."""
+    return path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.md")
+
+
+def card_json(card: Mapping[str, Any]) -> str:
+    """The card for programs."""
+    ordered = {name: card[name] for name in _ORDER if name in card}
+    return json.dumps({**ordered, **card}, indent=2, ensure_ascii=False) + "\n"
+
+
+def card_markdown(card: Mapping[str, Any], name: str) -> str:
+    """The card for people.
+
+    Args:
+        card: What is known.
+        name: The file's, or the directory's.
+    """
+    lines = [
+        f"# {name}",
+        "",
+        f"The model of trial {card['trial']} of the study `{card['study']}`, {_moment(card)}.",
+        "",
+    ]
+    for title in ("parameters", "metrics", "details", "verified", "data", "versions"):
+        values = card.get(title)
+        if values:
+            lines += [f"## {title.capitalize()}", "", *_rows(values), ""]
+    rest = {
+        n: card[n]
+        for n in (*_ORDER[6:10], "seed", "digest", "model_digest", "definition", "code")
+        if card.get(n) is not None
+    }
+    lines += ["## Where it comes from", "", *_rows(rest), ""]
+    return "\n".join(lines)
+
+
+def _moment(card: Mapping[str, Any]) -> str:
+    moments = {"end": "as training left it", "best": "of its best kept epoch"}
+    where = moments.get(str(card["at"]), "of one of its checkpoints")
+    return f"{where} (step {card['step']}, {card['epoch']} epochs finished)"
+
+
+def _rows(values: Mapping[str, Any]) -> list[str]:
+    return [f"- {name}: {_shown(value)}" for name, value in values.items()]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"`{name}` {_shown(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_shown, value)) or "none"
+    return str(value)

@@ -1,0 +1,194 @@
+"""Where a study's own code looks at how many epochs there are: what an extension would mix.
+
+A trial that trains on equals one that trained as long from its beginning, unless its code knows its
+length: a learning rate that decays over all steps, a callback that reads ``params["epochs"]``. This
+reads the text of what the factories reach, and runs nothing. So it finds what is written down: a
+number of epochs by its name, or a number of steps where steps are named. What is computed from
+something else it cannot see.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sweeper.code import CodePart
+from sweeper.inspection.fingerprint import reached_parts_and_files
+from sweeper.inspection.sources import Source, source_of
+
+_Kind = Literal["reads", "epochs", "steps"]
+
+_OPERATORS: Mapping[type, Callable[[int, int], int]] = {
+    ast.Mult: operator.mul,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.FloorDiv: operator.floordiv,
+}
+_LARGEST = 1 << 40
+_SCHEDULES = ("Decay", "DecayRestarts", "Schedule")
+
+_Found = tuple[_Kind, int, ast.AST]
+"""What an expression is, the number that it holds, and what to show of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRead:
+    """One expression of the user's code that goes by the number of epochs, or may.
+
+    Attributes:
+        where: The part of the code, its file and line.
+        text: The expression, as it is written.
+        kind: "reads" where it asks for the number; "epochs" and "steps" where it holds ``number``,
+            which is that of the epochs, or of all their steps, only if it happens to be equal.
+        number: The number that it holds; 0 where it asks.
+    """
+
+    where: str
+    text: str
+    kind: _Kind
+    number: int = 0
+
+    def goes_by(self, epochs: Collection[int], steps: Collection[int]) -> bool:
+        """Whether it goes by one of these lengths, given in epochs and in steps."""
+        known = {"reads": (self.number,), "epochs": epochs, "steps": steps}
+        return self.number in known[self.kind]
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+def read_lengths(roots: Mapping[str, object]) -> tuple[LengthRead, ...]:
+    """What of all that is reached from the factories looks at the number of epochs, or may."""
+    parts, files = reached_parts_and_files(roots)
+    sources = {s.shown: s for s in map(source_of, sorted(files)) if s is not None}
+    found: dict[LengthRead, None] = {}
+    for name, part in parts.items():
+        source = sources.get(part.file)
+        if source is None or not part.first:
+            if "epochs" in name:
+                found[LengthRead(name, "epochs", "reads")] = None
+            continue
+        for each in _in_part(name, part, source):
+            found[each] = None
+    return tuple(found)
+
+
+def _in_part(name: str, part: CodePart, source: Source) -> Iterator[LengthRead]:
+    constants = _constants(source.tree)
+    for node in ast.walk(source.tree):
+        line = getattr(node, "lineno", 0)
+        if not part.first <= line <= part.last:
+            continue
+        where = f"{name} ({source.shown}, line {line})"
+        for kind, number, shown in _found_at(node, constants):
+            yield LengthRead(where, ast.unparse(shown), kind, number)
+
+
+def _found_at(node: ast.AST, constants: Mapping[str, int]) -> Iterator[_Found]:
+    if _asks(node):
+        yield "reads", 0, node
+        return
+    match node:
+        case ast.Name(id=name, ctx=ast.Load()) if "epoch" in name.lower() and name in constants:
+            yield "epochs", constants[name], node
+        case ast.BinOp(op=ast.Mult(), left=left, right=right):
+            yield from _factors(node, left, right, constants)
+        case ast.Call(func=function, args=given, keywords=named):
+            called = str(getattr(function, "attr", None) or getattr(function, "id", ""))
+            if called.endswith("Study"):
+                return
+            if called.endswith(_SCHEDULES):
+                yield from _numbers("steps", given, constants)
+            for keyword in named:
+                yield from _keyword(keyword, constants)
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_of_steps(name):
+            yield from _numbers("steps", [value], constants)
+        case _:
+            return
+
+
+def _asks(node: ast.AST) -> bool:
+    """Whether it asks somebody for the number of epochs: ``self.params["epochs"]``, ``study.epochs``."""
+    match node:
+        case ast.Attribute(attr="epochs", ctx=ast.Load()):
+            return True
+        case ast.Subscript(slice=ast.Constant(value="epochs"), ctx=ast.Load()):
+            return True
+        case ast.Call(
+            func=ast.Attribute(attr="get" | "pop"), args=[ast.Constant(value="epochs"), *_]
+        ):
+            return True
+        case _:
+            return False
+
+
+def _factors(
+    node: ast.BinOp, left: ast.expr, right: ast.expr, constants: Mapping[str, int]
+) -> Iterator[_Found]:
+    """``steps * 5``: a whole number beside what has steps, batches or a length."""
+    for one, other in ((left, right), (right, left)):
+        number = _value(one, constants)
+        said = ast.unparse(other).lower()
+        if number is not None and any(word in said for word in ("step", "batch", "len(")):
+            yield "epochs", number, node
+
+
+def _keyword(keyword: ast.keyword, constants: Mapping[str, int]) -> Iterator[_Found]:
+    name = (keyword.arg or "").lower()
+    if "epochs" in name:
+        yield from _numbers("epochs", [keyword], constants)
+    elif _is_of_steps(name):
+        yield from _numbers("steps", [keyword], constants)
+
+
+def _numbers(
+    kind: _Kind, nodes: list[ast.expr] | list[ast.keyword], constants: Mapping[str, int]
+) -> Iterator[_Found]:
+    for node in nodes:
+        number = _value(node.value if isinstance(node, ast.keyword) else node, constants)
+        if number is not None:
+            yield kind, number, node
+
+
+def _is_of_steps(name: str) -> bool:
+    return "step" in name.lower() and "per_epoch" not in name.lower()
+
+
+def _constants(tree: ast.Module) -> dict[str, int]:
+    """The whole numbers that a module's variables are set to in so many words."""
+    found: dict[str, int] = {}
+    for statement in tree.body:
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ):
+                number = _value(value, found)
+                if number is not None:
+                    found[name] = number
+            case _:
+                continue
+    return found
+
+
+def _value(node: ast.expr, constants: Mapping[str, int]) -> int | None:
+    """The whole number that an expression of numbers and constants is; None if it is none."""
+    match node:
+        case ast.Constant(value=bool()):
+            return None
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.Name(id=name):
+            return constants.get(name)
+        case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
+            one, other = _value(left, constants), _value(right, constants)
+            if one is None or other is None or max(abs(one), abs(other)) > _LARGEST:
+                return None
+            if isinstance(op, ast.FloorDiv) and other == 0:
+                return None
+            return _OPERATORS[type(op)](one, other)
+        case _:
+            return None

@@ -1,0 +1,89 @@
+"""How many epochs trials train for, once a study was extended: what was asked for, and what was had.
+
+A study is defined with one number of epochs, its first length. An extension raises that number for
+the whole study or for some of its trials, which then go on from where they ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRecord:
+    """A number of epochs at which a trial has come to its end, and what it gave there.
+
+    Attributes:
+        epochs: How many it was to train for.
+        trained: How many it trained: fewer where it stopped early or was pruned.
+        state: How it ended there: "complete" or "pruned".
+        value: The objective, the first of several; None where a pruned trial has none.
+        digest: Of the training state at that end.
+        at: When it ended; the database's clock.
+        values: In a study of several objectives, by their names; else None.
+
+    Examples:
+        >>> [(length.epochs, length.state) for length in study.results().best.lengths]
+        [(2, 'complete')]
+    """
+
+    epochs: int
+    trained: int
+    state: Literal["complete", "pruned"]
+    value: float | None
+    digest: str | None
+    at: datetime | None
+    values: Mapping[str, float] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "epochs": self.epochs,
+            "trained": self.trained,
+            "state": self.state,
+            "value": self.value,
+            **({} if self.values is None else {"values": dict(self.values)}),
+            "digest": self.digest,
+            "at": None if self.at is None else self.at.isoformat(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What is to train on, and how far.
+
+    Attributes:
+        epochs: The number of epochs to train for, those that are over included.
+        trials: The numbers of the trials; None for the whole study: its complete trials, those that
+            have begun, and those that have not.
+        best: Instead of numbers, so many of the best trials.
+    """
+
+    epochs: int
+    trials: tuple[int, ...] | None = None
+    best: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionPlan:
+    """What an extension changes.
+
+    Attributes:
+        reopened: Finished trials that go on, by number; each with the epochs it was to train for.
+        lengthened: Trials that have begun and have not finished, likewise.
+        raised: Whether trials that have not begun will train for that number too.
+    """
+
+    reopened: Mapping[int, int]
+    lengthened: Mapping[int, int]
+    raised: bool
+
+    @property
+    def begun(self) -> Mapping[int, int]:
+        """The trials that it changes, finished or not, with the epochs they were to train for."""
+        return {**self.reopened, **self.lengthened}
+
+    def __bool__(self) -> bool:
+        return bool(self.reopened or self.lengthened or self.raised)

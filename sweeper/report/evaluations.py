@@ -1,0 +1,47 @@
+"""Evaluations as tables: the ranking of `sweeper evaluate`, and those of one trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+
+from sweeper.evaluations import EvaluationRecord
+from sweeper.report.formats import objective_first, value_text
+from sweeper.report.widths import WholeColumns
+from sweeper.searching import Objective
+
+
+def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> RenderableType:
+    """One row a checkpoint, in the order given: its rank, whose it is, its metrics and where it is."""
+    names = _metrics(records, objective.name)
+    rows = [
+        [
+            *(str(rank), str(record.trial), str(record.step), str(record.epoch)),
+            *(value_text(record.metrics.get(name), 6) for name in names),
+        ]
+        for rank, record in enumerate(records, 1)
+    ]
+    paths = [record.path or "-" for record in records]
+    headers = ("rank", "trial", "step", "after epoch", *names)
+    return WholeColumns(headers, rows, least=5, folded=("checkpoint", paths))
+
+
+def trial_evaluations_table(records: Sequence[EvaluationRecord]) -> RenderableType:
+    """One row a checkpoint and data set of one trial."""
+    names = _metrics(records, None)
+    rows = [
+        [
+            *(str(record.step), str(record.epoch), "no" if record.path is None else "yes"),
+            *(value_text(record.metrics.get(name), 6) for name in names),
+        ]
+        for record in records
+    ]
+    data = [record.data for record in records]
+    headers = ("step", "after epoch", "kept", *names)
+    return WholeColumns(headers, rows, least=4, folded=("evaluated on", data))
+
+
+def _metrics(records: Sequence[EvaluationRecord], first: str | None) -> list[str]:
+    names = dict.fromkeys((name for record in records for name in record.metrics), 0.0)
+    return objective_first(names, first)

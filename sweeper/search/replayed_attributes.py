@@ -1,0 +1,191 @@
+"""What Optuna's samplers and pruners had written to the trials of a window, worked out again.
+
+CMA-ES keeps its covariance in the trials that it drew (as a pickle, which sweeper never reads from
+a database), genetic samplers a trial's generation, successive halving the rungs that a trial
+reached. Each of these attributes is itself a function of the study's seed, the trial's number and the
+window that the trial saw. So none is stored: the finished trials are asked and judged again, in the
+order of their numbers, each in its own window. That is done once a trial and worker process; a
+worker that joins late begins at trial 0.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import optuna
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial
+
+from sweeper.errors import ParameterError
+from sweeper.search.grids import grid_value
+from sweeper.search.pruners import leaves_attributes, quietly
+from sweeper.search.samplers import make_sampler
+from sweeper.search.spaces import (
+    Observation,
+    from_internal,
+    to_frozen_trial,
+    to_internal,
+    to_optuna,
+)
+from sweeper.search.spec import SamplerSpec
+from sweeper.search.view import View
+from sweeper.space import Categorical, CategoricalChoice, Distribution
+
+_LEAVING_NOTHING = (
+    optuna.samplers.BruteForceSampler,
+    optuna.samplers.GPSampler,
+    optuna.samplers.QMCSampler,
+    optuna.samplers.RandomSampler,
+    optuna.samplers.TPESampler,
+)
+"""Samplers that read nothing of an earlier trial but its parameters and values."""
+
+
+class Asked:
+    """One trial being asked for parameters and judged, in its view."""
+
+    def __init__(self, spec: SamplerSpec, number: int, finished: Sequence[FrozenTrial]) -> None:
+        self._spec = spec
+        self._number = number
+        self._sampler = make_sampler(spec, number)
+        given = spec.enqueue[number] if number < len(spec.enqueue) else None
+        self._given = given or {}
+        # Where nothing looks at other trials, their number is not worth the room that it takes.
+        self.view = View(
+            study=spec.study,
+            directions=spec.directions,
+            finished=finished,
+            number=0 if spec.window is None else number,
+            sampler=self._sampler,
+            pruner=None if spec.pruner is None else spec.pruner(),
+            given=given,
+        )
+
+    @property
+    def sampler(self) -> BaseSampler | None:
+        return self._sampler
+
+    def draw(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        """Return the trial's value of a parameter.
+
+        Raises:
+            ParameterError: The grid's or the given value is not one of the distribution's.
+        """
+        plain = to_optuna(distribution)
+        if self._spec.grid is not None:
+            value = grid_value(self._spec.grid, self._number, name, distribution)
+            self.hold(name, distribution, value)
+            return value
+        if name in self._given:
+            given = self._check_given(name, distribution)
+            self._suggest(name, distribution, plain)
+            return given
+        return self._suggest(name, distribution, plain)
+
+    def hold(self, name: str, distribution: Distribution, value: CategoricalChoice) -> None:
+        """Have the trial hold a value that its sampler did not draw."""
+        internal = to_internal(name, distribution, value)
+        self.view.set_parameter(name, to_optuna(distribution), internal)
+
+    def judge(self, step: int, value: float) -> bool:
+        """Report an intermediate value, and return whether the pruner would end the trial."""
+        self.view.report(step, value)
+        if self._spec.pruner is None:
+            return False
+        pruner = self._spec.pruner()
+        with quietly():
+            return bool(pruner.prune(self.view.study, self.view.frozen()))
+
+    def _check_given(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        given = self._given[name]
+        try:
+            return from_internal(distribution, to_internal(name, distribution, given))
+        except ParameterError as error:
+            msg = (
+                f"enqueue[{self._number}] gives {name!r} the value {given!r}, and the trial "
+                f"suggests it from {distribution}, which does not contain that; change either"
+            )
+            raise ParameterError(msg) from error
+
+    def _suggest(
+        self, name: str, distribution: Distribution, plain: optuna.distributions.BaseDistribution
+    ) -> CategoricalChoice:
+        trial, bounds = self.view.trial, plain
+        if isinstance(distribution, Categorical):
+            return trial.suggest_categorical(name, distribution.choices)
+        if isinstance(bounds, optuna.distributions.FloatDistribution):
+            return trial.suggest_float(
+                name, bounds.low, bounds.high, log=bounds.log, step=bounds.step
+            )
+        if isinstance(bounds, optuna.distributions.IntDistribution):
+            return trial.suggest_int(
+                name, bounds.low, bounds.high, log=bounds.log, step=bounds.step
+            )
+        msg = f"{distribution!r} is no distribution"
+        raise TypeError(msg)
+
+
+class ReplayedAttributes:
+    """A study's finished trials as Optuna would have left them. Threads may share one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spec: SamplerSpec | None = None
+        self._observations: list[Observation] = []
+        self._trials: list[FrozenTrial] = []
+
+    def window(self, spec: SamplerSpec, seen: Sequence[Observation]) -> list[FrozenTrial]:
+        """Return the trials of ``seen``, which are numbered from 0 without a gap.
+
+        What was worked out before is used again as far as the trials are still the same ones: a
+        failed trial that was given another attempt is not.
+        """
+        with self._lock:
+            if self._spec != spec:
+                self._spec, self._observations, self._trials = spec, [], []
+            same = 0
+            for known, given in zip(self._observations, seen, strict=False):
+                if known != given and repr(known) != repr(given):
+                    break
+                same += 1
+            if same < min(len(self._observations), len(seen)):
+                del self._observations[same:], self._trials[same:]
+            for observation in seen[len(self._trials) :]:
+                self._trials.append(self._replayed(spec, observation))
+                self._observations.append(observation)
+            return self._trials[: len(seen)]
+
+    def _replayed(self, spec: SamplerSpec, observation: Observation) -> FrozenTrial:
+        trial = to_frozen_trial(observation)
+        trial.number = trial._trial_id = observation.number
+        pruner = None if spec.pruner is None else spec.pruner()
+        asks, judges = _sampler_leaves_attributes(spec), leaves_attributes(pruner)
+        if not asks and not judges:
+            return trial
+        end = max(0, observation.number - (spec.window or 1) + 1)
+        asked = Asked(spec, observation.number, self._trials[:end])
+        for name, distribution in observation.distributions.items():
+            if asks:
+                asked.draw(name, distribution)
+            else:
+                asked.hold(name, distribution, observation.params[name])
+        if judges:
+            for step, value in sorted(observation.intermediate.items()):
+                asked.judge(step, value)
+        if asks and asked.sampler is not None:
+            asked.sampler.after_trial(asked.view.study, trial, trial.state, trial.values)
+        trial.system_attrs = dict(asked.view.frozen().system_attrs)
+        return trial
+
+
+def _sampler_leaves_attributes(spec: SamplerSpec) -> bool:
+    """Whether the sampler reads attributes that it left on earlier trials."""
+    if spec.factory is None:
+        return spec.name == "cmaes"
+    sampler: object = make_sampler(spec, 0)
+    while isinstance(sampler, optuna.samplers.PartialFixedSampler):
+        sampler = sampler._base_sampler
+    if getattr(sampler, "_constraints_func", None) is not None:
+        return True
+    return type(sampler) not in _LEAVING_NOTHING

@@ -1,0 +1,311 @@
+"""How a study stands, as frozen records: where each trial is, who leads, and which workers serve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeVar
+
+from sweeper.ancestry import BranchStatus
+from sweeper.code import CodeGroup
+from sweeper.exactness import Exactness
+from sweeper.model_source import HasModel, ModelSource
+from sweeper.searching import Direction, Objective
+from sweeper.space import CategoricalChoice
+
+Params = Mapping[str, CategoricalChoice]
+"""A trial's parameters: name to value."""
+
+TrialState = Literal["waiting", "running", "interrupted", "paused", "complete", "pruned", "failed"]
+"""Where a trial stands. "interrupted": begun, no live attempt, will be resumed. "paused": at a rung of
+its budget, and goes on if it is promoted there."""
+
+_NOTHING_AUDITED = Exactness()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A process whose slots serve, or served, a study.
+
+    Attributes:
+        key: Unique to this one process's stay.
+        host: The machine's name.
+        pid: Of the process.
+        engine: What placed it: "local", "dask" or "ray".
+        slots: How many trials it runs side by side.
+        joined_at: When it came; the database's clock.
+        lease_until: When it counts as gone unless it reports before; the database's clock.
+        left_at: When it left by itself; None while it is there, or if it was lost.
+        error: Why it left, if something was wrong.
+        live: Whether it is there: it has not left, its lease has not ended, and its process is
+            not known to be gone.
+
+    Examples:
+        >>> from sweeper.status import WorkerRecord
+        >>> def where(worker: WorkerRecord) -> str:
+        ...     return f"{worker.slots} on {worker.host}"
+    """
+
+    key: str
+    host: str
+    pid: int
+    engine: str
+    slots: int
+    joined_at: datetime
+    lease_until: datetime
+    left_at: datetime | None
+    error: str | None
+    live: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "host": self.host,
+            "pid": self.pid,
+            "engine": self.engine,
+            "slots": self.slots,
+            "joined_at": self.joined_at.isoformat(),
+            "lease_until": self.lease_until.isoformat(),
+            "left_at": None if self.left_at is None else self.left_at.isoformat(),
+            "error": self.error,
+            "live": self.live,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BestTrial(HasModel):
+    """The leading complete trial.
+
+    Attributes:
+        number: The trial's.
+        value: Its objective.
+        params: Its parameters, by name.
+        source: Where its model can be had; None in a record that no study's results gave.
+
+    Examples:
+        >>> best = study.status().best
+        >>> sorted(best.params), best.value > 0
+        (['learning_rate'], True)
+    """
+
+    number: int
+    value: float
+    params: Params
+    source: ModelSource | None = field(default=None, repr=False, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"number": self.number, "value": self.value, "params": dict(self.params)}
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoTrial(HasModel):
+    """A complete trial that no other one beats in one objective without losing in another.
+
+    Attributes:
+        number: The trial's.
+        values: Its objectives, by their names.
+        params: Its parameters, by name.
+        source: Where its model can be had; None in a record that no study's results gave.
+
+    Examples:
+        >>> [trial.values for trial in study.status().pareto]  # of several objectives alone
+        []
+    """
+
+    number: int
+    values: Mapping[str, float]
+    params: Params
+    source: ModelSource | None = field(default=None, repr=False, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "values": dict(self.values),
+            "params": dict(self.params),
+        }
+
+
+class _HasResult(Protocol):
+    """A trial's record, of whatever extent."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def state(self) -> TrialState: ...
+
+    @property
+    def value(self) -> float | None: ...
+
+
+Ranked = TypeVar("Ranked", bound=_HasResult)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStatus:
+    """How far one trial is that has begun.
+
+    Attributes:
+        number: The trial's, from 0.
+        state: Where it stands.
+        params: Its parameters, by name.
+        value: As `TrialRecord.value`: None before the trial is complete or pruned.
+        epoch: How many epochs it has finished.
+        epochs: How many it trains for at most; None where its study does not say.
+        metrics: Of the latest epoch that it finished; empty before the first.
+        values: Of a complete trial in a study of several objectives, by their names; else None.
+        attempts: How many there were, the running one included.
+
+    Examples:
+        >>> first, *_ = study.status().trials
+        >>> first.number, first.state, first.epoch
+        (0, 'complete', 2)
+    """
+
+    number: int
+    state: TrialState
+    params: Params
+    value: float | None
+    epoch: int
+    epochs: int | None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] | None = None
+    attempts: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "state": self.state,
+            "params": dict(self.params),
+            "value": self.value,
+            "epoch": self.epoch,
+            "epochs": self.epochs,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStatus:
+    """How many of a study's trials stand where.
+
+    A study of several objectives has no best trial, but a Pareto front.
+
+    Attributes:
+        study: Its name.
+        target: The exact total of trials asked for, over all runs.
+        complete: Trials that trained to their end.
+        running: Trials with a live attempt.
+        interrupted: Trials that have begun, have no live attempt, and will be resumed.
+        pruned: Trials that the pruner, or a rung of the budget, ended.
+        failed: Trials that were given up.
+        waiting: Trials that have not begun.
+        best: The leading complete trial; None before there is one, and with several objectives.
+        objectives: Those of a study of several, in order; empty for any other.
+        pareto: The trials that no other beats, in a study of several objectives.
+        exactness: What its audits found.
+        codes: Where trials ran under several definitions or codes, each group of them; ``best`` is
+            then of the present one's.
+        objective: The metric that trials are compared by; the first one where there are several.
+        direction: Which way is better in it.
+        paused: Trials that have come to a rung of the budget, and go on if they are promoted.
+        trials: Every trial that has begun, by number; empty where they were not asked for.
+        branches: The study's branches, which no total counts, by number.
+        seconds_left: Until the total is reached with as many trials side by side as now, going by
+            the epochs so far; None where no trial runs, or none has finished an epoch.
+
+    Examples:
+        >>> status = study.status()
+        >>> status.complete, status.target
+        (2, 2)
+    """
+
+    study: str
+    target: int
+    complete: int = 0
+    running: int = 0
+    interrupted: int = 0
+    pruned: int = 0
+    failed: int = 0
+    waiting: int = 0
+    best: BestTrial | None = None
+    objectives: tuple[Objective, ...] = ()
+    pareto: tuple[ParetoTrial, ...] = ()
+    exactness: Exactness = _NOTHING_AUDITED
+    codes: tuple[CodeGroup, ...] = ()
+    objective: str = "val_loss"
+    direction: Direction = "minimize"
+    paused: int = 0
+    trials: tuple[TrialStatus, ...] = field(default=(), repr=False)
+    branches: tuple[BranchStatus, ...] = field(default=(), repr=False)
+    seconds_left: float | None = field(default=None, compare=False)
+
+    @property
+    def finished(self) -> int:
+        return self.complete + self.pruned + self.failed
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no trial is left to run: neither of the total nor a branch."""
+        ended = ("complete", "pruned", "failed")
+        return self.finished >= self.target and all(b.state in ended for b in self.branches)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "objective": self.objective,
+            "direction": self.direction,
+            "target": self.target,
+            "complete": self.complete,
+            "running": self.running,
+            "interrupted": self.interrupted,
+            "paused": self.paused,
+            "pruned": self.pruned,
+            "failed": self.failed,
+            "waiting": self.waiting,
+            "best": None if self.best is None else self.best.to_json(),
+            "audited": self.exactness.to_json(),
+            **({"codes": [group.to_json() for group in self.codes]} if self.codes else {}),
+            **self._front(),
+            "trials": [trial.to_json() for trial in self.trials],
+            "branches": [branch.to_json() for branch in self.branches],
+        }
+
+    def _front(self) -> dict[str, Any]:
+        if not self.objectives:
+            return {}
+        return {
+            "objectives": [{"name": o.name, "direction": o.direction} for o in self.objectives],
+            "pareto": [trial.to_json() for trial in self.pareto],
+        }
+
+
+def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
+    """Sort a study's trials best first: complete ones by value, then the others by number.
+
+    With several objectives, the trials of the Pareto front come first, then the rest by number.
+    Where trials ran under several codes, those under the present one come first, and each code's
+    are sorted apart.
+    """
+    if len(status.codes) > 1:
+        known = {trial.number: trial for trial in trials}
+        groups = sorted(status.codes, key=lambda group: not group.current)
+        return [
+            trial
+            for group in groups
+            for trial in ranked(
+                [known[number] for number in group.trials if number in known],
+                replace(status, codes=()),
+            )
+        ]
+    if status.objectives:
+        leading = {trial.number for trial in status.pareto}
+        return sorted(trials, key=lambda each: (each.number not in leading, each.number))
+    sign = -1.0 if status.direction == "maximize" else 1.0
+
+    def rank(trial: Ranked) -> tuple[bool, float, int]:
+        if trial.state != "complete" or trial.value is None or not math.isfinite(trial.value):
+            return (True, 0.0, trial.number)
+        return (False, sign * trial.value, trial.number)
+
+    return sorted(trials, key=rank)

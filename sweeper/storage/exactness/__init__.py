@@ -1,0 +1,1 @@
+"""Audits and verdicts: which intervals were compared, by whom, and what was found."""

@@ -1,0 +1,1 @@
+"""Trials that descend from others: inserting branches, and deciding a population's generations."""

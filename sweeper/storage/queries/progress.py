@@ -1,0 +1,160 @@
+"""How far each trial of a study is, and how long the rest may take; a fixed number of queries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from statistics import median
+from typing import cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.populations import first_epochs
+from sweeper.results import TrialState, TrialStatus
+from sweeper.searching import Objective
+from sweeper.storage.queries import optuna_rows
+from sweeper.storage.queries.studies import trials_of
+from sweeper.storage.tables import AnyRow, Attempt, Epoch, Trial, UtcNow
+from sweeper.storage.trial_tables.branches import parents_of
+
+_RECENT_TRIALS = 64
+"""The latest trials, whose attempts say how long an epoch takes."""
+
+
+def trial_state(trial: AnyRow, *, running: bool) -> TrialState:
+    """Return where a trial stands by its columns and whether an attempt at it lives."""
+    if trial.result is not None:
+        return cast("TrialState", trial.result)
+    if running:
+        return "running"
+    if trial.current_attempt == 0:
+        return "waiting"
+    return "interrupted" if trial.paused is None else "paused"
+
+
+def values_by_name(
+    objectives: Sequence[Objective], values: Sequence[float] | None
+) -> dict[str, float] | None:
+    """Return a trial's values by their objectives' names; None with one objective, or none yet."""
+    if values is None or len(objectives) == 1:
+        return None
+    return {o.name: value for o, value in zip(objectives, values, strict=True)}
+
+
+def trial_statuses(
+    connection: Connection,
+    study: AnyRow,
+    trials: Sequence[AnyRow],
+    live: Collection[int],
+    objectives: Sequence[Objective],
+) -> tuple[TrialStatus, ...]:
+    """Return how far each of the study's trials is, by number.
+
+    Args:
+        connection: In a transaction.
+        study: Its columns.
+        trials: Those of all its trials.
+        live: The ids of those that a live attempt trains.
+        objectives: The study's, in order.
+    """
+    optuna_ids = sa.select(Trial.optuna_trial_id).where(Trial.study_id == study.id)
+    params = optuna_rows.drawn_values(connection, optuna_ids)
+    values = optuna_rows.all_values(connection, optuna_ids)
+    latest = _latest_epochs(connection, study.id)
+    definition = json.loads(study.definition)
+    epochs = definition.get("epochs")
+    if epochs is not None:
+        epochs = first_epochs(definition.get("budget"), epochs)
+    parents = parents_of(connection, trials_of(study.id))
+    found = []
+    for trial in sorted(trials, key=lambda t: t.number):
+        own = values.get(trial.optuna_trial_id)
+        epoch, metrics = latest.get(trial.id, (0, {}))
+        found.append(
+            TrialStatus(
+                number=trial.number,
+                state=trial_state(trial, running=trial.id in live),
+                params=params.get(trial.optuna_trial_id, {}),
+                value=None if own is None else own[0],
+                epoch=epoch,
+                epochs=trial.epochs
+                or (parents[trial.id].epochs if trial.id in parents else epochs),
+                metrics=metrics,
+                values=values_by_name(objectives, own),
+                attempts=trial.current_attempt,
+            )
+        )
+    return tuple(found)
+
+
+def seconds_left(
+    connection: Connection, study: AnyRow, trials: Sequence[TrialStatus]
+) -> float | None:
+    """Estimate the seconds until the study's total is reached, with as many running as now.
+
+    An epoch takes the median of what it took in the latest trials, everything around it included.
+    A trial that has not begun counts as the median one that is complete or pruned does, and until
+    there is one as the study's number of epochs.
+
+    Returns:
+        None where nothing runs, no trial has finished an epoch, or the epochs are not known.
+    """
+    running = [trial for trial in trials if trial.state == "running"]
+    if not running or any(trial.epochs is None for trial in trials):
+        return None
+    spent = _seconds_spent(connection, study.id, {trial.number for trial in running})
+    paces = [spent[t.number] / t.epoch for t in trials if t.epoch and spent.get(t.number)]
+    if not paces:
+        return None
+    ended = [trial.epoch for trial in trials if trial.state in ("complete", "pruned")]
+    whole = median(ended) if ended else float(running[0].epochs or 0)
+    begun = [
+        float(max((trial.epochs or 0) - trial.epoch, 0))
+        for trial in trials
+        if trial.state in ("running", "interrupted")
+    ]
+    waiting = [whole] * max(study.target - len(trials), 0)
+    begun += [float(t.epochs or 0) for t in trials if t.state == "waiting"]
+    epochs = max(*begun, *waiting, (sum(begun) + sum(waiting)) / len(running))
+    return median(paces) * epochs
+
+
+def _latest_epochs(
+    connection: Connection, study_id: int
+) -> dict[int, tuple[int, Mapping[str, float]]]:
+    """How many epochs each trial has finished, and the latest one's metrics."""
+    last = (
+        sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
+        .where(Epoch.trial_id.in_(trials_of(study_id)))
+        .group_by(Epoch.trial_id)
+        .subquery()
+    )
+    rows = connection.execute(
+        sa.select(Epoch).join(
+            last, sa.and_(Epoch.trial_id == last.c.trial_id, Epoch.epoch == last.c.epoch)
+        )
+    )
+    return {row.trial_id: (row.epoch + 1, json.loads(row.metrics)) for row in rows}
+
+
+def _seconds_spent(
+    connection: Connection, study_id: int, running: Collection[int]
+) -> dict[int, float]:
+    """The seconds that the attempts of the latest trials took, by the trial's number."""
+    newest = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study_id)
+    rows = connection.execute(
+        sa.select(Trial.number, Attempt.started_at, Attempt.ended_at, UtcNow().label("now"))
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(
+            Trial.study_id == study_id,
+            Trial.number > newest.scalar_subquery() - _RECENT_TRIALS,
+        )
+    )
+    spent: dict[int, float] = {}
+    for row in rows:
+        if row.ended_at is None and row.number not in running:
+            continue
+        seconds = ((row.ended_at or row.now) - row.started_at).total_seconds()
+        spent[row.number] = spent.get(row.number, 0.0) + max(seconds, 0.0)
+    return spent

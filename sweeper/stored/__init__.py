@@ -1,0 +1,1 @@
+"""A stored study as Python sees it: its trials, their models, and what they are written to."""

@@ -1,0 +1,99 @@
+"""Building a compiled model's metrics and optimizer before its step is traced.
+
+TensorFlow traces a function twice when the first trace creates variables, and a trace is the
+longest part of a short trial's start. Keras can create these variables from shapes alone; where it
+cannot (a model that is built by its first batch, a step of the user's own), nothing is done here,
+and the trace creates them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from sweeper.errors import FactoryError
+from sweeper.inspection.sorts import class_name
+from sweeper.training.state.reach import Reach
+from sweeper.training.step import TrainingStep
+
+_LOG = logging.getLogger(__name__)
+
+_NOT_FROM_SHAPES = (ValueError, TypeError, RuntimeError)
+"""What Keras raises where shapes and types are wrong, or do not tell enough."""
+
+
+def build_before_tracing(model: keras.Model, arrays: Any, step: TrainingStep | None = None) -> None:
+    """Create the variables of the model's compiled metrics and of its optimizer, if it is built.
+
+    Where Keras cannot, the reason is logged and the trace creates them; any other error, such as
+    one in a metric of the user's, is raised.
+
+    Args:
+        model: A compiled model.
+        arrays: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``; only shapes and types are read.
+            None where they are not known.
+        step: What is taken instead of the model's own step, if anything is.
+    """
+    if model._distribute_strategy is not None:
+        _build_in_scope(model, arrays)
+        _refuse_unbuilt(model, step)
+        return
+    if arrays is None:
+        return
+    own_step = type(model).train_step is not keras.Model.train_step
+    own_step = own_step or (step is not None and not step.is_keras_own)
+    if own_step or model.run_eagerly or not all(layer.built for layer in model._flatten_layers()):
+        return
+    batch = tf.nest.map_structure(lambda array: None if array is None else array[:2], arrays)
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    if y is None:
+        return
+    # What is wrong with shapes or types is for the trace to say: it sees whole batches.
+    try:
+        model._symbolic_build(data_batch=(x, y, sample_weight))
+    except _NOT_FROM_SHAPES as error:
+        _LOG.debug("%r is built by its trace, not from shapes: %s", model.name, error)
+
+
+def _build_in_scope(model: keras.Model, arrays: Any) -> None:
+    """Create them in the scope of the model's strategy, as ``fit`` does, for any step.
+
+    A trace would create an optimizer's slots on one replica only, and outside the scope nothing is
+    created at all.
+    """
+    with model.distribute_strategy.scope():
+        if arrays is not None:
+            batch = tf.nest.map_structure(lambda a: None if a is None else a[:2], arrays)
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+            try:
+                model._symbolic_build(data_batch=(x, y, sample_weight))
+            except _NOT_FROM_SHAPES as error:
+                _LOG.debug("%r is built by its trace, not from shapes: %s", model.name, error)
+        optimizer = model.optimizer
+        if optimizer is not None and not optimizer.built and model.trainable_variables:
+            optimizer.build(model.trainable_variables)
+
+
+def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
+    """Refuse optimizers whose slots a trace would make on one replica only.
+
+    Raises:
+        FactoryError: One is not built, and is named.
+    """
+    strategy = model.distribute_strategy
+    if strategy.num_replicas_in_sync == 1:
+        return
+    for path, optimizer in Reach(model, step).optimizers():
+        if optimizer.built:
+            continue
+        where = "on_bind() of the step" if path.startswith("step") else "the model factory"
+        msg = (
+            f"{path}, a {class_name(type(optimizer))}, is not built, and on the "
+            f"{strategy.num_replicas_in_sync} replicas of the {type(strategy).__name__} its slots "
+            f"must be there before the first step: call its build(variables), with the variables that "
+            f"it trains, in {where}, or use one optimizer"
+        )
+        raise FactoryError(msg)

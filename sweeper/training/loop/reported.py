@@ -1,0 +1,129 @@
+"""The numbers that epochs report: what is stored of them, and what an objective has to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sweeper.errors import NonFiniteError, ObjectiveError
+from sweeper.results import EpochRecord
+from sweeper.training.data import Data
+from sweeper.training.loop.logs import MOST_COMPONENTS, check_objective, named_numbers
+from sweeper.training.sources.runner import Shapes
+
+
+def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
+    """Refuse a budget at whose rungs there is no value to compare, before any step runs.
+
+    Args:
+        rungs: After how many epochs trials pause.
+        objective: What they are compared by.
+        data: Says after which epochs there is a validation.
+
+    Raises:
+        ObjectiveError: An epoch before a rung will not report the objective.
+    """
+    if not objective.startswith("val_") or (data.validation is None and not data.validation_split):
+        return
+    silent = [epochs for epochs in rungs if not data.validates_after(epochs - 1)]
+    if silent:
+        msg = (
+            f"trials are compared by {objective!r} after {' and '.join(map(str, silent))} epochs, and "
+            f"with validation_freq={data.validation_freq!r} there is no validation then; leave "
+            "validation_freq out, or choose the budget's min_epochs and factor so that each rung "
+            "is after an epoch that validates"
+        )
+        raise ObjectiveError(msg)
+
+
+def check_rung(objective: str, last: EpochRecord) -> None:
+    """Refuse to pause after an epoch that did not report what trials are compared by.
+
+    Raises:
+        ObjectiveError: It did not.
+    """
+    if objective not in last.metrics:
+        msg = (
+            f"trials are compared by {objective!r} after epoch {last.epoch + 1}, which reported "
+            f"{', '.join(map(repr, sorted(last.metrics)))}; report it after every epoch, or choose "
+            "another budget or objective"
+        )
+        raise ObjectiveError(msg)
+
+
+class Reported:
+    """What the epochs of one training report.
+
+    Args:
+        objectives: The names that decide: each must be reported, as one finite number.
+        epochs: How many there will be, for errors.
+        notice: Called with metrics that are too large to be stored number by number.
+    """
+
+    def __init__(
+        self, objectives: Sequence[str], epochs: int, notice: Callable[[str], None]
+    ) -> None:
+        self._objectives = tuple(objectives)
+        self._epochs = epochs
+        self._notice = notice
+        self._too_large: set[str] = set()
+
+    def numbers(self, metric: str, value: Any) -> Iterable[tuple[str, float]]:
+        """What is stored of a metric: each number, or of a large array the objectives alone."""
+        numbers = named_numbers(metric, value)
+        if np.size(value) <= MOST_COMPONENTS:
+            return numbers
+        if metric not in self._too_large:
+            self._too_large.add(metric)
+            self._notice(
+                f"the metric {metric!r} has {np.size(value):,} components, and only metrics of up "
+                f"to {MOST_COMPONENTS:,} are stored by component; checkpoints and model.history "
+                "hold it whole"
+            )
+        return ((name, number) for name, number in numbers if name in self._objectives)
+
+    def check_before(self, train: Shapes | None, test: Shapes | None, *, validates: bool) -> None:
+        """Refuse an objective that no epoch will report, before any step runs.
+
+        Args:
+            train: The shapes of what the training step reports; None where only running it tells.
+            test: The same of validation.
+            validates: Whether there is any validation.
+
+        Raises:
+            ObjectiveError: An objective is not reported, or is no single number.
+        """
+        if train is None or (validates and test is None):
+            return
+        shapes = dict(train)
+        shapes |= {f"val_{name}": shape for name, shape in (test or {}).items()}
+        for objective in self._objectives:
+            unvalidated = objective.startswith("val_") and not validates
+            hint = ", and Data(validation=…) is not given" if unvalidated else ""
+            check_objective(objective, shapes, hint)
+
+    def check_vectors(self, logs: Mapping[str, Any]) -> None:
+        """Refuse an objective that a model that runs eagerly reports as a vector."""
+        for objective in self._objectives:
+            if np.ndim(logs.get(objective, 0.0)):
+                check_objective(objective, {objective: np.shape(logs[objective])})
+
+    def check_finite(self, epoch: int, logs: Mapping[str, float]) -> None:
+        """Refuse a loss or an objective that became NaN or infinite in the epoch that is over.
+
+        Raises:
+            NonFiniteError: One did.
+        """
+        decisive = {"loss", *self._objectives}
+        for name, value in logs.items():
+            decides = name in decisive or name.startswith("loss[")
+            if decides and not math.isfinite(value):
+                msg = (
+                    f"{name} is {value} at the end of epoch {epoch + 1} of {self._epochs}; "
+                    "training cannot recover from that: lower the learning rate, clip the "
+                    "gradients, or look for invalid samples"
+                )
+                raise NonFiniteError(msg)

@@ -1,0 +1,1 @@
+"""Every source of randomness in a training: seeded, captured, or refused."""

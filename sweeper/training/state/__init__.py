@@ -1,0 +1,1 @@
+"""Everything that a training changes, as components that are captured and restored."""

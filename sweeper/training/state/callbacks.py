@@ -1,0 +1,173 @@
+"""What callbacks keep beside their attributes: states of their own methods, and files that they write.
+
+What a callback holds is found by the walk over all of the user's objects (`userstate`). Here is what
+that cannot know: a callback with ``get_state()`` and ``set_state(state)`` tells its state itself, a
+CSVLogger's file has to be cut back, averaged weights must not be in the model at a checkpoint, and a
+few of Keras's own cannot be used at all. Restoring comes after ``on_train_begin``, which resets most
+of Keras's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+
+from sweeper.errors import UncapturableError
+from sweeper.training.encoding import (
+    Decoder,
+    Encoder,
+    Json,
+    NotPlainError,
+    Tensors,
+    tells_its_state,
+)
+from sweeper.training.state.csv_files import cut_back, forget_start, remember_start, size_of
+from sweeper.training.userstate.traversal.built_ins import REFUSED
+
+_BATCH_HOOKS = (
+    "on_batch_begin",
+    "on_batch_end",
+    "on_train_batch_begin",
+    "on_train_batch_end",
+)
+_TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
+
+
+def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: bool) -> bool:
+    """Whether any callback overrides a hook of single batches (of test batches with ``test``).
+
+    Where none does, several steps can run in one graph call, and nobody can tell.
+    """
+    hooks = _TEST_HOOKS if test else _BATCH_HOOKS
+    base = keras.callbacks.Callback
+    for callback in callbacks:
+        if _waits_for_the_epoch(callback):
+            continue
+        for hook in hooks:
+            method = getattr(callback, hook)
+            if getattr(method, "__func__", method) is not getattr(base, hook):
+                return True
+    return False
+
+
+def _waits_for_the_epoch(callback: keras.callbacks.Callback) -> bool:
+    """A ModelCheckpoint that saves by epochs overrides a batch hook that then does nothing."""
+    return type(callback) is keras.callbacks.ModelCheckpoint and callback.save_freq == "epoch"
+
+
+class CallbackStates:
+    """The callbacks' component of a training's state.
+
+    Args:
+        callbacks: The user's callbacks, in their order.
+
+    Raises:
+        UncapturableError: A callback that no checkpoint could bring back.
+    """
+
+    name = "callbacks"
+
+    def __init__(self, callbacks: Iterable[keras.callbacks.Callback]) -> None:
+        self._callbacks = tuple(callbacks)
+        for callback in self._callbacks:
+            _refuse(callback)
+
+    def capture(self, tensors: Tensors) -> Json:
+        encoder = Encoder(tensors)
+        return [self._capture(i, c, encoder) for i, c in enumerate(self._callbacks)]
+
+    def _capture(self, index: int, callback: keras.callbacks.Callback, encoder: Encoder) -> Json:
+        saved: dict[str, Json] = {"class": _name(callback)}
+        if getattr(callback, "_ema_weights_in_model", False) is True:
+            msg = (
+                f"callback {_name(callback)} has the averaged weights in the model here, and "
+                "swapping them back is not exact; swap them back before the step or epoch ends"
+            )
+            raise UncapturableError(msg)
+        if tells_its_state(callback):
+            try:
+                state = encoder.encode(callback.get_state(), f"{self.name}/{index}/state")
+            except NotPlainError as error:
+                msg = (
+                    f"callback {_name(callback)}: get_state() returned something that a checkpoint "
+                    f"cannot hold: {error}; return numbers, strings, arrays and containers of these"
+                )
+                raise UncapturableError(msg) from None
+            saved["state"] = state
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            saved["file_size"] = size_of(callback)
+        return saved
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        was = [entry["class"] for entry in saved]
+        now = [_name(callback) for callback in self._callbacks]
+        if was != now:
+            return [f"callbacks: the checkpoint has {was}, and the study makes {now}"]
+        found = []
+        for callback, entry in zip(self._callbacks, saved, strict=True):
+            if ("state" in entry) != tells_its_state(callback):
+                found.append(f"callback {_name(callback)} gained or lost get_state and set_state")
+                continue
+            missing = [key for key in _tensor_names(entry) if key not in tensors]
+            found += [
+                f"callback {_name(callback)}: the tensor {key!r} is missing" for key in missing
+            ]
+        return found
+
+    def before_train_begin(self, saved: Json | None) -> None:
+        """Prepare what ``on_train_begin`` would destroy: a CSVLogger truncates its file there.
+
+        Args:
+            saved: What `capture` returned, or None when the training begins anew.
+        """
+        for index, callback in enumerate(self._callbacks):
+            if isinstance(callback, keras.callbacks.CSVLogger):
+                if saved is None:
+                    remember_start(callback)
+                elif "file_size" in saved[index]:
+                    cut_back(callback, saved[index]["file_size"])
+
+    def after_train_end(self) -> None:
+        """The training is over, and nothing will be restored into it."""
+        for callback in self._callbacks:
+            if isinstance(callback, keras.callbacks.CSVLogger):
+                forget_start(callback)
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        decoder = Decoder(tensors)
+        for index, (callback, entry) in enumerate(zip(self._callbacks, saved, strict=True)):
+            if "state" in entry:
+                path = f"{self.name}/{index}/state"
+                callback.set_state(decoder.decode(entry["state"], path))
+
+    def describe(self) -> str:
+        return ", ".join(map(_name, self._callbacks)) or "none"
+
+
+def _refuse(callback: keras.callbacks.Callback) -> None:
+    for refused, reason in REFUSED.items():
+        if isinstance(callback, refused):
+            msg = f"callback {type(callback).__name__} cannot be used: {reason}"
+            raise UncapturableError(msg)
+    if isinstance(callback, keras.callbacks.SwapEMAWeights) and callback.swap_on_epoch:
+        msg = (
+            "callback SwapEMAWeights(swap_on_epoch=True) leaves the averaged weights in "
+            "the model at an epoch's end, when the checkpoint is taken, and swapping back "
+            "is not exact; use swap_on_epoch=False"
+        )
+        raise UncapturableError(msg)
+
+
+def _name(callback: keras.callbacks.Callback) -> str:
+    return type(callback).__qualname__
+
+
+def _tensor_names(node: Json) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["t"]] if isinstance(node.get("t"), str) else []
+        return own + [key for value in node.values() for key in _tensor_names(value)]
+    if isinstance(node, list):
+        return [key for value in node for key in _tensor_names(value)]
+    return []

@@ -1,0 +1,128 @@
+"""`EverySteps` and `AtStep`: callbacks that are called at steps of the trial, and at no others.
+
+A callback with ``on_train_batch_end`` makes every step a call of its own, which costs more than many
+steps do. These tell which step they want next, and the training loop ends a block of steps there. The
+count is that of the whole trial, and a step's call comes before its checkpoint: a trial that is
+resumed goes on behind it, so that no call is left out and none is made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from sweeper.errors import DefinitionError
+
+StepFunction = Callable[[int, dict[str, Any], Any], object]
+
+
+class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback for certain steps of a trial.
+
+    Args:
+        function: Called with the step's number, its logs and the model.
+    """
+
+    def __init__(self, function: StepFunction) -> None:
+        super().__init__()
+        if not callable(function):
+            msg = (
+                f"{type(self).__name__}(…, {function!r}): expected a function of three arguments, "
+                "(step, logs, model)"
+            )
+            raise DefinitionError(msg)
+        self.function = function
+
+    def next_step(self, step: int) -> int | None:
+        """The first step after ``step`` that is wanted; None for no more."""
+        raise NotImplementedError
+
+    def reached(self, step: int, logs: dict[str, Any]) -> None:
+        """Step number ``step`` is over, and is wanted."""
+        self.function(step, logs, self.model)
+
+
+class EverySteps(StepCallback):
+    """Calls ``function(step, logs, model)`` after every ``n`` steps of a trial.
+
+    It is called by sweeper's training, not by ``model.fit``. Between its calls steps run in blocks,
+    in one call of the graph; setting ``model.stop_training`` ends the epoch there.
+
+    Args:
+        n: Steps between two calls: after step n, 2n, 3n, … of the trial, counted from 1 and over all
+            its epochs and attempts.
+        function: ``step`` is the number of steps that are over; ``logs`` is what the step reported,
+            as floats (arrays where a metric is a vector); ``model`` is the trial's. With a
+            `TrainingStep`, ``model.training_step`` is that.
+
+    Raises:
+        DefinitionError: ``n`` is not a whole number above 0, or ``function`` cannot be called.
+
+    Examples:
+        >>> losses = sweeper.EverySteps(100, lambda step, logs, model: print(step, logs["loss"]))
+        >>> losses.next_step(250)
+        300
+    """
+
+    def __init__(self, n: int, function: StepFunction) -> None:
+        super().__init__(function)
+        self.n = _steps("EverySteps", n)
+
+    def next_step(self, step: int) -> int:
+        """The next multiple of ``n``.
+
+        Args:
+            step: How many steps are over.
+        """
+        return (step // self.n + 1) * self.n
+
+
+class AtStep(StepCallback):
+    """Calls ``function(step, logs, model)`` once, after step ``n`` of a trial, and never again.
+
+    Args:
+        n: The step, counted from 1 over all epochs and attempts of the trial.
+        function: See `EverySteps`.
+
+    Raises:
+        DefinitionError: ``n`` is not a whole number above 0, or ``function`` cannot be called.
+
+    Examples:
+        >>> def slow_down(step, logs, model):
+        ...     model.optimizer.learning_rate = 1e-4
+        >>> sweeper.AtStep(1000, slow_down).next_step(0)
+        1000
+    """
+
+    def __init__(self, n: int, function: StepFunction) -> None:
+        super().__init__(function)
+        self.n = _steps("AtStep", n)
+
+    def next_step(self, step: int) -> int | None:
+        """``n``, until it is over.
+
+        Args:
+            step: How many steps are over.
+        """
+        return self.n if step < self.n else None
+
+
+def wanted(callbacks: Sequence[StepCallback], step: int) -> int | None:
+    """The first step after ``step`` that any of ``callbacks`` wants; None for none."""
+    return min((n for c in callbacks if (n := c.next_step(step)) is not None), default=None)
+
+
+def call_at(callbacks: Sequence[StepCallback], step: int, logs: Mapping[str, Any]) -> None:
+    """Call those of ``callbacks`` that want ``step``."""
+    for callback in callbacks:
+        if callback.next_step(step - 1) == step:
+            callback.reached(step, dict(logs))
+
+
+def _steps(name: str, n: int) -> int:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        msg = f"{name}({n!r}, …): expected a whole number of steps, at least 1"
+        raise DefinitionError(msg)
+    return n

@@ -1,0 +1,134 @@
+"""What a branch's replay begins from: its ancestors run again, or the parent's checkpoint as it is kept."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeper.ancestry import ParentRecord
+from sweeper.checkpoints.names import CheckpointName
+from sweeper.checkpoints.reading import list_checkpoints
+from sweeper.definition import StudySettings
+from sweeper.errors import CheckpointError, SweeperError
+from sweeper.events import Event
+from sweeper.execution.launch.trial_process import Launcher
+from sweeper.execution.replays import Answers, ReplayOrder, Stopping, run_again
+from sweeper.execution.trial.pinning import link_checkpoint
+from sweeper.paths import Location, RemotePath, RunPaths
+from sweeper.results import TrialRecord
+from sweeper.verification.replay import STOPPED
+
+
+@dataclass(frozen=True)
+class Ancestors:
+    """Gives a branch's replay what it begins from.
+
+    Attributes:
+        settings: The study's.
+        paths: Where its files are.
+        trial: Gives a trial of it, by its number.
+        launcher: Starts the processes.
+        tell: Called with events of the progress.
+        stopping: Ends a replay when it is set.
+        kept: Whether the parent's checkpoint is taken as it is kept, and no ancestor run again.
+    """
+
+    settings: StudySettings
+    paths: RunPaths
+    trial: Callable[[int], TrialRecord]
+    launcher: Launcher
+    tell: Callable[[Event], None]
+    stopping: Stopping
+    kept: bool = False
+
+    def provide(self, record: TrialRecord, directory: Path) -> str | None:
+        """Put the checkpoint that ``record`` begins from below ``directory``; nothing for no branch.
+
+        Returns:
+            What is otherwise than when the branch began, in a sentence; None where nothing is.
+
+        Raises:
+            Interrupted, ExecutionError: A replay was ended, or could not be run.
+            CheckpointError: What is kept cannot be had.
+        """
+        parent = record.parent
+        if parent is None:
+            return None
+        if self.kept:
+            self._provide_kept(record, directory)
+            return None
+        return self._provide_again(record, parent, directory)
+
+    def _provide_again(
+        self, record: TrialRecord, parent: ParentRecord, directory: Path
+    ) -> str | None:
+        before = self.trial(parent.number)
+        problem = self.provide(before, directory)
+        if problem is not None:
+            return problem
+        position = (parent.step, parent.epoch)
+        order = ReplayOrder(
+            settings=self.settings,
+            number=before.number,
+            answers=answers_of(before),
+            checkpoints=(position,),
+            ends_at=position,
+            keep_all=True,
+            parent=before.parent,
+            when_stopped=STOPPED,
+        )
+        again = run_again(order, self.launcher, directory, self.tell, self.stopping)
+        if again.reached is None:
+            return (
+                f"trial {before.number}, run again, does not come to step {parent.step}, where this "
+                "branch begins"
+            )
+        if again.reached.digest != parent.digest:
+            return (
+                f"trial {before.number}, run again, has the digest {again.reached.digest} at step "
+                f"{parent.step}, and this branch began from {parent.digest}"
+            )
+        path, own = Path(again.reached.path), RunPaths(directory, self.settings.name)
+        link_checkpoint(path, Path(str(own.branch_start(record.number))) / path.name)
+        self._copy_files(own.trial_files(before.number), own.trial_files(record.number))
+        return None
+
+    def _provide_kept(self, record: TrialRecord, directory: Path) -> None:
+        start = self.paths.branch_start(record.number)
+        if isinstance(start, RemotePath):
+            msg = f"{start} is in an object store; verify without --from-parent"
+            raise SweeperError(msg)
+        found = [path for path in list_checkpoints(start) if _is_at(path, record)]
+        parent = 0 if record.parent is None else record.parent.number
+        for kept in sorted(self.paths.trial(parent).glob("attempt-*/checkpoints")):
+            # A population's member begins where its parent ended, of which there is no copy.
+            found += [path for path in list_checkpoints(kept) if _is_at(path, record)]
+        if not found:
+            msg = (
+                f"{start} has no checkpoint that trial {record.number} begins from; verify it without "
+                "--from-parent, which runs its ancestors again"
+            )
+            raise CheckpointError(msg)
+        path, own = Path(str(found[0])), RunPaths(directory, self.settings.name)
+        link_checkpoint(path, Path(str(own.branch_start(record.number))) / path.name)
+        source = self.paths.trial_files(record.number)
+        self._copy_files(source, own.trial_files(record.number))
+
+    @staticmethod
+    def _copy_files(source: Path, target: Path) -> None:
+        if source.is_dir() and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(source, target, symlinks=True)
+
+
+def _is_at(path: Location, record: TrialRecord) -> bool:
+    name = CheckpointName.parse(path.name)
+    return name is not None and record.parent is not None and name.step == record.parent.step
+
+
+def answers_of(record: TrialRecord) -> Answers:
+    """A trial's parameters as they answer its replay: of a branch, from its parent's ranges."""
+    parent = record.parent
+    return Answers(record.params, record.distributions if parent is None else parent.distributions)

@@ -1,0 +1,283 @@
+"""Every bad input ends in the one message that the list has, and leaves nothing half-written."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bad_input import BAD_INPUTS, BadInput
+from cli_fakes import Answer, Call
+
+from sweeper.checkpoints.format import Snapshot
+from sweeper.checkpoints.operations import FileOperations
+from sweeper.checkpoints.origin import Origin
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.cli.main import main
+from sweeper.paths import RunPaths
+from sweeper.results import CheckpointRecord, EpochRecord
+from sweeper.space import FloatRange
+from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
+from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.storage.schema import REVISIONS
+
+URL = "sqlite:///runs/sweeper.db"
+
+TRIALS_FAILED = 3
+NETWORK = """\
+import keras
+import numpy as np
+from sweeper import Data, Study
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+def load_data(trial):
+    x = np.ones((8, 2), "float32")
+    return Data(train=(x, x[:, 0]), batch_size=4)
+
+study = Study(
+    name="line", model=build_model, data=load_data, objective="loss", epochs=1, trials=1, audit="off"
+)
+"""
+
+BUDGETED = (
+    NETWORK.replace("import Data,", "import Data, Halving, Hyperband,")
+    .replace("epochs=1, trials=1", "epochs=9, trials=1, budget=BUDGET")
+    .replace("import keras", "import keras, optuna", 1)
+)
+
+FILES = {
+    "empty.py": "x = 1\n",
+    "broken.py": "x = 1\nx.colour()\n",
+    "package.py": "import a_package_that_is_nowhere\n",
+    "syntax.py": "x = (1\n",
+    "sweep.py": NETWORK,
+    "two.py": NETWORK + 'other = Study(name="b", model=len, data=len, epochs=1, trials=1)\n',
+    "argument.py": NETWORK.replace("epochs=1", "epoch=1"),
+    "three.py": NETWORK.replace("epochs=1", "epochs=3"),
+    "value.py": NETWORK.replace("epochs=1", "epochs=0"),
+    "name.py": NETWORK.replace('"line"', '"../line"'),
+    "keep.py": NETWORK.replace("trials=1", "trials=1, keep=3"),
+    "uncompiled.py": NETWORK.replace('    model.compile("sgd", "mse")\n', ""),
+    "metric.py": NETWORK.replace('objective="loss"', 'objective="val_acuracy"'),
+    "rungs.py": BUDGETED.replace("BUDGET", "Halving(min_epochs=0)"),
+    "factor.py": BUDGETED.replace("BUDGET", "Hyperband(factor=1)"),
+    "brackets.py": BUDGETED.replace("BUDGET", "Halving(brackets=5)"),
+    "late.py": BUDGETED.replace("BUDGET", "Hyperband(min_epochs=9)"),
+    "budget.py": BUDGETED.replace("BUDGET", "9"),
+    "pruned.py": BUDGETED.replace("BUDGET", "Halving(), pruner=optuna.pruners.NopPruner()"),
+    "unreported.py": BUDGETED.replace("BUDGET", "Halving()")
+    .replace('objective="loss"', 'objective="val_loss"')
+    .replace("batch_size=4", "batch_size=4, validation=(x, x[:, 0]), validation_freq=2"),
+    "nothing.py": NETWORK.replace("    return model\n", ""),
+    "lengths.py": NETWORK.replace("x[:, 0])", "x[:7, 0])"),
+}
+
+
+@functools.cache
+def _database() -> bytes:
+    """The file that every case begins from: made once, since that takes longer than most cases."""
+    with Database.open(URL, create=True) as database:
+        repository = Repository(database)
+        repository.create_or_open(StudyRow("digits", {}, "loss", "minimize", 3, None, 0))
+        claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
+        assert isinstance(claim, Claim)
+        repository.finish(claim.token, Ending("failed", error="ValueError: no such layer"))
+    return Path("runs/sweeper.db").read_bytes()
+
+
+def a_study() -> None:
+    """A study ``digits`` of three trials, of which one has failed."""
+    content = _database()
+    Path("runs").mkdir(exist_ok=True)
+    Path("runs/sweeper.db").write_bytes(content)
+
+
+def a_study_that_trained() -> None:
+    """``digits``: trial 0 is complete after 3 epochs, and its last checkpoint gone; trial 1 failed."""
+    Path("runs").mkdir()
+    with Database.open(URL, create=True) as database:
+        repository = Repository(database)
+        definition = {"epochs": 3}
+        repository.create_or_open(StudyRow("digits", definition, "loss", "minimize", 3, None, 0))
+        for value in (1.0, None):
+            claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
+            assert isinstance(claim, Claim)
+            epochs = [EpochRecord(n, {"loss": 1.0}) for n in range(3 if value else 2)]
+            repository.record_epochs(claim.token, epochs)
+            ended = Ending("failed", error="ValueError: no such layer")
+            if value is not None:
+                ended = Ending("complete", end_step=30, value=value, digest="d")
+                kept = Path("runs/digits/trial-00000/attempt-01/checkpoints").absolute()
+                (kept / "step-000000020").mkdir(parents=True)
+                for step in (20, 30):
+                    checkpoint = CheckpointRecord(
+                        step, step // 10, "d", 9, str(kept / f"step-0000000{step}")
+                    )
+                    repository.record_checkpoint(claim.token, checkpoint)
+            repository.finish(claim.token, ended)
+
+
+def a_study_that_runs() -> None:
+    a_study_that_trained()
+    with Database.open(URL, create=False) as database:
+        Repository(database).claim("digits", WorkerIdentity.here(), lambda n: n)
+
+
+def files() -> None:
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+
+
+def an_older_database() -> None:
+    a_study()
+    with Database.open(URL, create=False) as database:
+        database.write(
+            lambda c: c.exec_driver_sql("update sweeper_alembic_version set version_num = '0001'")
+        )
+
+
+def a_newer_database() -> None:
+    a_study()
+    with Database.open(URL, create=False) as database:
+        database.write(
+            lambda c: c.exec_driver_sql("update sweeper_alembic_version set version_num = '9999'")
+        )
+
+
+def below_the_study() -> None:
+    a_study()
+    Path("notes").mkdir()
+    os.chdir("notes")
+
+
+def above_the_study() -> None:
+    Path("project").mkdir()
+    os.chdir("project")
+    a_study()
+    os.chdir("..")
+
+
+def settings(text: str) -> Callable[[], None]:
+    return lambda: Path("sweeper.toml").write_text(text) and None
+
+
+def a_full_disk() -> None:
+    """No checkpoint can be written to the end; what is put here goes with the test."""
+    files()
+    FileOperations.fsync = _no_space  # type: ignore[method-assign]
+
+
+def _no_space(_operations: FileOperations, _descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def a_torn_checkpoint() -> None:
+    files()
+    assert main(typed("run sweep.py")) == 0
+    for file in Path("runs").rglob("tensors.safetensors"):
+        file.chmod(0o644)
+        os.truncate(file, file.stat().st_size // 2)
+
+
+def a_study_to_branch() -> None:
+    """A study ``digits`` whose one trial keeps the checkpoint of its first epoch of three."""
+    paths = RunPaths(Path("runs").absolute(), "digits")
+    with Database.open(URL, create=True) as database:
+        repository = Repository(database)
+        repository.create_or_open(StudyRow("digits", {"epochs": 3}, "loss", "minimize", 1, None, 0))
+        claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
+        assert isinstance(claim, Claim)
+        repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
+        origin = Origin("digits", claim.identity, 0, 0)
+        position = {"step": 20, "epoch": 1, "step_in_epoch": 0, "stopped": False, "logs": None}
+        kept = CheckpointStore(Path(str(paths.checkpoints(0, 1))), origin=origin).commit(
+            Snapshot(20, 1, {"model/00000": np.ones(2)}, {"position": position}, {}, ())
+        )
+        record = CheckpointRecord(20, 1, kept.digest, kept.bytes, str(kept.path))
+        repository.record_checkpoint(claim.token, record)
+        repository.finish(claim.token, Ending("complete", value=1.0, digest=kept.digest))
+
+
+GIVEN: dict[str, Callable[[], object]] = {
+    "nothing": lambda: None,
+    "a study": a_study,
+    "files": files,
+    "a study to branch": a_study_to_branch,
+    "a study that trained": a_study_that_trained,
+    "a study that runs": a_study_that_runs,
+    "a study and files": lambda: (a_study(), files()),
+    "a study in the directory above": below_the_study,
+    "a study in a directory below": above_the_study,
+    "a study whose database is gone": lambda: (a_study(), shutil.rmtree("runs")),
+    "a full disk": a_full_disk,
+    "a study whose checkpoint is torn": a_torn_checkpoint,
+    "no database": lambda: Path("notes.db").write_text("notes " * 1000),
+    "an older database": an_older_database,
+    "a newer database": a_newer_database,
+    "an unknown setting": settings("worker = 3\n"),
+    "an impossible setting": settings('workers = "three"\n'),
+    "settings that are no TOML": settings("workers = [\n"),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Nothing of this machine: neither its programs nor the terminal's width."""
+    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setattr(FileOperations, "fsync", FileOperations.fsync)
+    here = Path.cwd()
+    yield
+    os.chdir(here)
+
+
+def typed(words: str) -> list[str]:
+    """The words, and options that keep a run in this process unless they have them already."""
+    verb, *rest = words.split()
+    if verb not in ("run", "extend"):
+        return [verb, *rest]
+    own = [] if "--workers" in rest else ["--workers", "1"]
+    return [verb, *rest, *own, *([] if "--isolation" in rest else ["--isolation", "inline"])]
+
+
+def whole_message(answer: Answer, here: Path) -> str:
+    """What was answered last, on one line, without the parser's frame and its lines on usage."""
+    text = answer.err.replace(str(here), "HERE").replace(socket.gethostname(), "HOST")
+    text = re.sub(r"\b\d+ bytes", "SOME bytes", text.replace(REVISIONS[-1], "NEWEST"))
+    text = re.sub(r"Usage: .*\nTry '.*' for help\.\n", "", text)
+    line = " ".join(re.sub("[│╭╰╮╯─]+", " ", text).split()).removeprefix("Error ")
+    # What was said before: notices and progress, or the user's own traceback.
+    for begins in ("trial 0 failed: ", "error: "):
+        if begins in line:
+            return line[line.rindex(begins) :]
+    return line
+
+
+@pytest.mark.parametrize("bad", BAD_INPUTS, ids=lambda bad: bad.words)
+def test_a_bad_input_ends_in_its_message(
+    call: Call, bare_directory: Path, capsys: pytest.CaptureFixture[str], bad: BadInput
+) -> None:
+    GIVEN[bad.given]()
+    capsys.readouterr()
+    before = sorted(bare_directory.rglob("*.py"))
+    answer = call(*typed(bad.words))
+    assert whole_message(answer, bare_directory) == bad.message
+    assert answer.code == bad.code
+    if bad.code != TRIALS_FAILED:
+        assert answer.out == ""
+    if bad.given in ("nothing", "files") and bad.code != TRIALS_FAILED:
+        left = [p for p in bare_directory.iterdir() if p.name not in ("__pycache__", *FILES)]
+        assert left == [], "a command that was refused leaves nothing"
+    assert sorted(bare_directory.rglob("*.py")) == before

@@ -1,0 +1,78 @@
+"""``init`` writes a file that runs as it is, overwrites nothing, and says what to type next."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from cli_fakes import Call
+
+from sweeper.cli.verbs.keeping.init import TEMPLATES
+from sweeper.loading import load_definition
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_template_trains_as_it_is_written(
+    call: Call, bare_directory: Path, template: str
+) -> None:
+    """One trial of one epoch, in this process, by the study's own run."""
+    file = bare_directory / f"written_by_{template.replace('-', '_')}.py"
+    answer = call("init", str(file), "--template", template)
+    assert answer.code == 0, answer.err
+    study = load_definition(str(file))
+    assert study.name == f"written-by-{template}"
+    text = file.read_text()
+    assert "{file}" not in text
+    assert "{name}" not in text
+    file.write_text(re.sub(r"epochs=\d+", "epochs=1", re.sub(r"trials=\d+", "trials=1", text)))
+    short = runpy.run_path(str(file))["study"]
+    results = short.run(isolation="inline", listener=lambda event: None)
+    assert results.trials[0].state == "complete", results.trials[0].error
+    assert len(results.trials[0].params) == 2
+    assert results.best.value is not None
+
+
+def test_what_init_says_next_is_a_run_that_ends_well(call: Call, bare_directory: Path) -> None:
+    answer = call("init")
+    assert answer.code == 0
+    assert answer.out.splitlines() == [
+        "study.py holds the study 'first-study'; next:",
+        "  sweeper check study.py",
+        "  sweeper run study.py",
+    ]
+    [_, _, line] = answer.out.splitlines()
+    ran = call(*line.split()[1:], "--trials", "1", "--workers", "1")
+    assert ran.code == 0, ran.err
+    assert call("status", "first-study", "--json").json["complete"] == 1
+    assert (bare_directory / "runs" / "first-study").is_dir()
+
+
+def test_a_file_that_is_there_is_not_overwritten_unless_asked(
+    call: Call, bare_directory: Path
+) -> None:
+    (bare_directory / "study.py").write_text("mine\n")
+    answer = call("init")
+    assert (answer.code, answer.out) == (2, "")
+    assert (
+        "study.py is there already; name another file, or overwrite it with --force" in answer.err
+    )
+    assert (bare_directory / "study.py").read_text() == "mine\n"
+    assert call("init", "--force").code == 0
+    assert "Study(" in (bare_directory / "study.py").read_text()
+
+
+def test_other_names_and_templates_are_refused(call: Call, bare_directory: Path) -> None:
+    assert "try notes.txt.py" in call("init", "notes.txt").err
+    assert "expected arrays, tf-data, step" in call("init", "--template", "torch").err
+    (bare_directory / "file").touch()
+    assert "cannot be written" in call("init", "file/below/study.py").err
+    assert [path.name for path in bare_directory.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("a b_c.py", "a-b-c"), ("étude.py", "tude"), ("_.py", "first-study")]
+)
+def test_the_study_is_called_as_its_file(call: Call, file: str, name: str) -> None:
+    assert f"the study {name!r}" in call("init", file).out

@@ -1,0 +1,67 @@
+"""``-q`` and ``-v`` of the verbs that show progress."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from cli_fakes import Call, FakeSweep
+
+from sweeper.events import AttemptEnded, CheckpointKept, Event, Notice
+from sweeper.execution.options import RunRequest
+from sweeper.results import StudyResults
+
+EVENTS: list[Event] = [
+    CheckpointKept(0, 20, 1000, 0.1, 0.0),
+    AttemptEnded(0, 1, "complete", 0.5),
+    AttemptEnded(1, 1, "failed", None, "ValueError: no"),
+    Notice("worth knowing"),
+]
+
+
+@pytest.fixture
+def busy(sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch) -> FakeSweep:
+    """A run in which something happens."""
+
+    def run_sweep(request: RunRequest) -> StudyResults:
+        results = sweep(request)
+        for event in EVENTS:
+            request.listener(event)
+        return results
+
+    monkeypatch.setattr(sys.modules["sweeper.execution.run"], "run_sweep", run_sweep)
+    return sweep
+
+
+def told(err: str) -> list[str]:
+    return [" ".join(line.split()[:5]) for line in err.splitlines()]
+
+
+ENDED = ["trial 0 attempt 1 complete", "trial 1 attempt 1 failed", "notice: worth knowing"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "lines"),
+    [
+        ((), ["study digits: 0/2 done, 1", *ENDED]),
+        (("-q",), ENDED[1:]),
+        (("--verbose",), ["study digits: 0/2 done, 1", "trial 0 checkpoint at step", *ENDED]),
+    ],
+)
+@pytest.mark.parametrize("verb", [("run", "s.py"), ("resume", "digits")])
+def test_as_much_is_told_as_was_asked_for(
+    call: Call, busy: FakeSweep, verb: tuple[str, str], flags: tuple[str, ...], lines: list[str]
+) -> None:
+    del busy
+    answer = call(*verb, *flags)
+    assert told(answer.err) == lines
+    assert answer.out, "the summary is printed however quiet the progress is"
+
+
+@pytest.mark.parametrize(
+    "verb", [("run", "s.py"), ("worker", "s"), ("verify", "s"), ("evaluate", "s")]
+)
+def test_more_and_less_at_once_is_refused(call: Call, verb: tuple[str, str]) -> None:
+    answer = call(*verb, "-q", "-v")
+    assert answer.code == 2
+    assert "--quiet and --verbose" in answer.err

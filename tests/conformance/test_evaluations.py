@@ -1,0 +1,75 @@
+"""What checkpoints gave is kept by checkpoint and data set on every database, the newest of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sweeper.errors import UnknownStudyError
+from sweeper.results import CheckpointRecord
+from sweeper.space import Categorical, FloatRange
+from sweeper.storage.queries.attempts import Ending
+from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+
+ME = WorkerIdentity.here()
+PATH = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
+
+
+@pytest.fixture
+def claim(repository: Repository) -> Claim:
+    repository.create_or_open(StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0))
+    claimed = repository.claim("digits", ME, lambda number: number)
+    assert isinstance(claimed, Claim)
+    repository.record_parameter(claimed.token, "rate", FloatRange(0.1, 1.0), 0.5)
+    repository.record_parameter(claimed.token, "kind", Categorical(("a", None)), None)
+    repository.record_checkpoint(claimed.token, CheckpointRecord(20, 1, "ab", 10, PATH))
+    return claimed
+
+
+def record(repository: Repository, loss: float, **other: Any) -> None:
+    key = {"step": 20, "epoch": 1, "digest": "ab", "data": "test", "data_digest": "cd"}
+    repository.evaluations.record("digits", 0, **{**key, **other}, metrics={"loss": loss})
+
+
+def losses(repository: Repository) -> list[float]:
+    return [each.metrics["loss"] for each in repository.trial("digits", 0).evaluations]
+
+
+def test_the_same_again_replaces_and_anything_else_stands_beside(
+    repository: Repository, claim: Claim
+) -> None:
+    record(repository, 3.0)
+    (first,) = repository.trial("digits", 0).evaluations
+    record(repository, 1.0)
+    (second,) = repository.trials("digits")[0].evaluations
+    assert second.evaluated_at >= first.evaluated_at
+    assert (second.trial, second.step, second.epoch, second.digest) == (0, 20, 1, "ab")
+    assert (second.data, second.data_digest, second.path) == ("test", "cd", PATH)
+    assert losses(repository) == [1.0]
+    record(repository, 2.0, data_digest="ef")
+    record(repository, 4.0, data="x.py:test")
+    record(repository, 5.0, step=40, digest="other")
+    assert sorted(losses(repository)) == [1.0, 2.0, 4.0, 5.0]
+
+
+def test_a_trial_goes_on_while_it_is_evaluated(repository: Repository, claim: Claim) -> None:
+    """What is evaluated is known of a running trial, and stays known without its checkpoint."""
+    asked = repository.evaluations.distributions("digits")
+    assert asked == {0: {"rate": FloatRange(0.1, 1.0), "kind": Categorical(("a", None))}}
+    record(repository, float("inf"))
+    repository.forget_checkpoint(claim.token, PATH)
+    repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
+    (kept,) = repository.trial("digits", 0).evaluations
+    assert (kept.metrics["loss"], kept.path) == (float("inf"), None)
+
+
+def test_of_a_trial_that_is_not_there_nothing_is_stored(
+    repository: Repository, claim: Claim
+) -> None:
+    with pytest.raises(UnknownStudyError, match="has no trial 1"):
+        repository.evaluations.record(
+            "digits", 1, step=1, epoch=0, digest="", data="", data_digest="", metrics={}
+        )
+    with pytest.raises(UnknownStudyError, match="other"):
+        repository.evaluations.distributions("other")

@@ -1,0 +1,135 @@
+"""Every form in which a model leaves: whole and equal, or not there; a new form is one line here.
+
+One study runs for all of them, in this process.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+from small_models import Ran, Runner, network
+
+from sweeper import ExportError, UsageError
+from sweeper.export.formats import SUFFIXES, open_format
+from sweeper.export.formats.form import Leaving, Written
+
+FORMATS = ("keras", "weights", "savedmodel", "frozen", "tf-checkpoint", "safetensors")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Runner(tmp_path_factory.mktemp("exports"))(network, epochs=2)
+
+
+@pytest.fixture(params=FORMATS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def place(form: str, tmp_path: Path) -> Iterator[Path]:
+    """Where a model of the form goes; nothing else may be left beside it."""
+    path = tmp_path / f"model{SUFFIXES[form]}"
+    yield path
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left <= {path.name, f"{path.name}.json", f"{path.name}.md"}
+
+
+def test_the_suite_knows_every_form() -> None:
+    assert set(FORMATS) == set(SUFFIXES)
+
+
+def test_it_is_written_verified_and_described(ran: Ran, form: str, place: Path) -> None:
+    best = ran.results.best
+    exported = best.export(place, form)
+
+    card = json.loads(place.with_name(f"{place.name}.json").read_text())
+    assert exported.path == str(place)
+    assert place.exists()
+    assert card["verified"]["largest_difference"] <= 1e-6
+    assert (card["study"], card["trial"], card["step"]) == ("small", 0, 16)
+    assert card["parameters"] == dict(best.params)
+    assert card["digest"] == best.digest
+    assert card["value"] == best.value
+    assert card["metrics"] == dict(best.epochs[-1].metrics)
+    assert card["versions"]["keras"] == keras.__version__
+    assert card["data"]["train"] == "arrays, 64 samples in batches of 8, in order"
+    assert f"trial 0 of the study `small`" in place.with_name(f"{place.name}.md").read_text()  # noqa: F541
+
+
+def test_what_is_there_is_replaced_only_when_asked(ran: Ran, form: str, place: Path) -> None:
+    best = ran.results.best
+    best.export(place, form, at=8)
+    with pytest.raises(UsageError) as raised:
+        best.export(place, form)
+    assert str(raised.value) == (
+        f"{place} is there already; name another path, or replace it (--force, force=True)"
+    )
+    best.export(place, form, force=True)
+    assert json.loads(place.with_name(f"{place.name}.json").read_text())["step"] == 16
+
+
+def test_one_that_predicts_otherwise_is_not_left_there(
+    ran: Ran, form: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: a form that writes the model of another moment."""
+    known = open_format(form)
+    predict = known.predict
+
+    def wrong(leaving: Leaving, path: Path, written: Written) -> list[Any]:
+        return [each + 1e-3 for each in predict(leaving, path, written)]
+
+    monkeypatch.setattr(type(known), "predict", lambda _, *given: wrong(*given))
+    with pytest.raises(ExportError, match="predicts otherwise than the study's model"):
+        ran.results.best.export(place, form)
+    assert not place.exists()
+
+
+def test_a_full_disk_leaves_nothing(
+    ran: Ran, form: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = open_format(form)
+    write: Callable[..., Written] = known.write
+
+    def full(leaving: Leaving, path: Path) -> Written:
+        write(leaving, path)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(type(known), "write", lambda _, *given: full(*given))
+    with pytest.raises(ExportError) as raised:
+        ran.results.best.export(place, form)
+    assert str(raised.value) == (
+        f"the model cannot be written to {place}: No space left on device; nothing was left "
+        "there. Make room, or name another place"
+    )
+    assert not place.exists()
+
+
+def test_a_directory_that_is_missing_is_named(ran: Ran, form: str, tmp_path: Path) -> None:
+    path = tmp_path / "missing" / f"model{SUFFIXES[form]}"
+    with pytest.raises(UsageError) as raised:
+        ran.results.best.export(path, form)
+    assert str(raised.value) == (
+        f"{path.parent}, where {path.name} is to be written, does not exist; make it first"
+    )
+
+
+def test_a_form_that_is_not_known_and_a_path_that_does_not_fit(ran: Ran, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as unknown:
+        ran.results.best.export(tmp_path / "model.onnx", "onnx")
+    assert str(unknown.value) == (
+        "'onnx' is no form in which a model can leave; there are keras, weights, savedmodel, "
+        "frozen, tf-checkpoint, safetensors"
+    )
+    with pytest.raises(UsageError) as misnamed:
+        ran.results.best.export(tmp_path / "model.h5", "keras")
+    assert str(misnamed.value) == (
+        f"--format keras writes a file that ends with .keras, and the path is {tmp_path}/model.h5; name it so"
+    )

@@ -1,0 +1,245 @@
+"""Extending on every database: whole or not at all, each length kept, and nothing new for the search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import optuna
+import pytest
+import sqlalchemy as sa
+from cutting import partial_changes, run_twice
+
+from sweeper.errors import UnknownStudyError, UsageError
+from sweeper.lengths import Extension
+from sweeper.results import EpochRecord
+from sweeper.space import FloatRange
+from sweeper.storage.queries.attempts import Ending
+from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.storage.trial_tables.lengths import Length
+
+ME = WorkerIdentity.here()
+FIRST = 3
+
+
+def create(repository: Repository, **definition: object) -> None:
+    repository.create_or_open(
+        StudyRow("digits", {"epochs": FIRST, **definition}, "loss", "minimize", 6, None, 0)
+    )
+
+
+@pytest.fixture
+def study(repository: Repository) -> Repository:
+    create(repository)
+    return repository
+
+
+def claim(repository: Repository) -> Claim:
+    claimed = repository.claim("digits", ME, lambda number: number)
+    assert isinstance(claimed, Claim), claimed
+    return claimed
+
+
+def run(
+    repository: Repository, losses: Sequence[float], ending: str = "complete", begin: int = 0
+) -> int:
+    """Run the next trial through epochs that give ``losses``, numbered from ``begin``."""
+    claimed = claim(repository)
+    if claimed.attempt == 1:
+        repository.record_parameter(claimed.token, "rate", FloatRange(0.1, 1.0), 0.5)
+    epochs = [EpochRecord(begin + n, {"loss": loss}) for n, loss in enumerate(losses)]
+    repository.record_epochs(claimed.token, epochs, {e.epoch: e.metrics["loss"] for e in epochs})
+    value = losses[-1] if ending in {"complete", "pruned"} else None
+    repository.finish(
+        claimed.token,
+        Ending(ending, value=value, digest=f"d{losses[-1]}", final=ending == "failed"),  # type: ignore[arg-type]
+    )
+    return claimed.number
+
+
+def as_optuna_sees_it(repository: Repository) -> optuna.trial.FrozenTrial:
+    storage = repository.database.optuna_storage()
+    try:
+        return optuna.load_study(study_name="digits", storage=storage).trials[0]
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def test_an_extended_trial_is_unfinished_and_keeps_what_it_gave(study: Repository) -> None:
+    run(study, [3.0, 2.0, 1.0])
+    before = study.trial("digits", 0)
+    plan = study.lengths.extend("digits", Extension(5))
+    assert (dict(plan.reopened), dict(plan.lengthened), plan.raised) == ({0: 3}, {}, True)
+    trial = study.trial("digits", 0)
+    assert (trial.state, trial.value, trial.digest, trial.length) == ("interrupted", None, None, 5)
+    assert trial.lengths == before.lengths
+    assert [(e.epochs, e.trained, e.value, e.digest) for e in trial.lengths] == [
+        (3, 3, 1.0, "d1.0")
+    ]
+    assert trial.lengths[0].at == before.attempts[0].ended_at
+    optuna_trial = as_optuna_sees_it(study)
+    assert optuna_trial.state == optuna.trial.TrialState.RUNNING
+
+    again = claim(study)
+    assert (again.number, again.attempt, again.epochs, again.extended) == (0, 2, 5, True)
+    study.record_epochs(again.token, [EpochRecord(n, {"loss": 0.5}) for n in (3, 4)])
+    study.finish(again.token, Ending("complete", value=0.5, digest="later"))
+    trial = study.trial("digits", 0)
+    assert [(e.epochs, e.value, e.digest) for e in trial.lengths] == [
+        (3, 1.0, "d1.0"),
+        (5, 0.5, "later"),
+    ]
+    assert trial.to_json()["lengths"][1]["epochs"] == 5
+    assert [(t.epoch, t.epochs) for t in study.status("digits").trials] == [(5, 5)]
+
+
+def test_new_trials_of_an_extended_study_train_as_far(study: Repository) -> None:
+    run(study, [1.0, 1.0, 1.0])
+    interrupted = claim(study)
+    study.finish(interrupted.token, Ending("interrupted"))
+    plan = study.lengths.extend("digits", Extension(5))
+    assert (dict(plan.reopened), dict(plan.lengthened)) == ({0: 3}, {1: 3})
+    claims = [claim(study) for _ in range(3)]
+    assert [(c.number, c.epochs, c.extended) for c in claims] == [
+        (0, 5, True),
+        (1, 5, False),
+        (2, 5, False),
+    ]
+
+
+def test_only_the_trials_that_are_named_are_extended(study: Repository) -> None:
+    for value in (1.0, 2.0, 3.0):
+        run(study, [value] * 3)
+    study.lengths.extend("digits", Extension(5, (2, 0)))
+    lengths = [(t.state, t.length) for t in study.trials("digits")]
+    assert lengths == [("interrupted", 5), ("complete", 3), ("interrupted", 5)]
+    assert run(study, [0.1, 0.1], begin=3) == 0
+    assert run(study, [0.1, 0.1], begin=3) == 2
+    assert claim(study).epochs is None
+
+
+def test_twice_extended_and_the_same_again_changes_nothing(study: Repository) -> None:
+    run(study, [3.0, 2.0, 1.0])
+    for begin, end in ((3, 5), (5, 9)):
+        assert study.lengths.extend("digits", Extension(end))
+        assert not study.lengths.extend("digits", Extension(end))
+        run(study, [float(-end)] * (end - begin), begin=begin)
+        assert not study.lengths.extend("digits", Extension(end))
+    assert [(e.epochs, e.value) for e in study.trial("digits", 0).lengths] == [
+        (3, 1.0),
+        (5, -5.0),
+        (9, -9.0),
+    ]
+
+
+def test_failed_and_pruned_trials_stay_unless_a_pruned_one_is_named(study: Repository) -> None:
+    run(study, [2.0], "pruned")
+    run(study, [2.0, 1.0], "failed")
+    assert dict(study.lengths.plan("digits", Extension(5)).begun) == {}
+    study.lengths.extend("digits", Extension(5, (0,)))
+    (kept,) = study.trial("digits", 0).lengths
+    assert (kept.epochs, kept.trained, kept.state, kept.value) == (3, 1, "pruned", 2.0)
+    with pytest.raises(UsageError, match=r"trial 1 .* has failed after 2 epochs.*sweeper retry"):
+        study.lengths.extend("digits", Extension(5, (1,)))
+
+
+@pytest.mark.parametrize(
+    ("extension", "error", "message"),
+    [
+        (Extension(2), UsageError, r"--epochs 2 .*train for 3 epochs \(1 of them have\)"),
+        (Extension(2, (0,)), UsageError, "trained 3 of 3 epochs; .* give more than 3"),
+        (Extension(5, (4,)), UnknownStudyError, "has no trial 4"),
+    ],
+)
+def test_bad_extensions_are_refused_and_nothing_is_written(
+    study: Repository, extension: Extension, error: type[Exception], message: str
+) -> None:
+    run(study, [3.0, 2.0, 1.0])
+    before = study.trials("digits")
+    with pytest.raises(error, match=message):
+        study.lengths.extend("digits", extension)
+    assert study.trials("digits") == before
+
+
+def test_one_bad_trial_of_several_extends_none(study: Repository) -> None:
+    run(study, [3.0, 2.0, 1.0])
+    run(study, [3.0], "failed")
+    before = study.trials("digits")
+    with pytest.raises(UsageError):
+        study.lengths.extend("digits", Extension(5, (0, 1)))
+    assert study.trials("digits") == before
+
+
+def test_a_study_is_not_extended_while_it_runs(study: Repository) -> None:
+    run(study, [3.0, 2.0, 1.0])
+    claim(study)
+    with pytest.raises(UsageError, match=r"trial 1 of study 'digits' is running; .*sweeper stop"):
+        study.lengths.extend("digits", Extension(5))
+    assert study.trial("digits", 0).state == "complete"
+
+
+def test_a_study_with_a_budget_is_not_extended(repository: Repository) -> None:
+    create(repository, budget={"kind": "halving"})
+    with pytest.raises(UsageError, match="has a budget"):
+        repository.lengths.extend("digits", Extension(5))
+
+
+def test_the_search_sees_every_trial_at_the_first_length(study: Repository) -> None:
+    for values in ([3.0, 2.0, 1.0], [3.0, 2.0, 4.0]):
+        run(study, values)
+    run(study, [9.0], "pruned")
+    before = study.finished_before("digits", 6)
+    study.lengths.extend("digits", Extension(5))
+    study.lengths.extend("digits", Extension(5, (2,)))
+    assert study.finished_before("digits", 6) == before, "while they train on, too"
+    assert run(study, [0.0, 0.0], begin=3) == 0
+    assert run(study, [7.0], "failed", begin=3) == 1
+    assert run(study, [5.0] * 4, begin=1) == 2
+    assert study.finished_before("digits", 6) == before
+    # Given five epochs from its beginning: as if it had been extended.
+    assert run(study, [3.0, 2.0, 1.5, 1.0, 0.5]) == 3
+    assert run(study, [3.0, 2.0, 1.5, 1.0], "failed") == 4
+    assert run(study, [3.0, 2.0], "failed") == 5
+    seen = study.finished_before("digits", 6)[3:]
+    assert [(o.state, o.value, dict(o.intermediate)) for o in seen] == [
+        ("complete", 1.5, {0: 3.0, 1: 2.0, 2: 1.5}),
+        ("complete", 1.5, {0: 3.0, 1: 2.0, 2: 1.5}),
+        ("failed", None, {0: 3.0, 1: 2.0}),
+    ]
+    control = study.finished_before("digits", 6, whole=True)
+    assert [o.value for o in control][:3] == [0.0, None, 5.0], "control: they gave other values"
+
+
+def test_the_best_epoch_of_the_first_length_is_what_the_search_sees(repository: Repository) -> None:
+    create(repository, at="best")
+    run(repository, [3.0, 1.0, 2.0])
+    repository.lengths.extend("digits", Extension(5))
+    run(repository, [0.0, 0.0], begin=3)
+    run(repository, [3.0, 1.0, 2.0, 0.5, 0.5])
+    values = [o.value for o in repository.finished_before("digits", 6)]
+    assert values == [2.0, 1.0], "the first as it was stored, the second of its first three epochs"
+
+
+def test_a_study_that_is_removed_takes_its_lengths_along(study: Repository) -> None:
+    run(study, [3.0, 2.0, 1.0])
+    study.lengths.extend("digits", Extension(5))
+    study.removal.delete("digits")
+    left = study.database.read(lambda c: c.scalar(sa.select(sa.func.count()).select_from(Length)))
+    assert left == 0
+
+
+def test_an_extension_that_is_cut_off_anywhere_leaves_nothing(study: Repository) -> None:
+    run(study, [3.0, 2.0, 1.0])
+    statements, leaking = partial_changes(
+        study.database, lambda: study.lengths.extend("digits", Extension(5))
+    )
+    assert statements >= 5
+    assert leaking == []
+
+
+def test_an_extension_whose_commit_was_not_answered_is_run_again_without_harm(
+    study: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(study, [3.0, 2.0, 1.0])
+    sizes = run_twice(monkeypatch, study, lambda: study.lengths.extend("digits", Extension(5)))
+    assert sizes[0] == sizes[1]

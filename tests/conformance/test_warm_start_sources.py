@@ -1,0 +1,266 @@
+"""What every file that a training can begin from promises: exact values by name, or an error.
+
+A format is a line of `WRITERS`: a function that writes a model's values, and those of its optimizer
+where the format has them. Every model of `MODELS` is written by it, and read into one made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from sweeper import WarmStart
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoints.tensors import TensorFile
+from sweeper.errors import WarmStartError
+from sweeper.training.state.state import HistoryRecord, Position, TrainingState, default_components
+from sweeper.training.warmstart.matching import match_warm_start
+from sweeper.training.warmstart.source import is_random_state
+
+
+class Block(keras.layers.Layer):
+    """Two layers behind attributes, and a dropout with a generator of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = keras.layers.Dense(3)
+        self.norm = keras.layers.BatchNormalization()
+        self.drop = keras.layers.Dropout(0.2)
+
+    def call(self, x: Any) -> Any:
+        return self.drop(self.norm(self.inner(x)))
+
+
+class Net(keras.Model):
+    """Attributes, a layer in a layer, and a weight of the model's own."""
+
+    def __init__(self, width: int = 5) -> None:
+        super().__init__()
+        self.l1 = keras.layers.Dense(width)
+        self.block = Block()
+        self.scale = self.add_weight(shape=(3,), name="scale", initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        return self.block(self.l1(x)) * self.scale
+
+
+def subclassed() -> keras.Model:
+    return Net()
+
+
+def functional() -> keras.Model:
+    inputs = keras.Input((2,))
+    inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(4, name="deep")], name="inner")
+    x = keras.layers.BatchNormalization()(inner(inputs))
+    return keras.Model(inputs, keras.layers.Dense(3, name="head")(x))
+
+
+def sequential() -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.Input((2,)),
+            keras.layers.Reshape((2, 1)),
+            keras.layers.LSTM(3, recurrent_dropout=0.1),
+            keras.layers.Dense(4),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
+MODELS = {"subclassed": subclassed, "functional": functional, "sequential": sequential}
+
+
+def built(factory: Callable[[], keras.Model], seed: int) -> keras.Model:
+    """The model with every variable that training makes, drawn from ``seed``."""
+    keras.utils.set_random_seed(seed)
+    model = factory()
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    model(np.zeros((1, 2), "float32"))
+    model.optimizer.build(model.trainable_variables)
+    generator = np.random.default_rng(seed)
+    for v in (*model.variables, *model.optimizer.variables):
+        if v.dtype == "float32" and v is not model.optimizer._learning_rate:
+            v.assign(generator.normal(size=v.shape))
+    model.optimizer.iterations.assign(seed)
+    return model
+
+
+def weights_h5(model: keras.Model, directory: Path) -> Path:
+    model.save_weights(directory / "base.weights.h5")
+    return directory / "base.weights.h5"
+
+
+def keras_file(model: keras.Model, directory: Path) -> Path:
+    model.save(directory / "base.keras")
+    return directory / "base.keras"
+
+
+def tf_checkpoint(model: keras.Model, directory: Path) -> Path:
+    saved = tf.train.Checkpoint(net=model, optimizer=model.optimizer, step=tf.Variable(7))
+    return Path(saved.save(str(directory / "ckpt")))
+
+
+def tf_checkpoint_of_the_model(model: keras.Model, directory: Path) -> Path:
+    return Path(tf.train.Checkpoint(model).write(str(directory / "bare")))
+
+
+def sweeper_checkpoint(model: keras.Model, directory: Path) -> Path:
+    history = keras.callbacks.History()
+    history.on_train_begin()
+    state = TrainingState(default_components(model, [], HistoryRecord(history)))
+    state.begin()
+    return CheckpointStore(directory / "checkpoints").commit(state.capture(Position(), {})).path
+
+
+def safetensors_file(model: keras.Model, directory: Path) -> Path:
+    path = directory / "base.safetensors"
+    values = {v.path: v.numpy() for v in model.variables}
+    with path.open("wb") as file:
+        TensorFile(values).write(file.write)
+    return path
+
+
+WRITERS: dict[str, tuple[Callable[[keras.Model, Path], Path], bool]] = {
+    "weights.h5": (weights_h5, True),
+    "keras": (keras_file, True),
+    "tf-checkpoint": (tf_checkpoint, True),
+    "tf-checkpoint of the model": (tf_checkpoint_of_the_model, True),
+    "sweeper": (sweeper_checkpoint, True),
+    "safetensors": (safetensors_file, False),
+}
+"""Each format: what writes it, and whether it has the optimizer's state."""
+
+
+@pytest.fixture(params=WRITERS, ids=str)
+def writer(request: pytest.FixtureRequest) -> Callable[[keras.Model, Path], Path]:
+    return WRITERS[request.param][0]
+
+
+@pytest.fixture(params=MODELS, ids=str)
+def model(request: pytest.FixtureRequest) -> Callable[[], keras.Model]:
+    return MODELS[request.param]
+
+
+def values(variables: Any) -> list[bytes]:
+    return [v.numpy().tobytes() for v in variables if not is_random_state(v.path)]
+
+
+def test_every_value_comes_back_bit_for_bit(writer: Any, model: Any, tmp_path: Path) -> None:
+    source, target = built(model, 1), built(model, 2)
+    path = writer(source, tmp_path)
+    warm = match_warm_start(WarmStart(path), target)
+    assert warm.report.mismatches == ()
+    assert values(target.variables) != values(source.variables)
+    before = values(target.optimizer.variables)
+    warm.assign()
+    assert values(target.variables) == values(source.variables)
+    assert values(target.optimizer.variables) == before
+
+
+def test_what_the_source_does_later_changes_nothing(
+    writer: Any, model: Any, tmp_path: Path
+) -> None:
+    source, target = built(model, 1), built(model, 2)
+    match_warm_start(WarmStart(writer(source, tmp_path)), target).assign()
+    given = values(target.variables)
+    for v in source.trainable_variables:
+        v.assign_add(np.ones(v.shape))
+    assert values(target.variables) == given
+    shared = {id(v) for v in source.variables} & {id(v) for v in target.variables}
+    assert not shared
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_optimizers_state_is_taken_but_for_its_learning_rate(
+    name: str, model: Any, tmp_path: Path
+) -> None:
+    write, has_optimizer = WRITERS[name]
+    source, target = built(model, 1), built(model, 2)
+    target.optimizer.learning_rate.assign(0.5)
+    path = write(source, tmp_path)
+    if not has_optimizer:
+        with pytest.raises(WarmStartError, match="holds no optimizer's state"):
+            match_warm_start(WarmStart(path, optimizer=True), target)
+        return
+    warm = match_warm_start(WarmStart(path, optimizer=True), target)
+    warm.assign()
+    assert warm.report.optimizer == len(target.optimizer.variables) - 1
+    assert float(target.optimizer.learning_rate.numpy()) == 0.5
+    target.optimizer.learning_rate.assign(source.optimizer.learning_rate)
+    assert values(target.optimizer.variables) == values(source.optimizer.variables)
+    assert values(target.variables) == values(source.variables)
+
+
+def test_random_generators_stay_the_trials_own(writer: Any, tmp_path: Path) -> None:
+    source, target = built(sequential, 1), built(sequential, 2)
+    random = [v.numpy().tobytes() for v in target.variables if is_random_state(v.path)]
+    assert random
+    match_warm_start(WarmStart(writer(source, tmp_path)), target).assign()
+    assert [v.numpy().tobytes() for v in target.variables if is_random_state(v.path)] == random
+
+
+def test_another_shape_is_named_and_nothing_is_assigned(writer: Any, tmp_path: Path) -> None:
+    path = writer(built(lambda: Net(6), 1), tmp_path)
+    target = built(subclassed, 2)
+    before = values(target.variables)
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path), target)
+    said = str(raised.value)
+    for shape in ("float32[2, 5], and float32[2, 6]", "float32[5, 3], and float32[6, 3]"):
+        assert shape in said, said
+    assert "not in it" not in said, said
+    assert "in the model" not in said.partition("\n")[2], said
+    assert values(target.variables) == before
+
+
+def test_what_is_missing_and_what_is_more_are_named(writer: Any, tmp_path: Path) -> None:
+    class Other(keras.Model):
+        def __init__(self) -> None:
+            super().__init__(name="net")
+            self.l1 = keras.layers.Dense(5, name="dense")
+            self.other = keras.layers.Dense(3, name="tail")
+            self.scale = self.add_weight(shape=(3,), name="scale", initializer="ones")
+
+        def call(self, x: Any) -> Any:
+            return self.other(self.l1(x)) * self.scale
+
+    def named() -> keras.Model:
+        class Named(Net):
+            def __init__(self) -> None:
+                keras.Model.__init__(self, name="net")
+                self.l1 = keras.layers.Dense(5, name="dense")
+                self.block = Block()
+                self.scale = self.add_weight(shape=(3,), name="scale", initializer="ones")
+
+        return Named()
+
+    path = writer(built(Other, 1), tmp_path)
+    target = built(named, 2)
+    before = values(target.variables)
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path), target)
+    assert str(raised.value).count(" is not in it; looked for ") == 6, raised.value
+    assert str(raised.value).count(" is in it, and not in the model") == 2, raised.value
+    assert values(target.variables) == before
+    warm = match_warm_start(WarmStart(path, strict=False), target)
+    assert len(warm.report.matched) == 3
+    assert sorted(m.kind for m in warm.report.mismatches) == ["extra"] * 2 + ["missing"] * 6
+    warm.assign()
+    assert values(target.variables) != before
+
+
+def test_a_file_cut_off_is_refused(writer: Any, tmp_path: Path) -> None:
+    path = writer(built(subclassed, 1), tmp_path)
+    target = built(subclassed, 2)
+    files = [p for p in (path, *path.parent.glob(f"{path.name}.*"), *path.glob("*")) if p.is_file()]
+    largest = max(files, key=lambda p: p.stat().st_size)
+    content = largest.read_bytes()
+    largest.write_bytes(content[: len(content) // 2])
+    with pytest.raises(WarmStartError, match=str(path)):
+        match_warm_start(WarmStart(path), target).assign()

@@ -1,0 +1,102 @@
+"""What the public docstrings leave out, read as the site reads them: without importing what they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+import sweeper
+
+ROOT = Path(__file__).parents[2]
+
+FURTHER = (
+    "sweeper.code.CodeGroup",
+    "sweeper.definition.StudyDefinition",
+    "sweeper.exactness.AuditRecord",
+    "sweeper.exactness.AuditedDifference",
+    "sweeper.exactness.Exactness",
+    "sweeper.exactness.VerificationRecord",
+    "sweeper.status.WorkerRecord",
+    "sweeper.training.step_values.StepValues",
+)
+"""What public names lead to, and whoever reads a result or replaces a part sees."""
+
+_NOT_EXPLAINED = ("to_json", "error", "finished")
+
+
+def loaded() -> Any:
+    """The package, read from its files."""
+    package: Any = griffe.load("sweeper", search_paths=[ROOT])
+    return package
+
+
+def public_objects(package: Any) -> dict[str, Any]:
+    """Every public name, and what it leads to, by its path in the package."""
+    modules = sweeper._MODULE_OF
+    paths = [f"{modules[name]}.{name}" for name in sweeper.__all__]
+    return {path: package[path.removeprefix("sweeper.")] for path in sorted({*paths, *FURTHER})}
+
+
+def described(thing: Any, *kinds: str) -> set[str]:
+    """The names that sections of these kinds in the docstring of ``thing`` describe."""
+    if thing.docstring is None:
+        return set()
+    found = set()
+    for section in thing.docstring.parse("google", warnings=False):
+        if section.kind.value in kinds:
+            for each in section.value:
+                if each.description.strip():
+                    found |= {name.strip() for name in each.name.split(",")}
+    return found
+
+
+def has_example(thing: Any) -> bool:
+    """Whether the docstring of ``thing`` has an example that can be run."""
+    if thing.docstring is None:
+        return False
+    sections = thing.docstring.parse("google", warnings=False)
+    return any(each.kind.value == "examples" and ">>> " in _code(each) for each in sections)
+
+
+def undescribed(thing: Any) -> Iterator[str]:
+    """The arguments and attributes of ``thing`` that no text describes."""
+    if thing.is_function:
+        yield from _arguments(thing, described(thing, "parameters"))
+        return
+    said = described(thing, "parameters", "attributes")
+    if thing.has_labels("dataclass"):
+        for name, member in thing.members.items():
+            if _is_field(name, member) and name not in said and member.docstring is None:
+                yield f"{thing.path}.{name}"
+    elif "__init__" in thing.members:
+        yield from _arguments(thing.members["__init__"], said)
+    if thing.name == "TrainingStep":
+        # Its parts take and give those, as its own text says.
+        said = described(thing.parent["StepValues"].final_target, "attributes") | {"values"}
+    else:
+        said = set()
+    for name, member in thing.members.items():
+        if member.is_function and not name.startswith("_") and name not in _NOT_EXPLAINED:
+            yield from _arguments(member, described(member, "parameters") | said)
+
+
+def _arguments(function: Any, said: set[str]) -> Iterator[str]:
+    for each in function.parameters:
+        if each.name not in ("self", "cls") and each.name not in said:
+            yield f"{function.path}({each.name})"
+
+
+def _is_field(name: str, member: Any) -> bool:
+    return (
+        member.is_attribute
+        and not name.startswith("_")
+        and member.annotation is not None
+        and not member.has_labels("property")
+    )
+
+
+def _code(section: Any) -> str:
+    return "\n".join(text for _, text in section.value)

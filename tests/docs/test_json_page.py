@@ -1,0 +1,70 @@
+"""The page of what ``--json`` prints names each field that there is, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from doc_blocks import DOCS, ROOT
+
+PAGE = (DOCS / "reference" / "json.md").read_text()
+MODULES = {
+    "StudyStatus": "status.py",
+    "TrialStatus": "status.py",
+    "TrialRecord": "results.py",
+    "RungRecord": "rungs.py",
+    "AttemptRecord": "results.py",
+    "CheckpointRecord": "results.py",
+    "VerificationRecord": "exactness.py",
+    "AuditRecord": "exactness.py",
+    "EvaluationRecord": "evaluations.py",
+    "LengthRecord": "lengths.py",
+    "CheckReport": "independence/findings.py",
+}
+
+
+def documented(page: str, record: str) -> set[str]:
+    table = re.search(rf"<!-- fields: {record} -->\n\n((?:\|.*\n)+)", page)
+    assert table, f"no table for {record}"
+    return set(re.findall(r"^\| `(\w+)`", table[1], re.MULTILINE))
+
+
+def printed(code: str, record: str) -> set[str]:
+    """The keys of what ``record.to_json()`` returns, those of ``**`` included."""
+    [cls] = [n for n in ast.parse(code).body if isinstance(n, ast.ClassDef) and n.name == record]
+    methods = {n.name: n for n in cls.body if isinstance(n, ast.FunctionDef)}
+    return set(_keys_returned(methods["to_json"], methods))
+
+
+def _keys_returned(function: ast.FunctionDef, methods: dict[str, ast.FunctionDef]) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict):
+            yield from _keys(node.value, methods)
+
+
+def _keys(found: ast.Dict, methods: dict[str, ast.FunctionDef]) -> Iterator[str]:
+    for key, value in zip(found.keys, found.values, strict=True):
+        if isinstance(key, ast.Constant):
+            yield str(key.value)
+            continue
+        for node in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
+            if isinstance(node, ast.Dict):
+                yield from _keys(node, methods)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                yield from _keys_returned(methods[node.func.attr], methods)
+
+
+@pytest.mark.parametrize("record", MODULES)
+def test_the_page_has_every_field_that_is_printed(record: str) -> None:
+    code = (ROOT / "sweeper" / MODULES[record]).read_text()
+    assert documented(PAGE, record) == printed(code, record)
+
+
+def test_control_a_field_that_the_page_lacks_is_found() -> None:
+    code = Path(ROOT / "sweeper" / "results.py").read_text()
+    changed = code.replace('"bytes": self.bytes,', '"bytes": self.bytes, "more": 1,')
+    assert printed(changed, "CheckpointRecord") - documented(PAGE, "CheckpointRecord") == {"more"}
+    assert {"values", "warm_start"} <= printed(code, "TrialRecord"), "those of ** are seen"

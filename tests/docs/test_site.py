@@ -1,0 +1,102 @@
+"""The site builds without a warning, every link in it resolves, and it needs no network to be read."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from doc_blocks import ROOT
+
+EXTERNAL = re.compile(r"(?:https?:)?//")
+
+
+def build(configuration: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", configuration, "-d", site],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site."""
+    directory = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", directory)
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+class Loaded(HTMLParser):
+    """What a page has a browser load by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag in ("script", "img", "iframe", "source"):
+            self.found.append(given.get("src") or "")
+        elif tag == "link" and given.get("rel") != "canonical":
+            self.found.append(given.get("href") or "")
+
+
+def loaded_from_elsewhere(html: str) -> list[str]:
+    parser = Loaded()
+    parser.feed(html)
+    return [address for address in parser.found if EXTERNAL.match(address)]
+
+
+def test_the_site_is_built_and_has_each_part(site: Path) -> None:
+    home = (site / "index.html").read_text()
+    for section in ("Tutorial", "How-to guides", "Reference", "Explanation", "Decisions"):
+        assert section in home
+    study = (site / "reference" / "study.html").read_text()
+    assert "failing_alike" in study
+    assert "--accept-inexact" in (site / "reference" / "command-line.html").read_text()
+    assert "SWEEPER_LEASE_SECONDS" in (site / "reference" / "settings.html").read_text()
+    assert "sweeper_attempts" in (site / "reference" / "database.html").read_text()
+
+
+def test_the_site_is_read_without_a_network(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 40
+    found = {page.name: loaded_from_elsewhere(page.read_text()) for page in pages}
+    assert {name: addresses for name, addresses in found.items() if addresses} == {}
+
+
+def test_control_what_is_loaded_from_elsewhere_is_seen() -> None:
+    html = '<script src="https://cdn.example/x.js"></script><img src="own.png">'
+    assert loaded_from_elsewhere(html) == ["https://cdn.example/x.js"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[there](gone.md)", "gone.md"),
+        ("[there](other.md#gone)", "does not contain an anchor '#gone'"),
+        ("[there](/absolute.md)", "absolute"),
+    ],
+)
+def test_control_a_link_to_nothing_ends_the_build(tmp_path: Path, text: str, said: str) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text(f"# Home\n\n{text}\n")
+    (docs / "other.md").write_text("# Other\n\n[home](index.md)\n")
+    configuration = tmp_path / "mkdocs.yml"
+    configuration.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {docs}\nhooks: []\nplugins: []\n"
+        "theme:\n  name: mkdocs\n  features: null\n  palette: null\n"
+    )
+    done = build(configuration, tmp_path / "site")
+    assert done.returncode == 1
+    assert said in done.stderr

@@ -1,0 +1,58 @@
+"""The study and the page on choosing a checkpoint, run as they stand."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from sweeps import command, python
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "how-to" / "choose-a-checkpoint.md"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the study ran."""
+    directory = tmp_path_factory.mktemp("choice")
+    done = command("run", ROOT / "studies" / "checkpoint_choice.py", cwd=directory)
+    assert done.code == 0, done.err
+    return directory
+
+
+def test_many_checkpoints_are_kept_each_for_a_reason_and_the_best_on_held_out_data_is_named(
+    directory: Path,
+) -> None:
+    done = command("evaluate", "checkpoint-choice", "--json", cwd=directory)
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)
+    assert len(rows) > 20
+    assert {row["trial"] for row in rows} == {0, 1, 2, 3}
+    assert [row["rank"] for row in rows] == list(range(1, len(rows) + 1))
+    best = rows[0]
+    assert best["metrics"]["accuracy"] > 0.9
+    shown = command("show", "checkpoint-choice", best["trial"], "--json", cwd=directory)
+    trial = json.loads(shown.out)
+    epochs = {epoch["epoch"] + 1: epoch for epoch in trial["epochs"]}
+    lowest = min(epochs.values(), key=lambda epoch: epoch["val_loss"])
+    for each in trial["evaluations"]:
+        epoch = epochs[each["epoch"]]
+        candidate = epoch["loss"] < epoch["val_loss"] < 0.15
+        assert candidate or epoch is lowest or epoch["epoch"] == max(epochs) - 1
+        assert each["step"] == 20 * each["epoch"]
+
+
+def test_the_study_is_sound(directory: Path) -> None:
+    done = command("check", ROOT / "studies" / "checkpoint_choice.py", cwd=directory)
+    assert done.code == 0, done.out + done.err
+
+
+def test_the_blocks_of_the_page_run_one_after_the_other(tmp_path: Path) -> None:
+    found = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(found) == 2
+    (tmp_path / "pasted.py").write_text("\n".join(found))
+    done = python("pasted.py", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert re.match(r"[01] \d+ 0\.\d+ .*step-", done.out), done.out

@@ -1,0 +1,177 @@
+"""Training steps in parts: what they hold, what they count, and who changes it."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+from pieces import CLASSES, FEATURES, layers_of, load_validated
+from registry import identical, study
+
+from sweeper import EverySteps, TrainingStep
+from sweeper.gradients import clip_by_global_norm, nan_to_zero
+
+
+def build_plain(trial):
+    return keras.Sequential(layers_of())
+
+
+def settings(**options):
+    return {
+        "optimizer": keras.optimizers.Adam(0.02),
+        "loss": "sparse_categorical_crossentropy",
+        "metrics": ["accuracy"],
+        **options,
+    }
+
+
+def default_step(trial):
+    return TrainingStep(**settings(gradients=[nan_to_zero, clip_by_global_norm(0.5)]))
+
+
+study(
+    "training-step-default",
+    "a TrainingStep with all defaults, clipped, with validation",
+    identical(),
+    model=build_plain,
+    step=default_step,
+    data=load_validated,
+)
+
+
+class Annealed(TrainingStep):
+    """A weight that rises with every step, in a variable that no Keras list holds."""
+
+    def __init__(self, trial):
+        super().__init__(**settings())
+        self.weight = tf.Variable(0.0, trainable=False)
+        self.spread = keras.metrics.Mean("spread")
+
+    def per_example_loss(self, targets, predictions):
+        self.spread.update_state(tf.math.reduce_std(predictions))
+        entropy = -tf.reduce_sum(predictions * tf.math.log(predictions + 1e-6), axis=-1)
+        return super().per_example_loss(targets, predictions) - self.weight * entropy
+
+    def update(self, gradients, variables, values):
+        super().update(gradients, variables, values)
+        self.weight.assign_add(0.01)
+
+
+study(
+    "training-step-own-variable",
+    "a tf.Variable and a metric that are attributes of a TrainingStep, moved by its update",
+    identical(),
+    model=build_plain,
+    step=Annealed,
+)
+
+
+class Teacher(TrainingStep):
+    """A network of the step's own, an average of the model's weights, and an optimizer of its own."""
+
+    def __init__(self, trial):
+        super().__init__(**settings())
+        dense = keras.layers.Dense
+        self.teacher = keras.Sequential([keras.Input((FEATURES,)), dense(CLASSES, "softmax")])
+        self.of_teacher = keras.optimizers.RMSprop(0.02, momentum=0.5)
+        self.noise = keras.random.SeedGenerator(3)
+
+    def make_batch(self, batch, *, training):
+        x, y = batch
+        if training:
+            x = x + 0.1 * keras.random.normal(tf.shape(x), seed=self.noise)
+        return x, y
+
+    def train_step(self, batch):
+        x, y = self.make_batch(batch, training=True)
+        wanted = tf.one_hot(tf.cast(tf.reshape(y, [-1]), tf.int32), CLASSES)
+
+        def loss():
+            return self.reduce(keras.losses.categorical_crossentropy(wanted, self.teacher(x)))
+
+        self.minimize(loss, self.teacher.trainable_variables, self.of_teacher)
+        return super().train_step(batch)
+
+    def extra_losses(self):
+        return [0.1 * tf.reduce_sum(tf.square(self.teacher.trainable_variables[0]))]
+
+
+study(
+    "training-step-own-network",
+    "a network, an optimizer and a seed generator that are a TrainingStep's own",
+    identical(),
+    model=build_plain,
+    step=Teacher,
+)
+
+
+class CountsInPython(TrainingStep):
+    """Counts its calls in plain Python, run eagerly, and weighs its loss by the count."""
+
+    def __init__(self, trial):
+        super().__init__(**settings(run_eagerly=True))
+        self.calls = {"steps": 0}
+        self.history = []
+
+    def per_example_loss(self, targets, predictions):
+        self.calls["steps"] += 1
+        self.history.append(self.calls["steps"])
+        weight = 1.0 + 0.1 * sum(self.history[-3:])
+        return weight * super().per_example_loss(targets, predictions)
+
+
+study(
+    "training-step-counts",
+    "a dict and a list that are attributes of an eager TrainingStep, which count its calls",
+    identical(),
+    model=build_plain,
+    step=CountsInPython,
+)
+
+
+def every_other_step(trial):
+    called = []
+
+    def lower(step, logs, model):
+        called.append(logs["loss"])
+        model.training_step.scale.assign(1.0 / len(called))
+
+    return [EverySteps(2, lower)]
+
+
+class Scaled(TrainingStep):
+    def __init__(self, trial):
+        super().__init__(**settings())
+        self.scale = keras.Variable(1.0, trainable=False, name="scale")
+
+    def process_gradients(self, gradients, values):
+        return [g * self.scale for g in super().process_gradients(gradients, values)]
+
+
+study(
+    "every-steps-closure",
+    "a list in the closure of an EverySteps function, by whose length it scales gradients",
+    identical(),
+    model=build_plain,
+    step=Scaled,
+    callbacks=every_other_step,
+)
+
+
+def closed_over(trial):
+    seen = tf.Variable(0.0, trainable=False)
+
+    class Closing(TrainingStep):
+        def reduce(self, values, weights=None, **options):
+            seen.assign_add(0.05)
+            return (1.0 + seen) * super().reduce(values, weights, **options)
+
+    return Closing(**settings())
+
+
+study(
+    "training-step-closure",
+    "a tf.Variable in the closure of a TrainingStep's method",
+    identical(),
+    model=build_plain,
+    step=closed_over,
+)

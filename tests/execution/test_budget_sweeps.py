@@ -1,0 +1,178 @@
+"""A study under a budget is the same sweep on any number of workers, whoever is killed on the way.
+
+The trials are `fake_trial`s; all else is real: worker processes, pipes, leases, the databases.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from databases import postgresql_database
+from fake_workers import FakeWorker, Result, WorkerOptions, create, results_of, settings_of
+
+from sweeper.budgets import Halving, Hyperband
+from sweeper.results import TrialRecord
+from sweeper.search.spec import search_window
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+TRIALS, EPOCHS = 20, 9
+
+Decisions = dict[tuple[int, int], tuple[tuple[int, float | None, bool], ...]]
+
+
+def decisions_of(trials: tuple[TrialRecord, ...]) -> Decisions:
+    """Who was compared at each rung of each round, with what, and who went on."""
+    return {
+        (decision.first, decision.epochs): tuple(
+            (each.number, each.value, each.promoted) for each in decision.compared
+        )
+        for trial in trials
+        for rung in trial.rungs
+        if (decision := rung.decision) is not None
+    }
+
+
+class Sweeps:
+    """Runs the same study again and again, in one database."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self.url = url
+        self.directory = directory
+        self.repository = Repository(Database.open(url, create=True))
+
+    def options(self, study: str, sampler: str = "random") -> WorkerOptions:
+        settings = settings_of(
+            study,
+            trials=30 if sampler == "tpe" else TRIALS,
+            epochs=EPOCHS,
+            budget=Hyperband(),
+            sampler=sampler,
+            concurrency=2,
+        )
+        create(self.repository, settings, search_window(settings))
+        return WorkerOptions(self.url, str(self.directory), study, pace=0.003)
+
+    def outcome(self, study: str) -> tuple[dict[int, Result], Decisions]:
+        trials = self.repository.trials(study)
+        assert all(t.state in ("complete", "pruned") for t in trials), [t.state for t in trials]
+        return results_of(trials), decisions_of(trials)
+
+    def run(self, study: str, slots: int, sampler: str = "random", workers: int = 1) -> None:
+        options = replace(self.options(study, sampler), slots=slots)
+        running = [FakeWorker(options) for _ in range(workers)]
+        assert [worker.end() for worker in running] == [0] * workers
+        for worker in running:
+            worker.__exit__()
+
+
+@pytest.fixture(
+    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.whole)]
+)
+def sweeps(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sweeps]:
+    directory = tmp_path_factory.mktemp("sweeps")
+    if request.param == "sqlite":
+        made = Sweeps(f"sqlite:///{directory / 'sweeper.db'}", directory)
+        made.run("undisturbed", slots=1)
+        yield made
+        made.repository.database.close()
+        return
+    with postgresql_database() as server:
+        made = Sweeps(server.url, directory)
+        made.run("undisturbed", slots=1)
+        yield made
+        made.repository.database.close()
+
+
+def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps: Sweeps) -> None:
+    sweeps.run("several", slots=3, workers=2)
+    assert sweeps.outcome("several") == sweeps.outcome("undisturbed")
+    results, decisions = sweeps.outcome("several")
+    assert len(results) == TRIALS
+    # Rounds of 9, 5 and 3 trials, and 3 of the next 9.
+    assert [(first, epochs, len(d)) for (first, epochs), d in sorted(decisions.items())] == [
+        (0, 1, 9),
+        (0, 3, 3),
+        (9, 3, 5),
+        (17, 1, 3),
+        (17, 3, 1),
+    ]
+
+
+def test_workers_that_are_killed_ten_times_give_the_sweep_of_one(sweeps: Sweeps) -> None:
+    options = replace(sweeps.options("killed"), slots=2)
+    draw = random.Random(5)
+    kills = 0
+    while kills < 10:
+        with FakeWorker(options) as victim:
+            deadline = time.monotonic() + draw.uniform(0.05, 0.5)
+            seen = victim.wait_for("AttemptStarted")
+            assert seen
+            time.sleep(max(0.0, min(0.3, deadline - time.monotonic())))
+            if not victim.process.is_alive():
+                break
+            victim.kill()
+            kills += 1
+    with FakeWorker(options) as last:
+        assert last.end() == 0
+    assert sweeps.outcome("killed") == sweeps.outcome("undisturbed")
+    outcomes = [a.outcome for t in sweeps.repository.trials("killed") for a in t.attempts]
+    assert "lost" in outcomes
+    assert kills >= 3
+
+
+def test_a_sampler_that_looks_draws_the_same_on_any_number_of_workers(sweeps: Sweeps) -> None:
+    """With a window of 3, the last 17 trials are drawn from what ten others and more gave."""
+    sweeps.run("tpe", slots=1, sampler="tpe")
+    sweeps.run("tpe-2", slots=2, sampler="tpe", workers=2)
+    assert sweeps.outcome("tpe-2") == sweeps.outcome("tpe")
+
+
+def test_a_rung_that_is_decided_before_it_is_full_is_noticed(sweeps: Sweeps) -> None:
+    """The control: with such a decision the comparison above fails."""
+    options = replace(sweeps.options("early"), slots=2, decides_at=4)
+    with FakeWorker(options) as worker:
+        worker.wait_for("RungDecided")
+    early = decisions_of(sweeps.repository.trials("early"))
+    expected = sweeps.outcome("undisturbed")[1]
+    assert any(decided != expected.get(rung) for rung, decided in early.items())
+
+
+def test_a_paused_trial_whose_newest_checkpoint_is_gone_trains_again_and_nothing_else_changes(
+    sweeps: Sweeps,
+) -> None:
+    options = replace(sweeps.options("damaged"), slots=2)
+    with FakeWorker(options) as worker:
+        worker.wait_for("AttemptEnded", '"paused"')
+        worker.wait_for("AttemptEnded", '"paused"')
+    paused = [t for t in sweeps.repository.trials("damaged") if t.state == "paused"]
+    assert paused
+    for trial in paused:
+        for attempt in Path(options.runs).glob(f"damaged/trial-{trial.number:05}/attempt-*"):
+            shutil.rmtree(attempt / "checkpoints", ignore_errors=True)
+    with FakeWorker(options) as worker:
+        assert worker.end() == 0
+    assert sweeps.outcome("damaged") == sweeps.outcome("undisturbed")
+
+
+def test_halving_with_one_bracket_leaves_one_whole_trial_a_round(
+    tmp_path: Path,
+) -> None:
+    made = Sweeps(f"sqlite:///{tmp_path / 'sweeper.db'}", tmp_path)
+    settings = settings_of("halving", trials=9, epochs=EPOCHS, budget=Halving())
+    create(made.repository, settings)
+    with FakeWorker(
+        WorkerOptions(made.url, str(tmp_path), "halving", slots=3, pace=0.003)
+    ) as worker:
+        assert worker.end() == 0
+    trials = made.repository.trials("halving")
+    assert sorted(len(t.epochs) for t in trials) == [1] * 6 + [3] * 2 + [9]
+    made.repository.database.close()

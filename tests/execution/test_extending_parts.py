@@ -1,0 +1,170 @@
+"""What is said before a study is extended, and that nothing of it is changed where it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sweeper.definition import StudySettings
+from sweeper.errors import DefinitionError, ExactnessError, UsageError
+from sweeper.events import Event, Notice
+from sweeper.execution.extending import extend_study
+from sweeper.execution.launch.launchers import Loaded
+from sweeper.execution.options import RunRequest, WorkerOptions
+from sweeper.execution.protocol.questions import Judge, Judged
+from sweeper.execution.worker.answers import TrialSearch
+from sweeper.execution.worker.assignment import assignment_of
+from sweeper.extending import asked_extension
+from sweeper.inspection.epochs import LengthRead
+from sweeper.lengths import Extension
+from sweeper.paths import RunPaths
+from sweeper.results import CheckpointRecord, EpochRecord
+from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
+from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+
+ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
+DECAY = LengthRead("build (model.py, line 3)", "CosineDecay(0.1, 30)", "steps", 30)
+OTHER = LengthRead("build (model.py, line 4)", "CosineDecay(0.1, 70)", "steps", 70)
+SETTINGS = StudySettings(
+    name="digits", objective="loss", direction="minimize", epochs=3, trials=4, sampler="random",
+    grid=None, pruner={"name": "MedianPruner"}, concurrency=1, seed=0, checkpoint_every="epoch",
+    keep={}, deterministic=True, threads=1,
+)  # fmt: skip
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    with Database.open(f"sqlite:///{tmp_path / 'sweeper.db'}", create=True) as database:
+        repository = Repository(database)
+        repository.create_or_open(ROW)
+        for value in (2.0, 1.0):
+            claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
+            assert isinstance(claim, Claim)
+            epochs = [EpochRecord(n, {"loss": value}) for n in range(3)]
+            repository.record_epochs(claim.token, epochs)
+            last = RunPaths(tmp_path, "digits").checkpoints(claim.number, 1) / "step-000000030"
+            assert isinstance(last, Path)
+            last.mkdir(parents=True)
+            repository.record_checkpoint(claim.token, CheckpointRecord(30, 3, "d", 9, str(last)))
+            repository.finish(claim.token, Ending("complete", 30, value, "d"))
+        yield repository
+
+
+def extend(
+    repository: Repository, extension: Extension, *reads: LengthRead, accept: bool = False
+) -> list[Event]:
+    events: list[Event] = []
+    runs = Path(str(repository.database.url.database)).parent
+    options = WorkerOptions(1, "", runs, accept_inexact=accept)
+    loaded = Loaded(SETTINGS, True, "", length_reads=reads)
+    request = RunRequest(options, events.append, study="digits", extension=extension)
+    extend_study(repository, loaded, ROW, request)
+    return events
+
+
+def states(repository: Repository) -> list[str]:
+    return [trial.state for trial in repository.trials("digits")]
+
+
+def test_code_that_goes_by_the_length_is_named_and_nothing_is_changed(
+    repository: Repository,
+) -> None:
+    with pytest.raises(ExactnessError) as raised:
+        extend(repository, Extension(5), DECAY, OTHER)
+    message = str(raised.value)
+    assert "build (model.py, line 3): CosineDecay(0.1, 30)" in message
+    assert "line 4" not in message, "control: 70 steps are no length that a trial had"
+    assert "--accept-inexact" in message
+    assert states(repository) == ["complete", "complete"]
+
+
+def test_it_is_said_all_the_same_where_it_is_accepted(repository: Repository) -> None:
+    first, second = extend(repository, Extension(5), DECAY, accept=True)
+    assert isinstance(first, Notice)
+    assert "CosineDecay(0.1, 30)" in first.message
+    assert isinstance(second, Notice)
+    assert second.message == (
+        "study 'digits': trials 0, 1 train on to 5 epochs; trials that have not begun will train "
+        "for 5"
+    )
+    assert states(repository) == ["interrupted", "interrupted"]
+
+
+def test_the_best_trials_are_extended_and_the_same_again_says_nothing(
+    repository: Repository,
+) -> None:
+    assert extend(repository, Extension(5, best=1), OTHER)
+    assert states(repository) == ["complete", "interrupted"]
+    assert extend(repository, Extension(5, (1,)), DECAY) == []
+
+
+def test_the_best_of_several_objectives_is_no_one(repository: Repository) -> None:
+    several = {"epochs": 3, "further_objectives": [["size", "minimize"]]}
+    repository.create_or_open(replace(ROW, name="two", definition=several))
+    with pytest.raises(UsageError, match="study 'two' has several objectives"):
+        extend_study(
+            repository,
+            Loaded(SETTINGS, True, ""),
+            repository.study("two"),
+            RunRequest(WorkerOptions(1, "", Path()), print, extension=Extension(5, best=1)),
+        )
+
+
+def test_without_a_complete_trial_there_is_no_best_one(repository: Repository) -> None:
+    repository.create_or_open(replace(ROW, name="new"))
+    with pytest.raises(UsageError, match="study 'new' has no complete trial yet"):
+        extend_study(
+            repository,
+            Loaded(SETTINGS, True, ""),
+            repository.study("new"),
+            RunRequest(WorkerOptions(1, "", Path()), print, extension=Extension(5, best=1)),
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"epochs": 0}, DefinitionError, "epochs=0"),
+        ({"epochs": True}, DefinitionError, "epochs=True"),
+        ({"epochs": 5.5}, DefinitionError, r"epochs=5\.5"),
+        ({"epochs": 5, "best": 0}, DefinitionError, "best=0"),
+        ({"epochs": 5, "trials": (-1,)}, DefinitionError, "trials=-1"),
+        ({"epochs": 5, "trials": (1,), "best": 1}, UsageError, "both trials and best"),
+    ],
+)
+def test_what_python_asks_for_is_checked(
+    given: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        asked_extension(**given)
+
+
+def test_an_extended_trial_has_its_own_length_and_is_judged_no_more(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path, "digits")
+    usual = assignment_of(SETTINGS, paths, 0, 1)
+    assert (usual.epochs, usual.pruning) == (3, True)
+    extended = assignment_of(SETTINGS, paths, 0, 2, epochs=5, pruning=False)
+    assert (extended.epochs, extended.pruning) == (5, False)
+
+
+def test_no_trial_is_judged_at_the_first_length_or_past_it() -> None:
+    class Pruner:
+        def judge(self, values: object) -> bool:
+            del values
+            return True
+
+    study: Any = SimpleNamespace(settings=SETTINGS)
+    claim: Any = SimpleNamespace(params={}, number=4)
+    search = TrialSearch(study, claim, queue=None, waiting=lambda: None)  # type: ignore[arg-type]
+    search._opened = Pruner()  # type: ignore[assignment]
+    pruned = {
+        epoch: search.answer(Judge(tuple((n, 1.0) for n in range(epoch + 1)))) for epoch in range(5)
+    }
+    ends = [epoch for epoch, answer in pruned.items() if answer == Judged(prune=True)]
+    assert ends == [0, 1], "as in a study of 3 epochs, whatever the trial's own length"

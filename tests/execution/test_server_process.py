@@ -1,0 +1,70 @@
+"""The process of the warm server is begun before the rest of a run is imported, and ends with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sweeper.execution.launch.launchers import WarmServer
+from sweeper.execution.launch.server_process import ServerProcess, begin_server
+from sweeper.execution.launch.sources import target_source
+
+PROBE = """
+import sys
+from sweeper.execution.launch import server_process
+
+class Begun(Exception):
+    pass
+
+def begin(*, imports=True):
+    raise Begun(sorted({name.partition(".")[0] for name in sys.modules}))
+
+server_process.ServerProcess = begin
+from sweeper.cli.options import Flags
+from sweeper.cli.verbs.running.run import _sweep
+
+try:
+    _sweep(Flags(workers=1), source="study.py")
+except Begun as begun:
+    print(*begun.args[0])
+"""
+
+REAL_SERVERS = True
+
+
+def test_it_is_begun_before_what_takes_long_is_imported(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROBE], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    imported = set(ended.stdout.split())
+    assert "sweeper" in imported, ended.stderr
+    assert not imported & {"numpy", "sqlalchemy", "optuna", "rich", "tensorflow"}
+
+
+def test_it_serves_the_study_that_it_is_given_later(tmp_path: Path) -> None:
+    study = tmp_path / "study.py"
+    study.write_text("from nowhere import nothing\n")
+    with ServerProcess() as begun:
+        server = WarmServer(target_source(str(study)), begun)
+        with pytest.raises(Exception, match="nowhere"):
+            server.loaded()
+        server.close()
+
+
+def test_one_that_is_not_used_ends_with_the_block() -> None:
+    with begin_server("auto") as begun:
+        assert begun is not None
+        process = psutil.Process(begun.pid)
+        assert process.is_running()
+
+    assert not process.is_running()
+
+
+def test_inline_trials_need_none() -> None:
+    with begin_server("inline") as begun:
+        assert begun is None

@@ -1,0 +1,115 @@
+"""A study's step factory: run, refused, fingerprinted and rehearsed like the other factories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from corpus import PITFALLS, judge
+from rehearsals import rehearsed
+from study_files import StudyText
+
+import sweeper
+from sweeper import Data, FactoryError, Study, TrainingStep
+
+STEP = StudyText(
+    head="""
+    from sweeper import TrainingStep
+
+    class Half(TrainingStep):
+        share = 0.5
+
+        def __init__(self, trial):
+            super().__init__()
+
+        def per_example_loss(self, targets, predictions):
+            return self.share * super().per_example_loss(targets, predictions)
+    """,
+    arguments='objective="val_loss", epochs=2, trials=2, sampler="random", step=Half',
+)
+
+
+def build_model(trial: Any) -> keras.Model:
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
+
+
+def load_data(trial: Any) -> Data:
+    x = np.random.default_rng(0).normal(size=(32, 8)).astype("float32")
+    return Data(train=(x, x[:, :2]))
+
+
+def make_step(trial: Any) -> TrainingStep:
+    return TrainingStep(optimizer="sgd", loss="mse", metrics=["mae"])
+
+
+def make_louder_step(trial: Any) -> TrainingStep:
+    return TrainingStep(optimizer="sgd", loss="mae", metrics=["mae"])
+
+
+def study_of(step: Any) -> Study:
+    return Study(name="a", model=build_model, data=load_data, step=step, epochs=1, trials=1)
+
+
+def test_the_code_of_the_step_is_part_of_the_definition() -> None:
+    codes = [study_of(step).code().digest for step in (make_step, make_louder_step, None)]
+    assert len(set(codes)) == 3
+    assert codes[0] == study_of(make_step).code().digest
+    assert study_of(None).makers() == (build_model, load_data)
+    assert study_of(make_step).makers() == (build_model, make_step, load_data)
+
+
+def test_a_step_factory_that_returns_something_else_is_told_so(tmp_path: Path) -> None:
+    file = PITFALLS / "allowed" / "training_step_of_its_own.py"
+    for written, seen in (("None", "None"), ("[1]", "a builtins.list")):
+        text = file.read_text().replace("step=Step", f"step=lambda trial: {written}")
+        wrong = tmp_path / f"wrong_{len(written)}.py"
+        wrong.write_text(text)
+        with pytest.raises(FactoryError) as raised:
+            judge(wrong, tmp_path)
+        assert str(raised.value) == (
+            f"the step factory <lambda> returned {seen}; expected a sweeper.TrainingStep (does it "
+            "end with `return`?)"
+        )
+
+
+def test_a_rehearsal_trains_by_the_step_and_names_its_line(tmp_path: Path) -> None:
+    sound = rehearsed(STEP.write(tmp_path / "sound.py"), tmp_path / "a")
+    assert sound.complete, sound.findings
+    assert sound.findings == ()
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        (tmp_path / "sound.py").read_text().replace("return self.share *", "self.share *")
+    )
+    report = rehearsed(broken, tmp_path / "b")
+    (finding,) = report.findings
+    assert finding.message == (
+        "Half.per_example_loss(targets, predictions) returned None; expected one loss an example, "
+        "of shape (examples, …) (does it end with `return`?)"
+    )
+
+
+def test_two_trials_share_no_step(tmp_path: Path) -> None:
+    """Negative control of the guard: one is refused that a second trial would get again."""
+    shared = PITFALLS / "refused" / "training_step_made_once.py"
+    assert judge(shared, tmp_path).refusal
+    own = PITFALLS / "allowed" / "training_step_of_its_own.py"
+    assert not judge(own, tmp_path).refusal
+
+
+def test_one_training_takes_a_step_and_goes_on_with_another_of_its_kind(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+
+    def trained(directory: Path, epochs: int) -> Any:
+        keras.utils.set_random_seed(1)
+        model = build_model(None)
+        return sweeper.fit(
+            model, (x, x[:, :2]), epochs=epochs, checkpoints=directory, step=make_step(None)
+        ).history
+
+    whole = trained(tmp_path / "whole", 3)
+    assert set(whole) == {"loss", "mae"}
+    trained(tmp_path / "parts", 1)
+    assert trained(tmp_path / "parts", 3) == whole

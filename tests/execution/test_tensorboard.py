@@ -1,0 +1,202 @@
+"""TensorBoard's files hold every epoch of a trial once, whatever happened to its attempts."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_trials import ScriptedSweep, ScriptedTrial, definition, raise_error, scripted_sweep
+
+from sweeper.definition import POLICY, definition_fingerprint
+from sweeper.errors import DefinitionError
+from sweeper.events import Notice
+from sweeper.execution.protocol.messages import EpochsEnded, Finished, Started
+from sweeper.execution.protocol.questions import Suggest
+from sweeper.execution.worker.slot import serve_slot
+from sweeper.results import EpochRecord
+from sweeper.space import FloatRange
+from sweeper.tensorboard_files import TrialSummaries, check_tensorboard
+
+pytest.importorskip("tensorboard", reason="pip install 'sweeper-keras[tensorboard]'")
+
+
+def epochs(trial: ScriptedTrial, numbers: range) -> None:
+    for number in numbers:
+        logs = {"loss": 1 / (number + 1), "learning_rate": 0.5**number}
+        trial.say(EpochsEnded((EpochRecord(number, logs),), 10 * (number + 1), 0.1))
+
+
+def killed(trial: ScriptedTrial) -> int:
+    """Four epochs, of which the checkpoint that is gone on from holds three."""
+    trial.say(Suggest("rate", FloatRange(0.5, 0.5)))
+    trial.say(Started(0, 0, 10))
+    epochs(trial, range(4))
+    return -9
+
+
+def resumed(trial: ScriptedTrial) -> int:
+    trial.say(Started(30, 3, 10))
+    epochs(trial, range(3, 6))
+    trial.say(Finished(step=60, value=1 / 6, digest="d" * 32))
+    return 0
+
+
+def diverged(trial: ScriptedTrial) -> int:
+    trial.say(Started(0, 0, 10))
+    trial.say(EpochsEnded((EpochRecord(0, {"loss": math.nan}),), 10, 0.1))
+    return raise_error(trial)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedSweep]:
+    scripts = {(0, 1): killed, (0, 2): resumed, 1: diverged}
+    directory = tmp_path_factory.mktemp("tensorboard")
+    options = {"trials": 2, "epochs": 6, "tensorboard": True, "audit": "off"}
+    with scripted_sweep(directory, scripts, **options) as made:
+        serve_slot(made.context)
+        yield made
+
+
+def read(directory: Path) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(directory))
+    found.Reload()
+    return found
+
+
+def directory_of(sweep: ScriptedSweep, number: int) -> Path:
+    return sweep.context.study.paths.tensorboard(number)
+
+
+def points(directory: Path, tag: str = "loss") -> list[tuple[int, float]]:
+    return [(e.step, round(e.value, 6)) for e in read(directory).Scalars(tag)]
+
+
+WHOLE = [(n, round(1 / (n + 1), 6)) for n in range(6)]
+
+
+def test_a_killed_and_resumed_trial_has_every_epoch_once(sweep: ScriptedSweep) -> None:
+    assert sweep.outcomes() == ["crashed", "complete"]
+    assert points(directory_of(sweep, 0)) == WHOLE
+    assert set(read(directory_of(sweep, 0)).Tags()["scalars"]) == {"loss", "learning_rate"}
+    assert len(list(directory_of(sweep, 0).iterdir())) == 1
+
+
+def test_points_that_stand_twice_would_be_seen(sweep: ScriptedSweep, tmp_path: Path) -> None:
+    [file] = directory_of(sweep, 0).iterdir()
+    whole = file.read_bytes()
+    # Appending the rest of the file, without the record that has readers drop what they had.
+    begins = _records(whole)[2]
+    (tmp_path / file.name).write_bytes(whole + whole[begins:])
+    assert points(tmp_path) != WHOLE
+
+
+def test_a_kill_between_the_new_file_and_the_end_of_the_old_one_doubles_nothing(
+    sweep: ScriptedSweep, tmp_path: Path
+) -> None:
+    summaries = TrialSummaries(tmp_path)
+    summaries.write(sweep.trials[0])
+    [first] = tmp_path.iterdir()
+    kept = first.read_bytes()
+    summaries.write(sweep.trials[0])
+    first.write_bytes(kept)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert points(tmp_path) == WHOLE
+    summaries.write(sweep.trials[0])
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_torn_file_under_its_first_name_is_read_by_nobody(
+    sweep: ScriptedSweep, tmp_path: Path
+) -> None:
+    summaries = TrialSummaries(tmp_path)
+    summaries.write(sweep.trials[0])
+    [file] = tmp_path.iterdir()
+    (tmp_path / f".{file.name}").write_bytes(file.read_bytes()[:100])
+    assert points(tmp_path) == WHOLE
+
+
+def test_hparams_say_the_parameters_and_how_it_ended(sweep: ScriptedSweep) -> None:
+    from tensorboard.plugins.hparams import metadata
+
+    for number, failed in ((0, False), (1, True)):
+        content = read(directory_of(sweep, number)).PluginTagToContent("hparams")
+        ended = metadata.parse_session_end_info_plugin_data(content[metadata.SESSION_END_INFO_TAG])
+        began = metadata.parse_session_start_info_plugin_data(
+            content[metadata.SESSION_START_INFO_TAG]
+        )
+        assert began.group_name == f"trial {number}"
+        assert (ended.status == 2) == failed
+        assert dict(began.hparams).keys() == ({"rate"} if number == 0 else set())
+
+
+def test_nan_is_written_as_it_is(sweep: ScriptedSweep) -> None:
+    [(step, value)] = points(directory_of(sweep, 1))
+    assert step == 0
+    assert math.isnan(value)
+
+
+def test_a_disk_that_refuses_it_fails_no_trial(tmp_path: Path) -> None:
+    scripts = {None: resumed}
+    with scripted_sweep(tmp_path, scripts, epochs=6, tensorboard=True, audit="off") as sweep:
+        (tmp_path / "scripted").mkdir()
+        (tmp_path / "scripted" / "tensorboard").write_text("no directory")
+        serve_slot(sweep.context)
+        assert sweep.outcomes() == ["complete"]
+        said = [event.message for event in sweep.events if isinstance(event, Notice)]
+        assert any("TensorBoard's file is not up to date" in message for message in said)
+
+
+def test_nothing_is_written_unless_it_is_asked_for(tmp_path: Path) -> None:
+    with scripted_sweep(tmp_path, {None: resumed}, epochs=6, audit="off") as sweep:
+        serve_slot(sweep.context)
+    assert not (tmp_path / "scripted" / "tensorboard").exists()
+
+
+def test_it_is_policy_and_no_part_of_what_the_study_is() -> None:
+    assert "tensorboard" in POLICY
+    plain, asked = definition().settings(), definition(tensorboard=True).settings()
+    assert definition_fingerprint(plain.to_json(), None) == definition_fingerprint(
+        asked.to_json(), None
+    )
+
+
+def test_without_the_package_the_command_that_installs_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_tensorboard()
+    for name in [name for name in sys.modules if name.startswith("tensorboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(DefinitionError, match=r"sweeper-keras\[tensorboard\]"):
+        check_tensorboard()
+
+
+def _records(content: bytes) -> list[int]:
+    """Where each record of a file begins."""
+    starts, at = [], 0
+    while at < len(content):
+        starts.append(at)
+        at += 16 + int.from_bytes(content[at : at + 8], "little")
+    return starts
+
+
+def test_a_worker_that_writes_them_does_not_import_tensorflow(tmp_path: Path) -> None:
+    script = (
+        "import sys, pathlib\n"
+        "from sweeper.results import EpochRecord, TrialRecord\n"
+        "from sweeper.tensorboard_files import TrialSummaries\n"
+        "trial = TrialRecord('s', 0, 'complete', {'x': None}, 1.0, 0, None, (EpochRecord(0, {}),))\n"
+        "TrialSummaries(pathlib.Path(sys.argv[1])).write(trial)\n"
+        "print('tensorflow' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
+    assert len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,250 @@
+"""While the database is away, what trials tell waits, in order; and nobody waits unseen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from sweeper.errors import DatabaseUnavailableError, SupersededError
+from sweeper.events import Event, Notice
+from sweeper.execution.worker import write_queue as module
+from sweeper.execution.worker.database_health import DatabaseHealth
+from sweeper.execution.worker.write_queue import Entry, WriteQueue
+
+
+@dataclass
+class Database:
+    """Holds what was written; ``away`` while it answers nobody."""
+
+    away: bool = False
+    passing: bool = True
+    written: list[object] = field(default_factory=list)
+    tries: list[bool] = field(default_factory=list)
+
+    def entry(self, what: object) -> Entry:
+        return Entry(lambda again: self.write(what, again))
+
+    def write(self, what: object, again: bool) -> object:
+        self.tries.append(again)
+        if self.away:
+            error = DatabaseUnavailableError("no answer")
+            error.passing = self.passing
+            raise error
+        self.written.append(what)
+        return what
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database()
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def health(events: list[Event]) -> DatabaseHealth:
+    return DatabaseHealth(events.append, limit=600.0)
+
+
+@pytest.fixture
+def queue(health: DatabaseHealth) -> Iterator[WriteQueue]:
+    made = WriteQueue("test", health)
+    yield made
+    made.close()
+
+
+def patiently() -> None:
+    """Wait on."""
+
+
+def until(reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def messages(events: list[Event]) -> list[str]:
+    return [event.message for event in events if isinstance(event, Notice)]
+
+
+def test_what_was_said_while_the_database_was_away_is_written_once_and_in_order(
+    database: Database, queue: WriteQueue, events: list[Event], health: DatabaseHealth
+) -> None:
+    database.away = True
+    for number in range(50):
+        queue.write(database.entry(number), patiently)
+    until(lambda: len(database.tries) >= 2)
+    assert health.away_for > 0
+    assert database.written == []
+    database.away = False
+    queue.settle(patiently)
+    assert database.written == list(range(50))
+    assert database.tries[0] is False
+    assert database.tries[1] is True
+    assert database.tries[-1] is False
+    assert health.away_for == 0
+    away, back = messages(events)
+    assert away.startswith("the database is away since")
+    assert "Training goes on" in away
+    assert back.startswith("the database is back after")
+
+
+def test_a_question_is_answered_in_its_turn(database: Database, queue: WriteQueue) -> None:
+    queue.write(database.entry("before"), patiently)
+    assert queue.ask(lambda again: database.write("question", again), patiently) == "question"
+    assert database.written == ["before", "question"]
+
+
+def test_whoever_waits_looks_around_and_may_leave(database: Database, queue: WriteQueue) -> None:
+    class KilledError(Exception):
+        pass
+
+    looks = []
+
+    def look() -> None:
+        looks.append(time.monotonic())
+        if len(looks) == 3:
+            raise KilledError
+
+    database.away = True
+    with pytest.raises(KilledError):
+        queue.ask(lambda again: database.write("question", again), look)
+    looks.clear()
+    with pytest.raises(KilledError):
+        queue.settle(look)
+    assert looks[-1] - looks[0] < 1
+
+
+@pytest.mark.parametrize("passing", [False, None])
+def test_a_fault_that_does_not_pass_reaches_whoever_writes_and_nothing_is_written_after_it(
+    database: Database, queue: WriteQueue, *, passing: bool | None
+) -> None:
+    if passing is None:
+        entry = Entry(lambda _again: (_ for _ in ()).throw(SupersededError("another attempt")))
+        expected: type[Exception] = SupersededError
+    else:
+        database.away, database.passing = True, False
+        entry, expected = database.entry("x"), DatabaseUnavailableError
+    queue.write(entry, patiently)
+    until(lambda: queue.broken)
+    database.away = False
+    for call in (
+        lambda: queue.write(database.entry("later"), patiently),
+        lambda: queue.settle(patiently),
+        lambda: queue.ask(lambda _again: 1, patiently),
+        queue.check,
+    ):
+        with pytest.raises(expected):
+            call()
+    assert database.written == []
+
+
+def test_only_so_much_waits_and_then_the_trial_waits_too(
+    database: Database, queue: WriteQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_ENTRIES", 5)
+    database.away = True
+    for number in range(5):
+        queue.write(database.entry(number), patiently)
+    written = threading.Event()
+
+    def sixth() -> None:
+        queue.write(database.entry(5), patiently)
+        written.set()
+
+    thread = threading.Thread(target=sixth)
+    thread.start()
+    assert not written.wait(0.2)
+    database.away = False
+    thread.join(10)
+    queue.settle(patiently)
+    assert database.written == list(range(6))
+
+
+@dataclass(frozen=True)
+class Sum(Entry):
+    parts: tuple[int, ...] = ()
+    database: Database = field(default_factory=Database)
+
+    @classmethod
+    def of(cls, database: Database, *parts: int) -> Sum:
+        return cls(lambda again: database.write(parts, again), parts, database)
+
+    def joined(self, later: Entry) -> Entry | None:
+        if not isinstance(later, Sum):
+            return None
+        return Sum.of(self.database, *self.parts, *later.parts)
+
+
+def test_entries_that_can_be_joined_are_written_at_once_but_not_with_one_on_its_way(
+    database: Database, queue: WriteQueue
+) -> None:
+    database.away = True
+    for number in range(4):
+        queue.write(Sum.of(database, number), patiently)
+    queue.write(database.entry("between"), patiently)
+    for number in (4, 5):
+        queue.write(Sum.of(database, number), patiently)
+    database.away = False
+    queue.settle(patiently)
+    assert database.written == [(0,), (1, 2, 3), "between", (4, 5)]
+
+
+def test_a_closed_queue_writes_nothing_more(database: Database, queue: WriteQueue) -> None:
+    database.away = True
+    queue.write(database.entry("never"), patiently)
+    until(lambda: database.tries)
+    queue.close()
+    database.away = False
+    queue._thread.join(10)
+    assert not queue._thread.is_alive()
+    assert database.written == []
+
+
+# Contact
+
+
+def test_an_absence_is_too_long_after_its_limit_and_not_before(events: list[Event]) -> None:
+    health = DatabaseHealth(events.append, limit=100.0)
+    error = DatabaseUnavailableError("no answer")
+    health.failed(error, time.monotonic() - 99)
+    assert not health.given_up
+    health.failed(error, time.monotonic())
+    assert health.away_for > 98
+    health.answered()
+    health.answered()
+    health.failed(error, time.monotonic() - 101)
+    assert health.given_up
+    assert "for 101 s (no answer)" in str(health.error())
+    assert len(messages(events)) == 3
+
+
+def test_calling_goes_on_until_an_answer_or_until_asked_to_give_up(
+    database: Database, events: list[Event]
+) -> None:
+    health = DatabaseHealth(events.append)
+    database.away = True
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 8:
+            database.away = False
+
+    assert health.retrying(lambda again: database.write("x", again), lambda: False, sleep) == "x"
+    assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
+    database.away = True
+    with pytest.raises(DatabaseUnavailableError):
+        health.retrying(lambda again: database.write("x", again), lambda: True, sleep)
+    database.passing = False
+    with pytest.raises(DatabaseUnavailableError):
+        health.retrying(lambda again: database.write("x", again), lambda: False, sleep)
+    assert len(pauses) == 8

@@ -1,0 +1,72 @@
+"""What a process without sweeper makes of exported models: run as ``outside.py DIRECTORY``.
+
+It writes what it found to ``found.npz``. The model is that of ``small_models.network``, written down
+once more: only its code leaves with nobody.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.modules["sweeper"] = None  # type: ignore[assignment]
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+tf.config.optimizer.set_experimental_options({"constant_folding": False})
+tf.config.experimental.enable_op_determinism()
+keras.utils.set_random_seed(0)
+
+directory = Path(sys.argv[1])
+given = np.load(directory / "given.npz")
+x = given["x"]
+found = {}
+
+served = tf.saved_model.load(str(directory / "served")).signatures["serving_default"]
+found["savedmodel"] = served(features=tf.constant(x))["output"].numpy()
+
+graph = tf.compat.v1.GraphDef()
+graph.ParseFromString((directory / "model.pb").read_bytes())
+imported = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
+found["frozen"] = imported.prune("features:0", "Identity:0")(tf.constant(x)).numpy()
+
+found["keras"] = keras.saving.load_model(directory / "model.keras").predict(x, verbose=0)
+
+
+def network() -> keras.Model:
+    model = keras.Sequential(
+        [
+            keras.Input((6,), name="features"),
+            keras.layers.Dense(12, activation="relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(float(given["rate"])),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+weighted = network()
+weighted.load_weights(directory / "model.weights.h5")
+found["weights"] = weighted.predict(x, verbose=0)
+
+net = network()
+net.optimizer.build(net.trainable_variables)
+step = tf.Variable(0)
+checkpoint = tf.train.Checkpoint(net=net, optimizer=net.optimizer, step=step)
+checkpoint.restore(tf.train.latest_checkpoint(directory / "checkpoint")).assert_consumed()
+found["step"] = step.numpy()
+net.fit(
+    given["train_x"], given["train_y"], batch_size=8, shuffle=False, epochs=1, verbose=0,
+    validation_data=(x, given["y"]),
+)  # fmt: skip
+for index, variable in enumerate([*net.variables, *net.optimizer.variables]):
+    found[f"after_{index}"] = variable.numpy()
+
+np.savez(directory / "found.npz", **found)

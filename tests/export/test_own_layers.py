@@ -1,0 +1,116 @@
+"""A model with layers of the user's own: what its ``.keras`` needs is said, and what cannot be is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+from small_models import Noisy, Runner, network, unbuilt
+
+from sweeper import ExportError, Trial
+
+
+class Scaled(keras.layers.Layer):
+    """Has an argument that no config can hold."""
+
+    def __init__(self, how: Any) -> None:
+        super().__init__()
+        self.how = how
+
+    def call(self, inputs: Any) -> Any:
+        return self.how(inputs)
+
+
+def scaled(trial: Trial) -> keras.Model:
+    inner = network(trial)
+    model = keras.Sequential([keras.Input((6,)), Scaled(lambda x: 2 * x), *inner.layers])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+@keras.saving.register_keras_serializable("own")
+class Registered(Noisy):
+    """Is found by its registered name."""
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+
+def registered(trial: Trial) -> keras.Model:
+    trial.suggest_float("rate", 0.01, 0.1)
+    model = Registered()
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+def test_the_classes_that_a_reader_needs_are_named(run: Runner, tmp_path: Path) -> None:
+    best = run(registered, epochs=1).results.best
+    exported = best.export(tmp_path / "noisy.keras", "keras")
+    assert exported.card["details"]["needs"] == [f"{__name__}.Registered"]
+
+
+def test_a_class_that_is_not_registered_is_refused_with_what_to_do(
+    run: Runner, tmp_path: Path
+) -> None:
+    best = run(unbuilt, epochs=1).results.best
+    with pytest.raises(ExportError) as raised:
+        best.export(tmp_path / "noisy.keras", "keras")
+    assert str(raised.value) == (
+        "what was written cannot be read by keras.saving.load_model: Could not locate class "
+        "'Noisy'. Decorate the study's own layers with "
+        "@keras.saving.register_keras_serializable(), and give them a get_config() that has every "
+        "argument; or use --format savedmodel, which needs no code"
+    )
+    assert list(tmp_path.glob("*noisy*")) == []
+
+
+def test_a_model_that_cannot_be_described_leaves_as_a_graph(run: Runner, tmp_path: Path) -> None:
+    best = run(scaled, epochs=1).results.best
+    with pytest.raises(ExportError, match="cannot be described as"):
+        best.export(tmp_path / "scaled.keras", "keras")
+    assert not (tmp_path / "scaled.keras").exists()
+
+    card = best.export(tmp_path / "scaled", "savedmodel").card
+    assert card["verified"]["largest_difference"] <= 1e-6
+    assert card["details"]["outputs"] == {"output": "float32[?, 3]"}
+
+
+class Listed(keras.Model):
+    """Has its layers in a list, where TensorFlow does not see what they hold."""
+
+    def __init__(self) -> None:
+        super().__init__(name="listed")
+        self.blocks = [
+            keras.layers.Dense(7, activation="tanh", name="first"),
+            keras.layers.BatchNormalization(name="norm"),
+        ]
+        self.last = keras.layers.Dense(3, activation="softmax")
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        hidden = inputs
+        for block in self.blocks:
+            hidden = block(hidden, training=training)
+        return self.last(hidden)
+
+
+def listed(trial: Trial) -> keras.Model:
+    del trial
+    model = Listed()
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+def test_what_tensorflow_does_not_see_is_named_instead_of_lost(run: Runner, tmp_path: Path) -> None:
+    best = run(listed, epochs=1).results.best
+    with pytest.raises(ExportError) as raised:
+        best.export(tmp_path / "checkpoint", "tf-checkpoint")
+    assert str(raised.value) == (
+        "a TensorFlow checkpoint does not hold listed/norm/moving_mean, "
+        "listed/norm/moving_variance of this model, because Keras does not show TensorFlow what "
+        "layers in lists and dictionaries hold. Give each such layer an attribute of its own "
+        "(self.first = …), or use --format keras, weights or safetensors"
+    )
+    assert not (tmp_path / "checkpoint").exists()
+    assert best.export(tmp_path / "listed.weights.h5", "weights").card["verified"]

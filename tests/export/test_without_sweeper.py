@@ -1,0 +1,84 @@
+"""What is exported works in a process that has no sweeper, and training goes on from it there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_models import SAMPLES, Ran, Runner, arrays, network
+
+from sweeper import Keep
+from sweeper.checkpoints.reading import load_checkpoint
+
+
+@dataclass
+class Left:
+    ran: Ran
+    found: Any
+    batch: Any
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
+    """A study of three epochs, whose model leaves after the second; read by another process."""
+    directory = tmp_path_factory.mktemp("left")
+    tf.config.optimizer.set_experimental_options({"constant_folding": False})
+    try:
+        ran = Runner(directory)(network, epochs=3, keep=Keep(last=9))
+    finally:
+        tf.config.optimizer.set_experimental_options({"constant_folding": True})
+    best = ran.results.best
+    for form, name in (
+        ("savedmodel", "served"),
+        ("frozen", "model.pb"),
+        ("keras", "model.keras"),
+        ("weights", "model.weights.h5"),
+        ("tf-checkpoint", "checkpoint"),
+    ):
+        best.export(directory / name, form, at=16)
+    x, y = arrays()
+    np.savez(
+        directory / "given.npz",
+        x=x[SAMPLES:],
+        y=y[SAMPLES:],
+        train_x=x[:SAMPLES],
+        train_y=y[:SAMPLES],
+        rate=best.params["rate"],
+    )
+    subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("outside.py")), str(directory)],
+        check=True,
+        env={**os.environ, "PYTHONPATH": ""},
+        cwd=directory,
+    )
+    with np.load(directory / "found.npz") as found:
+        yield Left(ran, dict(found), x[SAMPLES:])
+
+
+@pytest.mark.parametrize("form", ["savedmodel", "frozen", "keras", "weights"])
+def test_predictions_agree(left: Left, form: str) -> None:
+    model = left.ran.results.best.load_model(at=16)
+    expected = model(left.batch, training=False).numpy()
+
+    np.testing.assert_allclose(left.found[form], expected, rtol=1e-6, atol=1e-6)
+    other = left.ran.results.best.load_model(at=24)(left.batch, training=False).numpy()
+    assert not np.allclose(left.found[form], other, rtol=1e-6, atol=1e-6)
+
+
+def test_training_on_from_a_tensorflow_checkpoint_gives_the_next_epoch_bit_for_bit(
+    left: Left,
+) -> None:
+    (next_epoch,) = (c.path for c in left.ran.results.best.checkpoints if c.step == 24)
+    loaded = load_checkpoint(Path(next_epoch))
+    names = sorted(n for n in loaded.tensors if n.startswith(("model/", "optimizer/")))
+    assert int(left.found["step"]) == 16
+    for index, name in enumerate(names):
+        assert left.found[f"after_{index}"].tobytes() == loaded.tensors[name].tobytes(), name

@@ -1,0 +1,38 @@
+"""A training step's second optimizer, made once in its class."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study, TrainingStep
+
+
+class Step(TrainingStep):
+    of_head = keras.optimizers.Adam(0.01)
+
+    def __init__(self, trial):
+        super().__init__(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+
+    def update(self, gradients, variables, values):
+        self.of_head.apply_gradients(zip(gradients, variables, strict=True))
+
+
+def build_model(trial):
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
+
+
+def load_data(trial):
+    x = np.random.default_rng(trial.seed).normal(size=(32, 8)).astype("float32")
+    return Data(train=(x, x[:, :2]))
+
+
+study = Study(
+    name="optimizer-of-training-steps",
+    model=build_model,
+    step=Step,
+    data=load_data,
+    objective="loss",
+    epochs=1,
+    trials=2,
+)

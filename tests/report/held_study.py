@@ -1,0 +1,117 @@
+"""A study that two workers run, held where a test wants it, with a trial that was killed and resumed.
+
+Trial 0 is killed in its third epoch and resumed; it and trial 1 end. Trials 2 and 3 then wait at
+their third epoch until they are let go, so that all that is shown of the study stands still.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from study_files import StudyText
+from sweeps import LIMIT, RunningCommand, database_url
+
+from sweeper.results import TrialRecord
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+NAME = "resumed-sweep"
+EPOCHS = 8
+HELD = StudyText(
+    name=NAME,
+    head="""
+    import time
+
+    GATES = Path(os.environ["HELD_GATES"])
+
+
+    class Held(keras.callbacks.Callback):
+        def __init__(self, gate):
+            super().__init__()
+            self.gate = gate
+
+        def on_epoch_begin(self, epoch, logs=None):
+            while epoch >= 2 and not (GATES / self.gate).exists():
+                time.sleep(0.02)
+    """,
+    data="y = x[:, :4].argmax(axis=1)",
+    callbacks="Held(str(trial.number))",
+    arguments='objective="val_accuracy", direction="maximize", epochs=8, trials=4, '
+    'sampler="random", seed=11, audit="off"',
+)
+
+
+class HeldStudy:
+    """The study while it runs, in ``runs`` below a directory.
+
+    Attributes:
+        directory: Where its commands are typed.
+        storage: Its database.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.storage = database_url(directory / "runs")
+        self._gates = directory / "gates"
+        self._gates.mkdir()
+        file = HELD.write(directory / "held.py")
+        self._run = RunningCommand(
+            *("run", file, "--workers", 2), cwd=directory, env={"HELD_GATES": str(self._gates)}
+        )
+
+    def __enter__(self) -> Self:
+        self._wait(lambda t: _held(t, 0, attempts=1) and _held(t, 1, attempts=1))
+        pid = self.trials()[0].attempts[-1].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        self._wait(lambda t: _held(t, 0, attempts=2))
+        self.let_go(0, 1)
+        self._wait(lambda t: _held(t, 2, attempts=1) and _held(t, 3, attempts=1))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._run.__exit__(kind, error, trace)
+
+    def let_go(self, *numbers: int) -> None:
+        """Have these trials train on."""
+        for number in numbers:
+            (self._gates / str(number)).touch()
+
+    def end(self) -> int:
+        """Wait for the run's end; its exit code."""
+        return self._run.end()
+
+    def trials(self) -> tuple[TrialRecord, ...]:
+        """The trials so far; none before the study is there."""
+        if not (self.directory / "runs" / "sweeper.db").exists():
+            return ()
+        with Database.open(self.storage, create=True) as database:
+            repository = Repository(database)
+            return repository.trials(NAME) if NAME in repository.study_names() else ()
+
+    def _wait(self, reached: Callable[[tuple[TrialRecord, ...]], bool]) -> None:
+        deadline = time.monotonic() + LIMIT
+        while not reached(self.trials()):
+            assert self._run.process.poll() is None, self._run.err
+            assert time.monotonic() < deadline, self._run.err
+            time.sleep(0.1)
+
+
+def _held(trials: tuple[TrialRecord, ...], number: int, *, attempts: int) -> bool:
+    """Whether the trial waits at its third epoch, in that attempt."""
+    if len(trials) <= number:
+        return False
+    trial = trials[number]
+    begun = bool(trial.attempts) and trial.attempts[-1].start_step is not None
+    return begun and len(trial.attempts) == attempts and len(trial.epochs) == 2

@@ -1,0 +1,111 @@
+"""Studies written straight into a database, as a worker writes them: nothing is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from drawn_studies import NASTY
+
+from sweeper.results import CheckpointRecord, EpochRecord
+from sweeper.space import Categorical, Distribution, FloatRange, IntRange
+from sweeper.storage.database import Database
+from sweeper.storage.queries.attempts import Ending
+from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+
+STEPS = 10
+PARAMETER = f"rate-{NASTY}"
+DISTRIBUTIONS: dict[str, Distribution] = {
+    PARAMETER: FloatRange(1e-4, 0.1, log=True),
+    "optimizer": Categorical(("sgd", NASTY)),
+    "units": IntRange(8, 64),
+}
+SURROUNDINGS = {
+    "versions": {"python": "3.11.0", "tensorflow": "2.21.0"},
+    "processor": f"CPU {NASTY}",
+    "devices": ["CPU"],
+    "threads": [1, 1],
+    "deterministic": True,
+}
+
+
+def row(name: str, trials: int, epochs: int, objective: str = "score", **more: Any) -> StudyRow:
+    definition = {"epochs": epochs, "trials": trials, "sampler": "random", "pruner": None, **more}
+    return StudyRow(
+        name=name,
+        definition=definition,
+        objective=objective,
+        direction="maximize",
+        target=trials,
+        window=None,
+        seed=7,
+        source={"location": "studies/digits.py", "name": "study"},
+    )
+
+
+def record_study(
+    repository: Repository, name: str = "recorded", trials: int = 12, *, objective: str = "score"
+) -> None:
+    """A study of 6 epochs: trial 1 was killed and resumed, trial 2 failed, trial 3 was pruned."""
+    repository.create_or_open(row(name, trials, 6, objective))
+    me = WorkerIdentity.here()
+    for number in range(trials):
+        claim = repository.claim(name, me, lambda n: 1000 + n)
+        assert isinstance(claim, Claim)
+        _train(repository, claim, number, objective)
+        if number == 1:
+            claim = repository.claim(name, me, lambda n: 1000 + n)
+            assert isinstance(claim, Claim)
+            repository.record_process(claim.token, 5, "fork", 3 * STEPS)
+            _epochs(repository, claim.token, number, range(3, 6), objective)
+            repository.finish(claim.token, Ending("complete", 60, 0.61, "e" * 32))
+    repository.verdicts.record(name, 0, "interrupt", "holds", {"message": f"alike {NASTY}"})
+
+
+def _train(repository: Repository, claim: Claim, number: int, objective: str) -> None:
+    token = claim.token
+    repository.record_process(token, 4, "fork", 0)
+    repository.record_fingerprint(token, SURROUNDINGS)
+    values = {
+        PARAMETER: 1e-4 * 1.6**number,
+        "optimizer": NASTY if number % 2 else "sgd",
+        "units": 8 + number,
+    }
+    for parameter, value in values.items():
+        repository.record_parameter(token, parameter, DISTRIBUTIONS[parameter], value)
+    if number == 1:
+        _epochs(repository, token, number, range(4), objective)
+        kept = CheckpointRecord(3 * STEPS, 3, "c" * 32, 512, "runs/step-30")
+        repository.record_checkpoint(token, kept)
+        repository.finish(token, Ending("crashed", 35, error=f"Traceback\nKilled: {NASTY}"))
+    elif number == 2:
+        repository.finish(token, Ending("failed", 0, error=f"ValueError: {NASTY}"))
+    elif number == 3:
+        _epochs(repository, token, number, range(2), objective)
+        repository.finish(token, Ending("pruned", 20, 0.2, "f" * 32))
+    else:
+        _epochs(repository, token, number, range(6), objective)
+        value = _value(number, 5)
+        repository.finish(token, Ending("complete", 60, value, f"{number:032x}"))
+
+
+def _value(number: int, epoch: int) -> float:
+    return round(0.5 + number / 100 + epoch / 50, 6)
+
+
+def _epochs(repository: Repository, token: int, number: int, epochs: range, objective: str) -> None:
+    for epoch in epochs:
+        value = _value(number, epoch)
+        logs = EpochRecord(epoch, {"loss": 1 / (epoch + 1), objective: value})
+        repository.record_epochs(token, [logs], {epoch: value})
+
+
+def database(path: Path) -> str:
+    """A database of three studies; "other" can be compared with "recorded", and "loss" cannot."""
+    url = f"sqlite:///{path}"
+    with Database.open(url, create=True) as opened:
+        repository = Repository(opened)
+        record_study(repository)
+        record_study(repository, "other", 5)
+        record_study(repository, "unlike", 5, objective="gain")
+    return url

@@ -1,0 +1,141 @@
+"""A terminal's screen as text, and a run whose events and clock are fixed."""
+
+from __future__ import annotations
+
+import pyte
+from rich.console import Console
+
+from sweeper.events import (
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointKept,
+    EpochFinished,
+    Event,
+    Notice,
+    RunStopping,
+    StepsDone,
+    StudyOpened,
+    TrainingStarted,
+)
+from sweeper.report.terminal.live import LiveProgress
+from sweeper.report.terminal.model import ProgressModel
+from sweeper.results import BestTrial
+
+
+class Screen:
+    """A terminal of some size, which shows what is written to it."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self._screen = pyte.HistoryScreen(columns, lines)
+        # As a terminal in its usual mode, where a new line begins at the left.
+        self._screen.set_mode(pyte.modes.LNM)
+        self._stream = pyte.Stream(self._screen)
+        self.console = Console(
+            file=self,  # type: ignore[arg-type]
+            force_terminal=True,
+            color_system=None,
+            width=columns,
+            height=lines,
+            _environ={"TERM": "xterm"},
+        )
+
+    def write(self, text: str) -> int:
+        self._stream.feed(text)
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands there, without the empty rest of lines and of the screen."""
+        text = "\n".join(line.rstrip() for line in self._screen.display)
+        return text.rstrip("\n").split("\n")
+
+
+class Watched:
+    """A run that is drawn on a screen, whenever it is asked for."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.now = 0.0
+        self.screen = Screen(columns, lines)
+        self.listener = LiveProgress(
+            self.screen.console, ProgressModel(lambda: self.now), redraws=0
+        )
+
+    def after(self, seconds: float, *events: Event) -> None:
+        self.now += seconds
+        for event in events:
+            self.listener(event)
+
+    @property
+    def shown(self) -> list[str]:
+        self.listener.refresh()
+        return self.screen.lines
+
+
+OPENED = StudyOpened(
+    study="digits",
+    target=16,
+    finished=3,
+    epochs=10,
+    objective="val_accuracy",
+    direction="maximize",
+    workers=3,
+    storage="sqlite:///runs/sweeper.db",
+    resume_command="sweeper resume digits",
+    best=BestTrial(1, 0.9312, {"learning_rate": 0.003}),
+    complete=2,
+    pruned=1,
+    interrupted=1,
+    leaders=(
+        BestTrial(1, 0.9312, {"learning_rate": 0.003}),
+        BestTrial(0, 0.88, {"learning_rate": 0.01}),
+    ),
+)
+
+
+def first_moment(run: Watched) -> None:
+    """Three trials run: one is resumed, one is in its first epoch, one is being prepared."""
+    run.after(
+        0,
+        OPENED,
+        AttemptStarted(3, 2),
+        AttemptStarted(4, 1),
+        AttemptStarted(5, 1),
+        TrainingStarted(3, {"learning_rate": 0.001}, 10, 120, 4 * 120 + 60, 4),
+        TrainingStarted(4, {"learning_rate": 0.0001}, 10, 120, 0),
+    )
+    run.after(1, StepsDone(3, 4, 4 * 120 + 85), StepsDone(4, 0, 30))
+
+
+def second_moment(run: Watched) -> None:
+    """A trial has failed, another one leads, and a checkpoint was written."""
+    metrics = {"loss": 0.21, "val_accuracy": 0.95}
+    run.after(
+        2,
+        EpochFinished(3, 4, 5 * 120, metrics, 4.0),
+        CheckpointKept(3, 5 * 120, 1_300_000, 0.034, 0.002),
+        EpochFinished(4, 0, 120, {"loss": 0.7, "val_accuracy": 0.51}, 3.0),
+        AttemptEnded(5, 1, "failed", None, "FactoryError: the model factory returned None"),
+        Notice(
+            "trial 4: the checkpoint step-000000120 does not verify; going on with the one before it"
+        ),
+    )
+    run.after(16, EpochFinished(3, 9, 10 * 120, metrics, 4.0), AttemptEnded(3, 2, "complete", 0.95))
+    run.after(1, StepsDone(4, 1, 150))
+
+
+def third_moment(run: Watched) -> None:
+    """Ctrl-C was pressed once."""
+    run.after(
+        1,
+        RunStopping(
+            "stopping: every trial finishes its step and writes a checkpoint; once more kills"
+        ),
+    )
+
+
+def killing_moment(run: Watched) -> None:
+    """Ctrl-C was pressed again, and the trial is gone."""
+    run.after(1, RunStopping("killing the trials; each goes on when resumed", at_once=True))

@@ -1,0 +1,206 @@
+"""Plain lines: stable, one an event worth one; and where they take the table's place."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from sweeper.events import (
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointKept,
+    CheckpointMeasured,
+    EpochFinished,
+    EvaluationOpened,
+    Event,
+    Notice,
+    Remark,
+    StepsDone,
+    StudyOpened,
+    TrainingStarted,
+    TrialVerified,
+    VerificationOpened,
+)
+from sweeper.report.terminal.lines import LineProgress, Verbosity
+from sweeper.report.terminal.listener import can_redraw, progress_listener
+from sweeper.report.terminal.live import LiveProgress
+
+OPENED = StudyOpened(
+    "digits", 16, 3, 5, "val_accuracy", "maximize", 2, "sqlite:///runs/sweeper.db", "sweeper resume"
+)
+RUN: list[Event] = [
+    OPENED,
+    AttemptStarted(4, 1),
+    TrainingStarted(4, {"learning_rate": 0.001, "layer": "my conv\n"}, 5, 45, 0),
+    StepsDone(4, 0, 20),
+    EpochFinished(4, 0, 45, {"loss": 0.21, "val_accuracy": 0.9312}, 1.23),
+    CheckpointKept(4, 45, 1000),
+    AttemptEnded(4, 1, "complete", 0.95),
+    AttemptStarted(3, 2),
+    TrainingStarted(3, {}, 5, 45, 90),
+    AttemptEnded(3, 2, "failed", None, "ValueError: two\n  lines"),
+    Notice("trials are\nspawned"),
+]
+LINES = [
+    "study digits: 3/16 done, 2 workers, storage sqlite:///runs/sweeper.db",
+    'trial 4 attempt 1 started learning_rate=0.001 layer="my conv\\n" [3/16 done, no best yet]',
+    "trial 4 epoch 1/5 val_accuracy=0.9312 loss=0.21 1.2s [3/16 done, no best yet]",
+    "trial 4 attempt 1 complete value=0.95 [4/16 done, best 0.95 of trial 4]",
+    "trial 3 attempt 2 resumed at step 90 [4/16 done, best 0.95 of trial 4]",
+    "trial 3 attempt 2 failed ValueError: two lines [5/16 done, best 0.95 of trial 4]",
+    "notice: trials are spawned",
+]
+
+
+def lines_of(events: list[Event], verbosity: Verbosity = "normal") -> list[str]:
+    stream = io.StringIO()
+    listener = LineProgress(stream, verbosity)
+    for event in events:
+        listener(event)
+    return stream.getvalue().splitlines()
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_lines_are_these_and_only_these() -> None:
+    assert lines_of(RUN) == LINES
+
+
+def test_of_many_epochs_ten_are_told_and_all_only_where_asked_for() -> None:
+    events: list[Event] = [OPENED, AttemptStarted(4, 1), TrainingStarted(4, {}, 95, 45, 0)]
+    events += [EpochFinished(4, n, n * 45, {"val_accuracy": 0.5}, 0.1) for n in range(95)]
+    told = [line.split()[3] for line in lines_of(events) if " epoch " in line]
+    assert told == ["1/95", *(f"{n}/95" for n in range(9, 95, 9)), "95/95"]
+    assert sum(" epoch " in line for line in lines_of(events, "verbose")) == 95
+
+
+def test_verbose_lines_tell_what_each_new_checkpoint_cost() -> None:
+    kept = [CheckpointKept(4, 45, 1000), CheckpointKept(4, 90, 2048, 0.0345, 0.001)]
+    assert lines_of([OPENED, *kept])[1:] == []
+    (line,) = lines_of([OPENED, *kept], "verbose")[1:]
+    told, _, state = line.partition(" [")
+    assert told == "trial 4 checkpoint at step 90 2.0 KiB in 34ms, training waited 1ms"
+    assert state == "3/16 done, no best yet]"
+
+
+def test_quiet_lines_tell_only_what_goes_wrong() -> None:
+    lost = [AttemptEnded(6, 1, "interrupted"), AttemptEnded(7, 1, "lost")]
+    verified = [TrialVerified(1, "holds", 1.0), TrialVerified(2, "differs", 1.0)]
+    assert lines_of([Remark("a worker waits"), Notice("x")])[0] == "notice: a worker waits"
+    assert lines_of([*RUN, Remark("a worker waits"), *lost, *verified], "quiet") == [
+        LINES[5],
+        LINES[6],
+        "trial 7 attempt 1 lost [5/16 done, best 0.95 of trial 4]",
+        "trial 2 verified differs 1.0s [5/16 done, best 0.95 of trial 4]",
+    ]
+
+
+def test_a_study_with_several_objectives_has_no_best_in_its_lines() -> None:
+    several = replace(OPENED, objectives=("val_accuracy", "val_loss"))
+    lines = lines_of([several, TrainingStarted(4, {}, 5, 45, 0), AttemptEnded(4, 1, "complete", 1)])
+    assert lines[1:] == [
+        "trial 4 attempt 1 started [3/16 done]",
+        "trial 4 attempt 1 complete value=1 [4/16 done]",
+    ]
+
+
+def test_a_verification_and_an_evaluation_count_what_is_theirs() -> None:
+    url = "postgresql://me:secret@host/db"
+    assert lines_of(
+        [
+            VerificationOpened("digits", 9, 5, "val_accuracy", "maximize", 2, url),
+            AttemptStarted(0, 1),
+            TrainingStarted(0, {}, 5, 45, 0),
+            AttemptEnded(0, 1, "complete", 0.9),
+            TrialVerified(0, "holds", 12.0),
+            TrialVerified(1, "differs", 3.0),
+        ]
+    ) == [
+        "study digits: 0/9 verified, 2 workers, storage postgresql://me:***@host/db",
+        "trial 0 attempt 1 started [0/9 verified, 0 alike]",
+        "trial 0 attempt 1 complete value=0.9 [0/9 verified, 0 alike]",
+        "trial 0 verified holds 12s [1/9 verified, 1 alike]",
+        "trial 1 verified differs 3.0s [2/9 verified, 1 alike, 1 differing]",
+    ]
+    assert lines_of(
+        [
+            EvaluationOpened("digits", 3, 9, 1, "accuracy", "maximize"),
+            CheckpointMeasured(0, 120, {"loss": 0.4, "accuracy": 0.8}),
+            CheckpointMeasured(1, 120, None),
+        ]
+    ) == [
+        "study digits: 0/9 checkpoints of 3 trials measured, 1 worker",
+        "trial 0 measured at step 120 accuracy=0.8 loss=0.4 [1/9 measured, best 0.8 of trial 0]",
+    ]
+
+
+def test_a_password_in_the_databases_url_is_not_printed() -> None:
+    stream = io.StringIO()
+    LineProgress(stream)(replace(OPENED, storage="postgresql://me:secret@host/db"))
+    assert "postgresql://me:***@host/db" in stream.getvalue()
+    assert "secret" not in stream.getvalue()
+
+
+def test_each_line_is_written_at_once_whole() -> None:
+    written: list[str] = []
+
+    class Recorder(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    listener = LineProgress(Recorder())
+    for event in RUN:
+        listener(event)
+    assert written == [f"{line}\n" for line in LINES]
+
+
+@pytest.mark.parametrize(
+    ("environment", "redraws"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "CI": "false", "NO_COLOR": ""}, True),
+        ({"TERM": "xterm", "CI": "true"}, False),
+        ({"TERM": "xterm", "CI": "1"}, False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+    ],
+)
+def test_a_terminal_redraws_unless_it_is_asked_not_to(
+    environment: dict[str, str],
+    redraws: bool,
+) -> None:
+    assert can_redraw(Terminal(), environment) is redraws
+    assert not can_redraw(io.StringIO(), environment)
+
+
+def test_the_choice_follows_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert isinstance(progress_listener(Terminal()), LiveProgress)
+    assert isinstance(progress_listener(io.StringIO()), LineProgress)
+    assert isinstance(progress_listener(Terminal(), "quiet"), LineProgress)
+
+
+def test_what_is_final_stays_above_the_table_and_the_table_goes() -> None:
+    stream = Terminal()
+    console = Console(file=stream, force_terminal=True, width=80, color_system=None)
+    with LiveProgress(console) as listener:
+        for event in RUN:
+            listener(event)
+        drawn = stream.getvalue()
+    text = stream.getvalue()
+    for line in (LINES[3], LINES[4], LINES[5], LINES[6]):
+        assert text.count(line.partition(" [")[0]) == 1
+    assert "16 done" in text
+    assert text.endswith("\x1b[2K"), "the table must be erased at the end"
+    assert not drawn.endswith("\x1b[2K")

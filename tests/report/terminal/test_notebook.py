@@ -1,0 +1,164 @@
+"""Progress in a notebook: one display that is updated in place, whatever the number of epochs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from terminals import OPENED
+
+from sweeper.events import (
+    AttemptEnded,
+    AttemptStarted,
+    EpochFinished,
+    Notice,
+    RunStopping,
+    TrainingStarted,
+)
+from sweeper.report.terminal.lines import LineProgress
+from sweeper.report.terminal.listener import progress_listener
+from sweeper.report.terminal.model import ProgressModel
+from sweeper.report.terminal.notebook import MOST_LINES, NotebookProgress, notebook_display
+
+ROOT = Path(__file__).parents[3]
+
+
+class Cell:
+    """A display that remembers everything it showed."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+        self.plain: list[str] = []
+
+    def show(self, html: str, text: str) -> None:
+        self.shown.append(html)
+        self.plain.append(text)
+
+
+def test_the_cell_shows_running_trials_leaders_and_how_to_go_on() -> None:
+    cell = Cell()
+    with NotebookProgress(cell, ProgressModel(lambda: 0.0), redraws=False) as progress:
+        for event in (
+            OPENED,
+            AttemptStarted(3, 2),
+            TrainingStarted(3, {"kind": "<b>x</b>"}, 10, 120, 540, 4),
+            EpochFinished(3, 4, 600, {"val_accuracy": 0.9, "loss": 0.1}, 2.0),
+        ):
+            progress(event)
+        progress.refresh()
+        html = cell.shown[-1]
+        for part in (
+            "<b>digits</b> [3/16 done, best 0.9312 of trial 1]",
+            ">6/10<",
+            ">0/120<",
+            ">0.9<",
+            "kind=&lt;b&gt;x&lt;/b&gt;",
+            ">trial 1<",
+            "trial 3 attempt 2 resumed at step 540",
+            "interrupting the kernel checkpoints and stops",
+            "sweeper resume digits",
+        ):
+            assert part in html, part
+        progress(RunStopping("stopping"))
+        progress.refresh()
+        assert "interrupting again kills" in cell.shown[-1]
+        progress(AttemptEnded(3, 2, "interrupted"))
+    assert "interrupting" not in cell.shown[-1], "the run is over, and the cell keeps its state"
+    assert cell.plain[-1] == "digits [3/16 done, best 0.9312 of trial 1]"
+
+
+def test_a_thousand_epochs_and_ends_leave_a_short_cell() -> None:
+    cell = Cell()
+    with NotebookProgress(cell, redraws=False) as progress:
+        progress(OPENED)
+        for trial in range(100):
+            progress(AttemptStarted(trial, 1))
+            progress(TrainingStarted(trial, {}, 10, 10, 0))
+            for epoch in range(10):
+                progress(EpochFinished(trial, epoch, epoch * 10, {"val_accuracy": 0.5}, 0.1))
+            progress(AttemptEnded(trial, 1, "complete", 0.5))
+            progress(Notice("the same again"))
+    assert len(cell.shown) == 2, "events alone show nothing: the clock does"
+    assert cell.shown[-1].count("\n") == MOST_LINES
+    assert f"({200 - MOST_LINES} earlier lines)" in cell.shown[-1]
+
+
+def test_only_a_kernel_is_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    ipython = ModuleType("IPython")
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    for shell in (None, SimpleNamespace()):
+        ipython.get_ipython = lambda shell=shell: shell  # type: ignore[attr-defined]
+        assert notebook_display() is None
+        assert isinstance(progress_listener(io.StringIO()), LineProgress)
+    kernel = SimpleNamespace(kernel=object())
+    ipython.get_ipython = lambda: kernel  # type: ignore[attr-defined]
+    assert isinstance(progress_listener(io.StringIO()), NotebookProgress)
+    assert isinstance(progress_listener(io.StringIO(), "quiet"), LineProgress)
+
+
+RUN = """
+import sys, threading
+from sweeper.report.terminal.listener import progress_listener
+from terminals import OPENED
+from sweeper.events import AttemptStarted, EpochFinished, TrainingStarted
+
+with progress_listener(sys.stderr) as progress:
+    def work():
+        for event in (OPENED, AttemptStarted(3, 1), TrainingStarted(3, {}, 50, 120, 0)):
+            progress(event)
+        for epoch in range(50):
+            progress(EpochFinished(3, epoch, epoch * 120, {"val_accuracy": 0.5}, 0.1))
+        progress.refresh()
+    slot = threading.Thread(target=work)
+    slot.start()
+    slot.join()
+"""
+
+
+def test_a_real_kernel_updates_one_display_and_prints_no_line(tmp_path: Path) -> None:
+    messages = asyncio.run(executed(RUN, tmp_path))
+    kinds = [kind for kind, _ in messages]
+    assert kinds[0] == "display_data"
+    assert set(kinds[1:]) == {"update_display_data"}
+    assert len({content["transient"]["display_id"] for _, content in messages}) == 1
+    assert "digits" in messages[-1][1]["data"]["text/html"]
+
+
+async def executed(code: str, directory: Path) -> list[tuple[str, dict]]:
+    """What a kernel of its own publishes while it runs ``code``, but for its state."""
+    from jupyter_client.manager import AsyncKernelManager
+
+    manager = AsyncKernelManager(transport="ipc", ip=str(directory / "kernel"))
+    manager.kernel_spec.argv = [
+        sys.executable,
+        "-P",
+        "-m",
+        "ipykernel_launcher",
+        "-f",
+        "{connection_file}",
+    ]
+    paths = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
+    await manager.start_kernel(cwd=str(directory), env={**os.environ, "PYTHONPATH": paths})
+    client = manager.client()
+    client.start_channels()
+    published: list[tuple[str, dict]] = []
+    try:
+        await client.wait_for_ready(timeout=60)
+        sent = client.execute(code)
+        while True:
+            message = await client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("msg_id") != sent:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "status" and content["execution_state"] == "idle":
+                return published
+            if kind not in ("status", "execute_input"):
+                published.append((kind, content))
+    finally:
+        client.stop_channels()
+        await manager.shutdown_kernel(now=True)

@@ -1,0 +1,212 @@
+"""The dashboard and our pages in Chromium while two workers run a study, one of its trials resumed.
+
+With ``SWEEPER_PICTURES`` set to a directory, the pictures of the documentation are written there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import PATIENCE, Watched, chromium
+from dashboard_process import Dashboard
+from held_study import EPOCHS, NAME, HeldStudy
+from playwright.sync_api import Browser, Page, expect
+from sweeps import command
+
+PICTURES = os.environ.get("SWEEPER_PICTURES")
+STUDY = f"sweeper/studies/{NAME}"
+OURS = ("sweeper/", STUDY, f"{STUDY}/trials/0", f"{STUDY}/trials/2", "sweeper/nothing")
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeldStudy]:
+    with HeldStudy(tmp_path_factory.mktemp("held")) as study:
+        yield study
+
+
+@pytest.fixture(scope="module")
+def dashboard(held: HeldStudy) -> Iterator[Dashboard]:
+    runs = str(held.directory / "runs")
+    with Dashboard(held.storage, "--port", "0", "--runs-dir", runs) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def watched(browser: Browser, dashboard: Dashboard) -> Iterator[Watched]:
+    with browser.new_context(viewport={"width": 1200, "height": 800}) as context:
+        yield Watched(context.new_page(), dashboard.url)
+
+
+def status(held: HeldStudy) -> dict[str, Any]:
+    """What ``sweeper status --json`` says."""
+    ended = command("status", NAME, "--json", cwd=held.directory)
+    assert ended.code == 0, ended.err
+    found: dict[str, Any] = json.loads(ended.out)
+    return found
+
+
+def picture(page: Page, name: str) -> None:
+    if PICTURES:
+        page.set_viewport_size({"width": 1200, "height": 1000})
+        page.wait_for_load_state("networkidle")
+        page.screenshot(path=Path(PICTURES) / f"{name}.png")
+
+
+def test_a_studys_numbers_are_those_of_status(held: HeldStudy, watched: Watched) -> None:
+    page = watched.open(STUDY)
+    picture(page, "study-page")
+    said = status(held)
+    assert (said["complete"], said["running"]) == (2, 2), "the study does not stand still"
+    for name in ("complete", "running"):
+        expect(page.locator(f"#count-{name}")).to_have_text(str(said[name]))
+    expect(page.locator("#done")).to_have_text(f"2 of {said['target']}")
+    for trial in said["trials"]:
+        if trial["state"] == "running":
+            shown = page.locator(f"#running-{trial['number']}")
+            expect(shown).to_contain_text(f"epoch {trial['epoch']} of {trial['epochs']}")
+    best = page.get_by_role("region", name="Table: leading trials").locator("tbody tr").first
+    expect(best).to_contain_text(f"trial {said['best']['number']}")
+    expect(best).to_contain_text(f"{said['best']['value']:.6g}")
+    expect(page.get_by_text("at work")).to_be_visible()
+    watched.check()
+
+
+def test_the_resumed_trial_has_both_attempts(held: HeldStudy, watched: Watched) -> None:
+    page = watched.open(f"{STUDY}/trials/0")
+    picture(page, "trial-page")
+    trial = held.trials()[0]
+    first, second = trial.attempts
+    assert (first.outcome, second.outcome, second.start_step) == ("crashed", "complete", 40)
+    expect(page.locator("#attempts")).to_have_text("2")
+    expect(page.locator("#epochs")).to_have_text(f"{EPOCHS} of {EPOCHS}")
+    expect(page.locator("#attempt-1")).to_contain_text("crashed")
+    expect(page.locator("#attempt-2")).to_contain_text("40 (resumed)")
+    expect(page.get_by_text("attempt 2 goes on at step 40")).to_be_visible()
+    expect(page.get_by_text(str(trial.digest)).first).to_be_visible()
+    assert page.locator("#lineage-table tbody tr").count() == 2
+    drawn = page.locator("#trial-curves .main-svg").first.bounding_box()
+    below = page.locator("details").bounding_box()
+    assert drawn is not None
+    assert below is not None
+    assert drawn["y"] + drawn["height"] <= below["y"], "the figure covers what is below it"
+    for kept in trial.checkpoints:
+        expect(page.get_by_text(kept.path)).to_be_visible()
+    watched.check()
+
+
+def test_optuna_dashboard_shows_our_words_and_names(watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{watched.origin}dashboard/studies/1")
+    expect(page.get_by_text("val_accuracy").first).to_be_visible()
+    expect(page.get_by_text("Objective 0")).to_have_count(0)
+    page.wait_for_load_state("networkidle")
+    picture(page, "dashboard-study")
+    page.goto(f"{watched.origin}dashboard/studies/1/trials?numbers=0")
+    expect(page.get_by_text("resumed from step")).to_be_visible()
+    page.goto(f"{watched.origin}dashboard/studies/1/note")
+    link = page.get_by_role("link", name=re.compile("Attempts, checkpoints"))
+    expect(link).to_be_visible()
+    assert link.get_attribute("href") == f"/{STUDY}"
+    page.goto(watched.origin + str(link.get_attribute("href"))[1:])
+    expect(page.get_by_role("heading", name=NAME, exact=True)).to_be_visible()
+    watched.check()
+
+
+@pytest.mark.parametrize("path", OURS)
+def test_nothing_keeps_anybody_from_reading_or_reaching(watched: Watched, path: str) -> None:
+    watched.open(path)
+    assert watched.serious() == []
+    assert watched.out_of_reach() == []
+    assert watched.elsewhere == []
+
+
+def test_the_checks_of_pages_find_what_is_wrong(watched: Watched) -> None:
+    """The control: a picture without words, pale text, a link that shows no focus, one out of reach."""
+    page = watched.open("sweeper/")
+    page.evaluate(
+        """() => {
+          const main = document.querySelector("main");
+          const add = (kind, text) => {
+            const one = document.createElement(kind);
+            one.textContent = text;
+            main.append(one);
+            return one;
+          };
+          add("img", "").src = "data:,";
+          add("p", "pale").style.color = "#cccccc";
+          const unseen = add("a", "unseen");
+          unseen.href = "/";
+          unseen.style.outline = "none";
+          const far = add("a", "far");
+          far.href = "/";
+          far.tabIndex = -1;
+          console.error("said");
+          fetch("http://192.0.2.1/").catch(() => null);
+        }"""
+    )
+    found = " ".join(watched.serious())
+    assert "image-alt" in found
+    assert "color-contrast" in found
+    missed = watched.out_of_reach()
+    assert any("without a visible focus" in each and "unseen" in each for each in missed)
+    assert any(">far<" in each for each in missed)
+    assert "said" in watched.errors
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("<p id=a>1</p> <p id=b>2</p>", "<p id=b>3</p>"),
+        ("<p id=b>2</p> text", "<p id=a>1</p> <p id=c>0</p> <p id=b class=x>3</p> other"),
+        ("<p>x</p><p id=b>2</p>", "<ul><li>y</li></ul> <p id=b>3</p><p>z</p>"),
+        ("<section aria-labelledby=s></section> <p id=b>2</p>", " <p id=b>3</p> "),
+    ],
+)
+def test_what_a_page_has_already_is_changed_where_it_stands(
+    watched: Watched, before: str, after: str
+) -> None:
+    page = watched.open("sweeper/")
+    kept, shown, wanted = page.evaluate(
+        """([before, after]) => {
+          const [old, fresh] = [document.createElement("div"), document.createElement("div")];
+          old.innerHTML = before;
+          fresh.innerHTML = after;
+          const one = old.querySelector("#b");
+          patchChildren(old, fresh);
+          return [old.querySelector("#b") === one, old.innerHTML, fresh.innerHTML];
+        }""",
+        [before, after],
+    )
+    assert kept
+    assert shown == wanted
+
+
+def test_a_page_is_kept_up_to_date_where_its_reader_is(held: HeldStudy, watched: Watched) -> None:
+    """To the study's end; last, since nothing runs afterwards."""
+    page = watched.open(STUDY)
+    link = page.get_by_role("link", name="this study in optuna-dashboard")
+    row = page.get_by_role("region", name="Table: all trials").get_by_role("link", name="trial 0")
+    row.focus()
+    page.evaluate("document.activeElement.kept = true; document.querySelector('h1').kept = true")
+    held.let_go(2, 3)
+    assert held.end() == 0
+    expect(page.locator("#done")).to_have_text("4 of 4", timeout=PATIENCE)
+    expect(page.locator("#running")).to_have_count(0)
+    assert page.evaluate("document.activeElement.kept && document.querySelector('h1').kept")
+    expect(row).to_be_focused()
+    expect(link).to_be_visible()
+    said = status(held)
+    expect(page.locator("#count-complete")).to_have_text(str(said["complete"]))
+    watched.check()

@@ -1,0 +1,23 @@
+"""Runs studies in this process, below a directory of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from small_models import Runner
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Runner:
+    return Runner(tmp_path)
+
+
+@pytest.fixture
+def without_constant_folding() -> Iterator[None]:
+    """Single steps and steps in a loop of the graph are folded otherwise, in the last bits."""
+    tf.config.optimizer.set_experimental_options({"constant_folding": False})
+    yield
+    tf.config.optimizer.set_experimental_options({"constant_folding": True})

@@ -1,0 +1,157 @@
+"""Small studies for the tests of models that come back, run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from sweeper import Data, Study, StudyResults, Trial
+from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
+
+EPOCHS = 4
+SAMPLES = 64
+BATCH = 8
+
+
+def arrays() -> tuple[Any, Any]:
+    """Random floats and labels of 3 classes, the same in every call."""
+    numbers = np.random.default_rng(5)
+    x = numbers.normal(size=(SAMPLES + 24, 6)).astype("float32")
+    return x, numbers.integers(0, 3, SAMPLES + 24)
+
+
+def in_order(_trial: Trial) -> Data:
+    x, y = arrays()
+    return Data(
+        train=(x[:SAMPLES], y[:SAMPLES]),
+        validation=(x[SAMPLES:], y[SAMPLES:]),
+        batch_size=BATCH,
+        shuffle=False,
+    )
+
+
+def network(trial: Trial, optimizer: Any = None, units: int = 12) -> keras.Model:
+    """Dense and BatchNorm, with a named input, and an optimizer with slots."""
+    rate = trial.suggest_float("rate", 0.01, 0.1)
+    model = keras.Sequential(
+        [
+            keras.Input((6,), name="features"),
+            keras.layers.Dense(units, activation="relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile(
+        optimizer=optimizer or keras.optimizers.Adam(rate),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+class Noisy(keras.Model):
+    """Built by its first batch, with a generator of its own; its layers bear made-up names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = keras.layers.Dense(7, activation="tanh")
+        self.noise = keras.layers.Dropout(0.4)
+        self.last = keras.layers.Dense(3, activation="softmax")
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return self.last(self.noise(self.first(inputs), training=training))
+
+
+def unbuilt(trial: Trial) -> keras.Model:
+    model = Noisy()
+    model.compile(
+        optimizer=keras.optimizers.Adam(trial.suggest_float("rate", 0.01, 0.1)),
+        loss="sparse_categorical_crossentropy",
+    )
+    return model
+
+
+@dataclass
+class Ran:
+    """A study that ran in this process.
+
+    Attributes:
+        study: Its definition.
+        places: Its database and directory, as arguments.
+        results: What `Study.run` returned.
+    """
+
+    study: Study
+    places: Mapping[str, Any]
+    results: StudyResults
+
+
+@dataclass
+class Runner:
+    """Runs studies below one directory, a trial each and without audits unless told otherwise."""
+
+    directory: Path
+    defaults: Mapping[str, Any] = field(
+        default_factory=lambda: {
+            "name": "small",
+            "data": in_order,
+            "epochs": EPOCHS,
+            "trials": 1,
+            "sampler": "random",
+            "audit": "off",
+            "threads": 1,
+        }
+    )
+
+    def __call__(self, model: Callable[[Trial], keras.Model] = network, **options: Any) -> Ran:
+        places = {"runs_dir": self.directory / "runs"}
+        for name in ("runs_dir", "checkpoints_dir"):
+            if name in options:
+                places[name] = options.pop(name)
+        study = Study(model=model, **{**self.defaults, **options})
+        results = study.run(isolation="inline", listener=lambda _: None, **places)
+        return Ran(study, places, results)
+
+
+def fitted(
+    model: Callable[[Trial], keras.Model],
+    params: Mapping[str, Any],
+    callbacks: list[keras.callbacks.Callback],
+    epochs: int = EPOCHS,
+) -> keras.Model:
+    """What ``model.fit`` itself leaves, on the batches of `in_order` and from a first trial's seeds."""
+    seeds = TrialSeeds(0, 0)
+
+    def ask(name: str, distribution: Any) -> Any:
+        del distribution
+        return params[name]
+
+    trial = Trial(number=0, seed=seeds.root, directory=Path(), ask=ask)
+    seed_everything(seeds.child("model"))
+    built = model(trial)
+    seed_everything(seeds.child("training"))
+    x, y = arrays()
+    built.fit(
+        x[:SAMPLES],
+        y[:SAMPLES],
+        validation_data=(x[SAMPLES:], y[SAMPLES:]),
+        batch_size=BATCH,
+        shuffle=False,
+        epochs=epochs,
+        callbacks=callbacks,
+        verbose=0,
+    )
+    return built
+
+
+def variables(model: keras.Model) -> list[Any]:
+    return [np.array(variable.value) for variable in model.variables]
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    return [a.tobytes() for a in one] == [b.tobytes() for b in other]

@@ -1,0 +1,154 @@
+"""A trial's model as training left it is what ``fit`` leaves, and is kept for good."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from typing import Any
+
+import fsspec
+import keras
+import pytest
+from small_models import Runner, fitted, network, same, variables
+
+from sweeper import CheckpointError, Keep, UnknownStudyError
+from sweeper.checkpoints.reading import read_manifest
+from sweeper.collection import collect
+from sweeper.execution.removal import remove_study
+from sweeper.paths import RemotePath, RunPaths
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+
+def stopping() -> list[keras.callbacks.Callback]:
+    """Ends training after the second epoch, and puts the first one's weights back."""
+    return [
+        keras.callbacks.EarlyStopping(
+            "val_loss", mode="max", patience=1, min_delta=100.0, restore_best_weights=True
+        )
+    ]
+
+
+def averaged(trial: Any) -> keras.Model:
+    optimizer = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.9)
+    return network(trial, optimizer)
+
+
+@pytest.mark.usefixtures("without_constant_folding")
+@pytest.mark.parametrize(
+    ("model", "callbacks", "differs"),
+    [(network, stopping, True), (averaged, list, True), (network, list, False)],
+    ids=["restored-best-weights", "finished-averages", "plain"],
+)
+def test_the_model_at_the_end_is_what_fit_leaves(
+    run: Runner, model: Any, callbacks: Any, differs: bool
+) -> None:
+    ran = run(model, callbacks=lambda _: callbacks())
+    best = ran.results.best
+
+    theirs = fitted(model, best.params, callbacks())
+
+    assert same(variables(best.load_model()), variables(theirs))
+    last = best.load_model(at=best.checkpoints[-1].step)
+    assert same(variables(last), variables(theirs)) is not differs
+
+
+def test_what_did_not_change_is_kept_as_a_name_and_nothing_is_written_twice(run: Runner) -> None:
+    ran = run()
+    (end,) = (ran.places["runs_dir"] / "small/trial-00000/end").iterdir()
+    assert read_manifest(end).tensors == ()
+
+    ran = run(averaged, name="averaged")
+    (end,) = (ran.places["runs_dir"] / "averaged/trial-00000/end").iterdir()
+    assert len(read_manifest(end).tensors) == len(ran.results.best.load_model().variables)
+
+
+def test_gc_leaves_it_and_rm_takes_it(run: Runner) -> None:
+    ran = run(averaged)
+    before = variables(ran.results.best.load_model())
+    with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
+        repository = Repository(database)
+        collect(repository, "small", ran.places["runs_dir"], keep=Keep(last=1))
+        assert same(variables(ran.study.results(**ran.places).best.load_model()), before)
+
+        remove_study(repository, RunPaths(ran.places["runs_dir"], "small"))
+    assert not (ran.places["runs_dir"] / "small").exists()
+
+
+def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run: Runner) -> None:
+    here = run(averaged, name="here").results.best
+    ran = run(
+        averaged, name="here", checkpoints_dir="memory://kept", runs_dir=run.directory / "far"
+    )
+    objects = fsspec.filesystem("memory")
+    assert [path for path in objects.find("/kept") if "/end/" in path]
+    assert same(variables(ran.results.best.load_model()), variables(here.load_model()))
+
+    with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
+        location = RemotePath("memory", ("kept",))
+        paths = RunPaths(ran.places["runs_dir"].absolute(), "here", location)
+        remove_study(Repository(database), paths)
+    assert objects.find("/kept") == []
+    with pytest.raises(UnknownStudyError, match="has no study 'here'"):
+        ran.results.best.load_model()
+
+
+def test_one_that_is_lost_is_never_taken_for_one_that_did_not_change(run: Runner) -> None:
+    ran = run(epochs=2)
+    end = ran.places["runs_dir"] / "small/trial-00000/end"
+    shutil.rmtree(end)
+
+    with pytest.raises(CheckpointError) as raised:
+        ran.results.best.load_model()
+    assert str(raised.value) == (
+        "trial 0 of study 'small' keeps no model as training left it (a version of sweeper that "
+        f"kept none ran it, or {end} was removed); it keeps the checkpoints of the steps 8 (1 "
+        "epoch), 16 (2 epochs): at=16 is the newest"
+    )
+
+
+def test_one_whose_checkpoint_is_gone_is_refused(run: Runner) -> None:
+    ran = run(epochs=2)
+    kept = ran.places["runs_dir"] / "small/trial-00000/attempt-01/checkpoints"
+    digest = ran.results.best.digest
+    shutil.rmtree(kept / "step-000000016")
+
+    with pytest.raises(CheckpointError) as raised:
+        ran.results.best.load_model()
+    end = ran.places["runs_dir"] / "small/trial-00000/end/step-000000016"
+    assert str(raised.value) == (
+        "the model as training left it is that of the checkpoint step-000000016 with the digest "
+        f"{digest} ({end} says so), and that checkpoint is gone"
+    )
+
+
+def test_a_trial_killed_between_its_model_and_its_result_leaves_one_model(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process dies after the model was written and before it said that it had finished."""
+    import sweeper.execution.trial.run as trial_run
+
+    wrote: list[Any] = []
+    keep = trial_run.keep_end
+
+    def dying(*arguments: Any) -> None:
+        keep(*arguments)
+        wrote.append(arguments)
+        if len(wrote) == 1:
+            message = "killed here"
+            raise MemoryError(message)
+
+    monkeypatch.setattr(trial_run, "keep_end", dying)
+    ran = run(averaged)
+
+    assert len(wrote) == 2
+    (attempt, again) = ran.results.best.attempts
+    assert (attempt.outcome, again.outcome) == ("crashed", "complete")
+    (end,) = (ran.places["runs_dir"] / "small/trial-00000/end").iterdir()
+    assert end.name == "step-000000032.2"
+    monkeypatch.undo()
+    undisturbed = partial(run, averaged, name="undisturbed")()
+    assert same(
+        variables(ran.results.best.load_model()),
+        variables(undisturbed.results.best.load_model()),
+    )

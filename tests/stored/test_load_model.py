@@ -1,0 +1,255 @@
+"""A trial's record gives its model back, or says what it keeps instead."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import optuna
+import pytest
+from small_models import Ran, Runner, network, same, unbuilt, variables
+
+from sweeper import (
+    CheckpointError,
+    DefinitionChangedError,
+    Keep,
+    RestoreError,
+    Study,
+    StudyFileError,
+    TrialRecord,
+    UnknownStudyError,
+    UsageError,
+    load_study,
+)
+from sweeper.checkpoints.reading import load_checkpoint
+from sweeper.storage.copying import copy_database
+from sweeper.storage.database import Database
+
+_FILE = """\
+import keras, numpy as np
+from sweeper import Data, Study
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense({units})])
+    model.compile("adam", "mse")
+    return model
+
+def load_data(trial):
+    x = np.arange(24.0).reshape(8, 3)
+    return Data(train=(x, x[:, :1]), batch_size=4)
+
+study = Study(name="{name}", model=build_model, data=load_data, objective="loss", epochs=2,
+              trials=1, audit="off", threads=1, sampler="random")
+"""
+
+
+def saved(record: TrialRecord, step: int) -> list[Any]:
+    (path,) = (Path(c.path) for c in record.checkpoints if c.step == step)
+    loaded = load_checkpoint(path)
+    return [loaded.tensors[f"model/{i:05d}"] for i in range(len(loaded.state["model"]))]
+
+
+@pytest.mark.parametrize("model", [network, unbuilt])
+def test_every_variable_of_the_asked_step_comes_back(run: Runner, model: Any) -> None:
+    ran = run(model, keep=Keep(last=9))
+    best = ran.results.best
+
+    for step in (8, 16, 32):
+        assert same(variables(best.load_model(at=step)), saved(best, step))
+    assert not same(variables(best.load_model(at=8)), saved(best, 16))
+    assert best.load_model().compiled
+
+
+def test_the_best_is_the_kept_checkpoint_with_the_best_objective(run: Runner) -> None:
+    for direction, choose in (("minimize", min), ("maximize", max)):
+        ran = run(name=direction, objective="val_loss", direction=direction, keep=Keep(last=9))
+        best = ran.results.best
+        values = [e.metrics["val_loss"] for e in best.epochs]
+        step = 8 * (values.index(choose(values)) + 1)
+
+        assert same(variables(best.load_model(at="best")), saved(best, step))
+
+
+def test_records_of_every_kind_give_their_model(run: Runner) -> None:
+    ran = run(objective=["val_loss", "loss"], direction=["minimize", "minimize"])
+    expected = variables(ran.results.trials[0].load_model())
+
+    assert same(variables(ran.results.status.pareto[0].load_model()), expected)
+    assert same(variables(ran.results.pareto[0].load_model()), expected)
+    ran = run(name="one")
+    expected = variables(ran.results.best.load_model())
+    status = ran.study.status(**ran.places)
+    assert status.best is not None
+    assert same(variables(status.best.load_model()), expected)
+    assert same(variables(ran.study.results(**ran.places).trials[0].load_model()), expected)
+
+
+def test_the_generators_of_the_process_are_as_they_were(run: Runner) -> None:
+    ran = run(unbuilt)
+    for seed in (random.seed, np.random.seed, keras.utils.set_random_seed):
+        seed(3)
+    expected = [random.random(), np.random.random(), float(keras.random.uniform(()))]
+
+    keras.utils.set_random_seed(3)
+    ran.results.best.load_model()
+
+    assert expected == [random.random(), np.random.random(), float(keras.random.uniform(()))]
+
+
+def error_of(ran: Ran, at: Any, kind: type[Exception] = CheckpointError) -> str:
+    with pytest.raises(kind) as raised:
+        ran.study.results(**ran.places).trials[0].load_model(at=at)
+    return str(raised.value)
+
+
+def test_what_is_not_there_is_an_error_that_lists_what_is(run: Runner) -> None:
+    ran = run()
+    assert error_of(ran, 8) == (
+        "trial 0 of study 'small' has no checkpoint of step 8; it keeps the checkpoints of the "
+        "steps 24 (3 epochs), 32 (4 epochs): at=32 is the newest"
+    )
+    assert error_of(ran, "last", UsageError) == (
+        "at='last'; it is 'end', 'best', or the step of a kept checkpoint"
+    )
+
+
+def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run: Runner) -> None:
+    def raising(logs: Any = None) -> None:
+        message = "no more"
+        raise ValueError(message)
+
+    class Raises(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 2:
+                raising()
+
+    ran = run(callbacks=lambda _: [Raises()], failing_alike=None)
+    assert ran.results.trials[0].state == "failed"
+    assert error_of(ran, "end") == (
+        "trial 0 of study 'small' failed, so its training did not come to its end; it keeps the "
+        "checkpoints of the steps 8 (1 epoch), 16 (2 epochs): at=16 is the newest"
+    )
+    model = ran.results.trials[0].load_model(at=16)
+    assert same(variables(model), saved(ran.results.trials[0], 16))
+
+
+def test_a_pruned_trial_has_no_end_and_its_newest_checkpoint(run: Runner) -> None:
+    """Its value is that of its best epoch, too, where that is what counts."""
+    pruner = optuna.pruners.ThresholdPruner(upper=0.0, n_warmup_steps=1)
+    ran = run(objective="loss", direction="maximize", at="best", pruner=pruner)
+    (trial,) = ran.results.trials
+
+    assert (trial.state, len(trial.epochs)) == ("pruned", 2)
+    assert trial.value == max(e.metrics["loss"] for e in trial.epochs)
+    assert error_of(ran, "end") == (
+        "trial 0 of study 'small' was pruned, so its training did not come to its end; it keeps "
+        "the checkpoints of the steps 8 (1 epoch), 16 (2 epochs): at=16 is the newest"
+    )
+    assert same(variables(trial.load_model(at=16)), saved(trial, 16))
+
+
+def test_a_record_from_elsewhere_says_how_to_get_one(run: Runner) -> None:
+    record = TrialRecord("small", 3, "complete", {}, 0.1, 1, "d")
+    with pytest.raises(UsageError) as raised:
+        record.load_model()
+    assert str(raised.value) == (
+        "this record of trial 3 does not say where its study is; take it from study.results(), "
+        "from what study.run() returned, or from load_study(name).trials"
+    )
+
+
+def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(run: Runner) -> None:
+    ran = run()
+    wider = partial(network, units=20)
+    changed = Study(model=wider, **run.defaults)
+    trial = changed.results(**ran.places).trials[0]
+
+    with pytest.raises(DefinitionChangedError) as refused:
+        trial.load_model()
+    assert str(refused.value).startswith(
+        "the model of trial 0 of study 'small' cannot be built as it was: "
+    )
+    assert str(refused.value).endswith(
+        "Restore what was there, or accept the change (--accept-changes, accept_changes=True): "
+        "every variable must fit all the same"
+    )
+    with (
+        pytest.warns(UserWarning, match="going on all the same, as asked"),
+        pytest.raises(RestoreError) as misfit,
+    ):
+        trial.load_model(accept_changes=True)
+    path = Path(ran.results.best.checkpoints[-1].path)
+    lines = str(misfit.value).splitlines()
+    assert lines[0] == (
+        f"checkpoint {path} does not fit the model that the factory makes (nothing was assigned):"
+    )
+    assert lines[1].endswith("/kernel) is float32[6, 20], and float32[6, 12] in it")
+
+
+@pytest.fixture
+def file_study(tmp_path: Path) -> Path:
+    file = tmp_path / "stored_file_study.py"
+    file.write_text(_FILE.format(units=1, name="from-a-file"))
+    study = load_study(file)
+    study.run(isolation="inline", listener=lambda _: None, runs_dir=tmp_path / "runs")
+    return file
+
+
+def test_a_stored_study_is_read_by_its_name_and_its_code_found(
+    file_study: Path, tmp_path: Path
+) -> None:
+    stored = load_study("from-a-file", runs_dir=tmp_path / "runs")
+
+    assert not isinstance(stored, Study)
+    assert stored.status().complete == 1
+    assert stored.best.number == 0
+    assert stored.definition.name == "from-a-file"
+    model = stored.trials[0].load_model()
+    assert same(variables(model), saved(stored.trials[0], 4))
+    assert stored.run(isolation="inline", listener=lambda _: None).best.number == 0
+
+
+def test_a_study_whose_code_is_gone_is_read_and_says_how_to_give_it(
+    file_study: Path, tmp_path: Path
+) -> None:
+    moved = file_study.rename(tmp_path / "elsewhere.py")
+    stored = load_study("from-a-file", runs_dir=tmp_path / "runs")
+    assert not isinstance(stored, Study)
+
+    with pytest.raises(StudyFileError) as raised:
+        stored.trials[0].load_model()
+    assert str(raised.value) == (
+        f"study 'from-a-file' was defined in {file_study}, which is gone; give its new place: "
+        "load_study(name, source='FILE[:NAME]'), or `sweeper export … --source FILE[:NAME]`"
+    )
+    given = load_study("from-a-file", runs_dir=tmp_path / "runs", source=str(moved))
+    assert not isinstance(given, Study)
+    assert same(variables(given.trials[0].load_model()), saved(stored.trials[0], 4))
+
+
+def test_a_name_that_nothing_has_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UnknownStudyError) as raised:
+        load_study("no-such-study", runs_dir=tmp_path)
+    assert str(raised.value) == (
+        f"there is no study 'no-such-study' in sqlite:///{tmp_path}/sweeper.db"
+    )
+
+
+def test_a_copied_database_gives_the_same_models(run: Runner, tmp_path: Path) -> None:
+    ran = run(keep=Keep(last=9))
+    before = {at: variables(ran.results.best.load_model(at=at)) for at in ("end", "best", 16)}
+    copy = f"sqlite:///{tmp_path / 'copy.db'}"
+    with (
+        Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as source,
+        Database.open(copy, create=True) as target,
+    ):
+        copy_database(source, target)
+    (ran.places["runs_dir"] / "sweeper.db").unlink()
+
+    copied = ran.study.results(storage=copy, **ran.places).best
+    for at, values in before.items():
+        assert same(variables(copied.load_model(at=at)), values)

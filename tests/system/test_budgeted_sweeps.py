@@ -1,0 +1,199 @@
+"""Real trials under Hyperband: the same sweep on any workers, verified, and shown."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import optuna
+import pytest
+from budgeted_study import BUDGETED_STUDY, decisions
+from databases import postgresql_database
+from study_files import StudyText
+from sweeps import (
+    RunningCommand,
+    command,
+    database_url,
+    differing,
+    results_of,
+    sweep,
+    trials_in,
+)
+
+from sweeper.events import Remark, RungDecided
+from sweeper.results import TrialRecord
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Repository
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the study's file, and what one worker made of it in ``one``."""
+    made = tmp_path_factory.mktemp("budgeted")
+    file = BUDGETED_STUDY.write(made / "budgeted.py")
+    swept = sweep(file, made / "one", workers=1)
+    (made / "events.json").write_text(
+        json.dumps([e.message for e in swept.events if isinstance(e, Remark)])
+    )
+    assert sum(isinstance(e, RungDecided) for e in swept.events) == 3
+    return made
+
+
+@pytest.fixture(scope="module")
+def alone(directory: Path) -> tuple[TrialRecord, ...]:
+    return trials_in(directory / "one", "budgeted")
+
+
+def is_the_same_sweep(found: Sequence[TrialRecord], alone: Sequence[TrialRecord]) -> bool:
+    return (
+        differing(results_of(found), results_of(alone)) == []
+        and decisions(found) == decisions(alone)
+        and all(t.digest for t in found)
+    )
+
+
+def test_the_trials_of_a_round_go_on_from_rung_to_rung(
+    alone: tuple[TrialRecord, ...], directory: Path
+) -> None:
+    assert sorted(len(t.epochs) for t in alone[:4]) == [1, 1, 2, 4]
+    assert sorted(len(t.epochs) for t in alone[4:]) == [2, 2, 4]
+    assert [t.state for t in alone].count("pruned") == 5
+    for trial in alone:
+        outcomes = [a.outcome for a in trial.attempts]
+        assert outcomes == ["paused"] * len(trial.rungs) + ["complete"] * (
+            trial.state == "complete"
+        )
+        assert [r.value for r in trial.rungs] == [
+            trial.epochs[r.epochs - 1].metrics["val_loss"] for r in trial.rungs
+        ]
+        if trial.state == "pruned":
+            last = trial.checkpoints[-1]
+            assert (last.epoch, last.digest) == (len(trial.epochs), trial.digest)
+            assert trial.value == trial.rungs[-1].value
+    said = json.loads((directory / "events.json").read_text())
+    assert any("rung of bracket 0 after 1 epochs: of 4 trials, " in message for message in said)
+    assert any(message.startswith("workers waited for other trials ") for message in said)
+
+
+def test_two_workers_decide_promote_and_train_the_same(
+    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+) -> None:
+    two = sweep(directory / "budgeted.py", tmp_path, workers=2).trials
+    assert is_the_same_sweep(two, alone)
+    assert not is_the_same_sweep(two[:-1], alone)
+
+
+def test_verify_replays_promoted_and_left_trials_and_decides_their_rungs_again(
+    directory: Path, alone: tuple[TrialRecord, ...]
+) -> None:
+    """A promoted trial's replay is that trial run whole, in one process."""
+    runs = directory / "one"
+    whole = next(t.number for t in alone[:4] if t.state == "complete")
+    left = next(t.number for t in alone[:4] if t.state == "pruned")
+    flags = ("--storage", database_url(runs), "--runs-dir", runs)
+    for number in (whole, left):
+        held = command("verify", "budgeted", "--trial", number, *flags, cwd=directory)
+        assert held.code == 0, held.out + held.err
+        assert f"trial {number} holds" in held.out
+    with sqlite3.connect(runs / "sweeper.db") as database:
+        change = "UPDATE sweeper_rung_members SET value = value + ? WHERE trial_id = ?"
+        database.execute(change, (1.0, left + 1))
+        database.commit()
+        differs = command("verify", "budgeted", "--trial", whole, *flags, cwd=directory)
+        database.execute(change, (-1.0, left + 1))
+        database.execute(
+            "UPDATE sweeper_rung_members SET value = "
+            "(SELECT value FROM trial_values WHERE trial_id = ?) WHERE trial_id = ?",
+            (left + 1, left + 1),
+        )
+    database.close()
+    assert differs.code == 4
+    assert f"of the trials from 0 on compared trial {left} with the value" in differs.out
+
+
+def test_every_reading_verb_tells_of_rungs(directory: Path, alone: tuple[TrialRecord, ...]) -> None:
+    whole = next(t for t in alone[:4] if t.state == "complete")
+    flags = ("--storage", database_url(directory / "one"))
+    shown = command("show", "budgeted", whole.number, *flags, cwd=directory)
+    assert "promoted" in shown.out
+    assert "4 trials of bracket 0 from trial 0 on, of which 2 went on" in shown.out
+    read = json.loads(
+        command("show", "budgeted", whole.number, "--json", *flags, cwd=directory).out
+    )
+    assert [(r["epochs"], r["promoted"]) for r in read["rungs"]] == [(1, True), (2, True)]
+    assert len(read["rungs"][0]["decision"]["compared"]) == 4
+    study = optuna.load_study(study_name="budgeted", storage=database_url(directory / "one"))
+    for theirs, ours in zip(study.trials, alone, strict=True):
+        assert (theirs.state.name, theirs.value) == (ours.state.upper(), ours.value)
+        assert len(theirs.intermediate_values) == len(ours.epochs)
+
+
+def run_and_kill(file: Path, runs: Path, times: int, seed: int) -> int:
+    """Run the study, and kill it with all its processes so often; how often it was."""
+    draw = random.Random(seed)
+    killed = 0
+    while killed < times:
+        with RunningCommand("run", file, "--workers", 2, "--runs-dir", runs, cwd=runs) as run:
+            run.wait_for("trial")
+            time.sleep(draw.uniform(0.0, 1.5))
+            if run.process.poll() is not None:
+                break
+            run.kill_group()
+        killed += 1
+    return killed
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.whole)])
+def test_a_driver_that_is_killed_changes_no_decision(
+    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path, times: int
+) -> None:
+    assert run_and_kill(directory / "budgeted.py", tmp_path, times, seed=times) >= 1
+    last = command("run", directory / "budgeted.py", "--runs-dir", tmp_path, cwd=tmp_path)
+    assert last.code == 0, last.err
+    assert is_the_same_sweep(trials_in(tmp_path, "budgeted"), alone)
+
+
+@pytest.mark.whole
+def test_two_workers_on_postgresql_give_the_same_sweep(
+    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+) -> None:
+    with postgresql_database() as server:
+        flags = ("--storage", server.url, "--runs-dir", tmp_path)
+        run = ("run", directory / "budgeted.py", "--workers", 1, *flags)
+        with RunningCommand(*run, cwd=tmp_path) as first:
+            first.wait_for("study budgeted")
+            second_command = ("worker", "budgeted", "--slots", 1, *flags)
+            with RunningCommand(*second_command, cwd=tmp_path) as second:
+                assert second.end() == 0, second.err
+            assert first.end() == 0, first.err
+        with Database.open(server.url, create=False) as database:
+            trials = Repository(database).trials("budgeted")
+    assert is_the_same_sweep(trials, alone)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("engine", ["dask", "ray"])
+def test_a_cluster_gives_the_same_sweep(
+    engine: str, directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+) -> None:
+    run = ("run", directory / "budgeted.py", "--engine", engine, "--workers", 2)
+    ended = command(*run, "--runs-dir", tmp_path, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert is_the_same_sweep(trials_in(tmp_path, "budgeted"), alone)
+
+
+def test_an_objective_that_a_rungs_epoch_does_not_report_is_refused(tmp_path: Path) -> None:
+    study = StudyText(
+        head="from sweeper import Halving",
+        data="return Data(train=(x, y), validation=(x, y), batch_size=8, validation_freq=2)",
+        arguments="""objective="val_loss", epochs=4, trials=1, sampler="random", threads=1,
+        budget=Halving(factor=2)""",
+    )
+    [trial] = sweep(study.write(tmp_path / "s.py"), tmp_path, workers=1, isolation="inline").trials
+    assert trial.state == "failed"
+    assert "'val_loss' after 1 epochs, and with validation_freq=2" in (trial.error or "")
+    assert trial.epochs == ()

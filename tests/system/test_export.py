@@ -1,0 +1,105 @@
+"""`sweeper export` from a shell: in a process of its own, as trials run, with errors that say what is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from study_files import StudyText
+from sweeps import command, sweep
+
+TEXT = StudyText(
+    arguments='objective="val_loss", epochs=2, trials=1, sampler="random", audit="off"'
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("export")
+    sweep(TEXT.write(directory / "export_study.py"), directory / "runs", workers=1)
+    return directory
+
+
+def test_a_model_is_written_and_said(runs: Path) -> None:
+    done = command("export", "small", "--format", "frozen", "--output", "m.pb", cwd=runs)
+    assert done.code == 0, done.err
+    card = runs / "m.pb.md"
+    assert done.out.splitlines() == [
+        f"wrote {runs / 'm.pb'}",
+        "  frozen of trial 0 of small, at end (step 40, 2 epochs)",
+        "  input   input:0  float32[?, 16]",
+        "  output  Identity:0  float32[?, 4]",
+        "  verified on 8 samples: predictions agree to 1e-06",
+        f"  card    {card}",
+    ]
+    assert card.is_file()
+
+
+def test_json_has_the_card(runs: Path) -> None:
+    done = command(
+        "export", "small", "--format", "tf-checkpoint", "--output", "tfc", "--trial", 0,
+        "--max-to-keep", 2, "--name", "model", "--json", cwd=runs,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["path"] == str(runs / "tfc")
+    assert said["details"]["checkpoints"] == ["model-20", "model-40"]
+    assert said["verified"]["tolerance"] == 0.0
+    assert (runs / "tfc" / "model-40.index").is_file()
+
+
+def test_code_that_changed_is_refused(runs: Path) -> None:
+    """The trial's factory, edited: the file is no longer the one that the study was run from."""
+    changed = runs / "changed.py"
+    changed.write_text(str(TEXT).replace("Dropout(0.3)", "Dropout(0.4)"))
+    done = command(
+        "export", "small", "--format", "keras", "--output", "c.keras", "--source", changed, cwd=runs
+    )
+    assert done.code == 1
+    assert done.err.splitlines()[-1].startswith(
+        "error: the model of trial 0 of study 'small' cannot be built as it was: build_model has "
+        "changed (changed.py, "
+    )
+    assert not (runs / "c.keras").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            ("--format", "keras", "--output", "m.keras", "--at", "7"),
+            1,
+            ("error: trial 0 of study 'small' has no checkpoint of step 7; it keeps the checkpoints "
+            "of the steps 20 (1 epoch), 40 (2 epochs): at=40 is the newest"),
+        ),
+        (
+            ("--format", "keras", "--output", "m.keras", "--at", "last"),
+            2,
+            ("error: --at last; it is end, best, or the step of a kept checkpoint (`sweeper show` "
+            "has them)"),
+        ),
+        (
+            ("--format", "onnx", "--output", "m.onnx"),
+            2,
+            ("error: 'onnx' is no form in which a model can leave; there are keras, weights, "
+            "savedmodel, frozen, tf-checkpoint, safetensors"),
+        ),
+        (
+            ("--format", "keras", "--output", "m.keras", "--trial", "9"),
+            2,
+            "error: study 'small' has no trial 9; it has trial 0 (of 1), which `sweeper status small` lists",
+        ),
+        (
+            ("--format", "keras", "--output", "m.keras", "--max-to-keep", "2"),
+            2,
+            ("error: --max-to-keep is for --format tf-checkpoint, and keras holds one model; leave "
+            "it out"),
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_an_error(
+    runs: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    done = command("export", "small", *words, cwd=runs)
+    assert (done.code, done.err.splitlines()[-1]) == (code, said)

@@ -1,0 +1,147 @@
+"""A real run in a real terminal: the table, Ctrl-C, how to go on, and piped the same in lines."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from study_files import StudyText
+from sweeps import LIMIT, RunningCommand, _environment
+from terminals import Screen
+
+from sweeper.execution.launch import server_process
+
+STUDY = StudyText(arguments='objective="val_loss", epochs=5000, trials=3, sampler="random"')
+"""Too long to end before it is interrupted."""
+
+COLUMNS, LINES = 80, 24
+
+_PROGRAM = """
+import fcntl, sys, termios
+fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+from sweeper.execution.launch import server_process
+server_process._SERVER = {server!r}
+from sweeper.cli.main import main
+sys.exit(main())
+"""
+
+
+class TerminalCommand:
+    """``sweeper WORDS`` in a terminal of its own, whose screen can be read and keys be pressed."""
+
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
+        self.process = process
+        self.screen = Screen(COLUMNS, LINES)
+        self.written = ""
+        self._terminal = terminal
+
+    def until(self, shown: Callable[[list[str]], bool]) -> list[str]:
+        """The screen, once it is as ``shown`` says."""
+        deadline = time.monotonic() + LIMIT
+        while not shown(self.screen.lines):
+            assert time.monotonic() < deadline, "\n".join(self.screen.lines)
+            if not self._read():
+                pytest.fail("the command ended before:\n" + self.written)
+        return self.screen.lines
+
+    def press(self, key: bytes) -> None:
+        os.write(self._terminal, key)
+
+    def end(self) -> int:
+        """Read to the end; the exit code."""
+        while self._read():
+            pass
+        return self.process.wait(LIMIT)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._terminal], [], [], LIMIT)
+        assert ready, "nothing was drawn for too long:\n" + "\n".join(self.screen.lines)
+        try:
+            data = os.read(self._terminal, 65536)
+        except OSError:
+            # So Linux says that nobody has the other end open any more.
+            return False
+        text = data.decode(errors="replace")
+        self.written += text
+        self.screen.write(text)
+        return bool(data)
+
+
+@contextmanager
+def in_terminal(*words: str, cwd: Path) -> Iterator[TerminalCommand]:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    environment = {**_environment({"TERM": "xterm", "CI": ""}), "NO_COLOR": ""}
+    for name in ("COLUMNS", "LINES"):
+        environment.pop(name, None)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM.format(server=server_process._SERVER), *words],
+        cwd=cwd,
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        yield TerminalCommand(process, ours)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(LIMIT)
+        os.close(ours)
+
+
+def heading(lines: list[str]) -> str:
+    return next((line for line in lines if line.startswith("small ")), "")
+
+
+def test_a_run_in_a_terminal_is_drawn_and_ctrl_c_says_what_it_waits_for_and_how_to_go_on(
+    tmp_path: Path,
+) -> None:
+    STUDY.write(tmp_path / "small.py")
+    with in_terminal("run", "small.py", "--workers", "2", cwd=tmp_path) as run:
+        # What was read may end in the middle of a drawing, whose last line is the hint.
+        lines = run.until(
+            lambda screen: any("/5000" in line for line in screen) and "Ctrl-C" in screen[-1]
+        )
+        assert heading(lines).startswith("small  0/3 done, 2 running, 1 waiting")
+        assert any(line.startswith("trial  state") for line in lines)
+        assert (
+            lines[-1]
+            == "Ctrl-C checkpoints and stops; go on with: sweeper resume small --workers 2"
+        )
+        run.until(lambda screen: any("training waited" in line for line in screen))
+        run.press(b"\x03")
+        assert run.end() == 130, run.written
+        assert "stopping: every trial finishes its step" in run.written
+        ended = run.screen.lines
+    assert ended[-1] == "  sweeper resume small --workers 2"
+    assert sum("interrupted" in line and "attempt 1" in line for line in ended) == 2
+    assert not any("Ctrl-C" in line or "trial  state" in line for line in ended), (
+        "the table is gone"
+    )
+    for log in (tmp_path / "runs").glob("small/trial-*/attempt-*/log.txt"):
+        assert log.read_text() == "", "a log begins with what the trial itself says"
+
+    words = ("resume", "small", "--workers", "2")
+    with RunningCommand(*words, cwd=tmp_path) as again:
+        resumed = again.wait_for("attempt 2 resumed at step") or ""
+        assert resumed.rstrip().endswith("[0/3 done, no best yet]")
+        assert again.wait_for("epoch", "/5000", "[0/3 done, no best yet]")
+        again.kill_group()
+    assert "\x1b" not in again.err, "nothing is redrawn in a pipe"
+    assert "cuda" not in again.err.lower()
+    assert "InitializeLog" not in again.err

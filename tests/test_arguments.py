@@ -1,0 +1,58 @@
+"""An argument that is not there is refused by a sentence with the one that was meant."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import sweeper
+from sweeper.errors import DefinitionError
+
+NEEDED: dict[str, Any] = {
+    "name": "digits",
+    "model": lambda trial: trial,
+    "data": lambda trial: trial,
+    "epochs": 1,
+    "trials": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "message"),
+    [
+        ("Study", {**NEEDED, "epoch": 3}, "Study(…) got an unknown argument 'epoch'; did you mean 'epochs'?"),
+        ("Study", {"n_trials": 3}, "Study(…) got an unknown argument 'n_trials'; did you mean 'trials'?"),
+        ("Data", {"train": (), "batchsize": 3}, "Data(…) got an unknown argument 'batchsize'; did you mean 'batch_size'?"),
+        ("Keep", {"lats": 2}, "Keep(…) got an unknown argument 'lats'; did you mean 'last'?"),
+        ("Every", {"step": 2}, "Every(…) got an unknown argument 'step'; did you mean 'steps'?"),
+        ("Every", {"minutes": 2}, "Every(…) got an unknown argument 'minutes'; it takes steps, seconds, epochs"),
+        ("Retries", {"crashes": 2}, "Retries(…) got an unknown argument 'crashes'; did you mean 'crash'?"),
+        ("WarmStart", {"pth": "w.h5"}, "WarmStart(…) got an unknown argument 'pth'; did you mean 'path'?"),
+        ("fit", {"checkpoint": "c"}, "fit(…) got an unknown argument 'checkpoint'; did you mean 'checkpoints'?"),
+    ],
+)  # fmt: skip
+def test_an_unknown_argument_is_named_with_the_nearest_one(
+    call: str, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        getattr(sweeper, call)(**given)
+    assert str(caught.value) == message
+
+
+def test_what_is_checked_stays_what_it_was() -> None:
+    assert list(inspect.signature(sweeper.Every).parameters) == ["steps", "seconds", "epochs"]
+    assert replace(sweeper.Keep(last=2), best=1, monitor="loss", mode="min").last == 2
+    assert pickle.loads(pickle.dumps(sweeper.Every(steps=3))) == sweeper.Every(steps=3)
+    assert sweeper.Study(**NEEDED).epochs == 1
+
+
+def test_a_method_names_the_argument_that_was_meant_too() -> None:
+    with pytest.raises(DefinitionError) as caught:
+        sweeper.Study(**NEEDED).run(worker=2)  # type: ignore[call-arg]
+    assert str(caught.value) == (
+        "Study.run(…) got an unknown argument 'worker'; did you mean 'workers'?"
+    )

@@ -1,0 +1,129 @@
+"""Which trials a budget compares, and who goes on: pure functions of numbers and values."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from sweeper.budgets import (
+    Halving,
+    Hyperband,
+    RungSchedule,
+    describe_budget,
+    promoted,
+    rung_schedule,
+)
+from sweeper.errors import DefinitionError
+from sweeper.searching import Objective
+
+ACCURACY = (Objective("val_accuracy", "maximize"),)
+
+
+def described(budget: Any, epochs: int = 27, pruner: object = None) -> dict[str, Any] | None:
+    return describe_budget(budget, epochs=epochs, pruner=pruner, objectives=ACCURACY)
+
+
+def schedule(budget: Any, epochs: int = 27) -> RungSchedule:
+    made = rung_schedule(described(budget, epochs), epochs)
+    assert made is not None
+    return made
+
+
+def test_the_rungs_are_the_multiples_of_the_factor_below_the_epochs() -> None:
+    assert schedule(Halving()).rungs == (1, 3, 9)
+    assert schedule(Halving(min_epochs=2, factor=2), 9).rungs == (2, 4, 8)
+    assert schedule(Halving(min_epochs=26)).rungs == (26,)
+
+
+def test_hyperbands_brackets_have_the_papers_sizes() -> None:
+    # Table 1 of Li et al. (2018): 81 epochs, factor 3.
+    assert schedule(Hyperband(), 81).sizes == (81, 34, 15, 8, 5)
+    assert schedule(Halving(brackets=2), 81).sizes == (81, 34)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_trial_is_in_one_round_of_consecutive_numbers(seed: int) -> None:
+    draw = random.Random(seed)
+    factor, epochs = draw.randint(2, 4), draw.randint(2, 40)
+    made = schedule(Hyperband(min_epochs=draw.randint(1, epochs - 1), factor=factor), epochs)
+    target = draw.randint(1, 300)
+    starts = sorted(draw.sample(range(1, target + 1), min(2, target)))
+    rounds = [made.round_of(number, starts) for number in range(target)]
+    seen: list[int] = []
+    for each in dict.fromkeys(rounds):
+        members = range(each.first, each.end(target, starts))
+        assert [n for n in range(target) if rounds[n] == each] == list(members)
+        assert each.rungs == made.rungs[each.bracket :]
+        seen += members
+    assert seen == list(range(target))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_raised_total_changes_no_round_that_there_was(seed: int) -> None:
+    draw = random.Random(seed)
+    made = schedule(Hyperband(factor=draw.randint(2, 4)), draw.randint(2, 40))
+    before = draw.randint(1, 200)
+    after = before + draw.randint(1, 100)
+    for number in range(before):
+        was, now = made.round_of(number), made.round_of(number, [before])
+        assert was == now
+        assert was.end(before) == now.end(after, [before])
+    assert made.round_of(before, [before]).first == before
+
+
+def test_the_best_of_a_rung_are_promoted_ties_by_number_and_no_failure_ever() -> None:
+    values = {0: 0.5, 1: 0.9, 2: 0.9, 3: None, 4: math.nan, 5: 0.9, 6: 0.1, 7: 0.2, 8: 0.3}
+    assert promoted(values, 3, "maximize") == (1, 2, 5)
+    assert promoted(values, 4, "maximize") == (1, 2)
+    assert promoted(values, 3, "minimize") == (6, 7, 8)
+    assert promoted({4: 0.1, 9: 0.2}, 3, "maximize") == (9,)
+    assert promoted({4: None, 9: None, 10: 1.0}, 2, "minimize") == (10,)
+    assert promoted({4: None, 9: math.inf}, 2, "maximize") == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_is_promoted_depends_on_no_order(seed: int) -> None:
+    draw = random.Random(seed)
+    values = {n: draw.choice([None, 0.1, 0.2, draw.random()]) for n in range(draw.randint(1, 40))}
+    shuffled = list(values.items())
+    draw.shuffle(shuffled)
+    assert promoted(dict(shuffled), 3, "maximize") == promoted(values, 3, "maximize")
+
+
+@pytest.mark.parametrize(
+    ("budget", "epochs", "message"),
+    [
+        (Halving(min_epochs=0), 9, "min_epochs is 0; give a whole number, at least 1"),
+        (Hyperband(min_epochs=-1), 9, "min_epochs is -1; give a whole number, at least 1"),
+        (Halving(factor=1), 9, "factor is 1; give a whole number, at least 2"),
+        (Hyperband(factor=True), 9, "factor is True; give a whole number, at least 2"),
+        (Halving(brackets=0), 9, "brackets is 0; give a whole number, at least 1"),
+        (Halving(brackets=4), 9, "only 3 brackets fit, the last of which has no rung"),
+        (
+            Halving(min_epochs=9),
+            9,
+            "the first rung is after 9 epochs, so no trial would ever pause",
+        ),
+        (Halving, 9, "budget=Halving is no budget; give an object, such as Halving()"),
+        ({"factor": 3}, 9, "budget={'factor': 3} is no budget"),
+    ],
+)
+def test_an_impossible_budget_is_refused(budget: Any, epochs: int, message: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        described(budget, epochs)
+    assert message in str(refused.value)
+
+
+def test_a_budget_stands_beside_no_pruner_and_no_second_objective() -> None:
+    with pytest.raises(DefinitionError, match="beside pruner=object: both end trials early"):
+        described(Halving(), pruner=object())
+    with pytest.raises(DefinitionError, match="a rung ranks trials by one value"):
+        describe_budget(
+            Halving(),
+            epochs=9,
+            pruner=None,
+            objectives=(*ACCURACY, Objective("loss", "minimize")),
+        )

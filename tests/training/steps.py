@@ -1,0 +1,102 @@
+"""Models that are not compiled, and training steps for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from sweeper import TrainingStep
+from sweeper.training.step import StepValues
+
+
+def uncompiled(**options: Any) -> keras.Model:
+    """As `trainings.mlp`, with a regularizer, and not compiled."""
+    inputs = keras.Input((8,))
+    x = keras.layers.Dense(16, "relu", kernel_regularizer=keras.regularizers.L2(0.01))(inputs)
+    x = keras.layers.BatchNormalization()(x)
+    x = keras.layers.Dropout(0.3)(x)
+    outputs = keras.layers.Dense(4, activation="softmax")(x)
+    return keras.Model(inputs, outputs, **options)
+
+
+def settings() -> dict[str, Any]:
+    """What `uncompiled` is compiled with, by hand or by a step."""
+    return {
+        "optimizer": keras.optimizers.RMSprop(
+            keras.optimizers.schedules.CosineDecay(0.01, 40), momentum=0.5
+        ),
+        "loss": "sparse_categorical_crossentropy",
+        "metrics": ["accuracy"],
+    }
+
+
+def compiled() -> keras.Model:
+    model = uncompiled()
+    model.compile(**settings())
+    return model
+
+
+def default() -> TrainingStep:
+    return TrainingStep(**settings())
+
+
+class GanStep(TrainingStep):
+    """A network against a critic that is the step's own: two losses, two optimizers, in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        dense = keras.layers.Dense
+        self.critic = keras.Sequential([keras.Input((8,)), dense(8, "tanh"), dense(1)])
+        self.of_critic = keras.optimizers.Adam(0.02)
+        self.of_maker = keras.optimizers.RMSprop(0.01, momentum=0.5)
+        self.noise = keras.random.SeedGenerator(5)
+        self.losses = {"critic": keras.metrics.Mean("critic"), "maker": keras.metrics.Mean("maker")}
+        self.turns = keras.Variable(0, dtype="int64", trainable=False, name="turns")
+
+    def critic_loss(self, real: Any) -> Any:
+        made = self.model(self.drawn(real), training=True)
+        real_loss = tf.nn.softplus(-self.critic(real))
+        return self.reduce(real_loss + tf.nn.softplus(self.critic(made)))
+
+    def maker_loss(self, real: Any) -> Any:
+        made = self.model(self.drawn(real), training=True)
+        return self.reduce(tf.nn.softplus(-self.critic(made)))
+
+    def drawn(self, real: Any) -> Any:
+        return keras.random.normal((tf.shape(real)[0], 3), seed=self.noise)
+
+    def train_step(self, batch: Any) -> dict[str, Any]:
+        real = self.inputs(batch)
+        critic = self.critic.trainable_variables
+        loss = self.minimize(lambda: self.critic_loss(real), critic, self.of_critic)
+        self.losses["critic"].update_state(loss)
+        loss = self.minimize(
+            lambda: self.maker_loss(real), self.model.trainable_variables, self.of_maker
+        )
+        self.losses["maker"].update_state(loss)
+        self.turns.assign_add(1)
+        return {"loss": loss, **{m.name: m.result() for m in self.metrics}}
+
+    def test_step(self, batch: Any) -> dict[str, Any]:
+        return {"loss": self.maker_loss(self.inputs(batch))}
+
+
+def maker() -> keras.Model:
+    dense = keras.layers.Dense
+    return keras.Sequential([keras.Input((3,)), dense(8, "tanh"), dense(8)])
+
+
+class GroupsStep(TrainingStep):
+    """An optimizer of its own for the last layer."""
+
+    def __init__(self) -> None:
+        super().__init__(**settings())
+        self.of_head = keras.optimizers.Adam(0.05)
+
+    def update(self, gradients: Any, variables: Any, values: StepValues) -> None:
+        del values
+        pairs = list(zip(gradients, variables, strict=True))
+        self.optimizer.apply_gradients(pairs[:-2])
+        self.of_head.apply_gradients(pairs[-2:])

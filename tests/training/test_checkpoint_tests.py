@@ -1,0 +1,337 @@
+"""A checkpoint measured apart from its training gives what that training's validation gave."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from steps import default, settings, uncompiled
+from trainings import SEEDS, Watcher, digits, mlp, plan, small_data, train
+
+from sweeper import Data, TrainingStep
+from sweeper.checkpoints.format import LoadedCheckpoint
+from sweeper.checkpoints.reading import load_checkpoint
+from sweeper.errors import DataError, RestoreError
+from sweeper.training.loop import testing
+from sweeper.training.loop.testing import CheckpointTests, make_variables_of_training
+from sweeper.training.sources.opening import HeldOut, open_held_out
+
+Trained = tuple[list[LoadedCheckpoint], list[dict[str, float]]]
+
+
+def trained(
+    tmp_path: Path, model: Callable[[], keras.Model], data: Callable[[], Data], step: Any = None
+) -> Trained:
+    """The checkpoint of every epoch's end, and what that epoch's validation reported."""
+    watcher = Watcher(tmp_path, snapshot_at=lambda position: position.step_in_epoch == 0)
+    train(plan(model=model, data=data, step=step), watcher)
+    metrics = [
+        {name.removeprefix("val_"): v for name, v in each.items() if name.startswith("val_")}
+        for _, each in watcher.epochs
+    ]
+    return [load_checkpoint(path) for path in dict.fromkeys(watcher.kept)], metrics
+
+
+def measuring(
+    data: Data, model: Callable[[], keras.Model] = mlp, step: Any = None
+) -> CheckpointTests:
+    """What measures checkpoints of a model that is built as its training's was."""
+    built = plan(model=model, data=lambda: data, step=step)
+    notice = [].append
+    held_out = open_held_out(data, notice)
+    assert isinstance(held_out, HeldOut)
+    return CheckpointTests(
+        built,
+        held_out,
+        SEEDS.sequence("evaluation"),
+        build_as_trained=lambda: make_variables_of_training(built, notice),
+        notice=notice,
+    )
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, x: Any, y: Any) -> None:
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        part = slice(index * 10, index * 10 + 10)
+        return self.x[part], self.y[part]
+
+
+X, Y = digits()
+KINDS: dict[str, Callable[[], Any]] = {
+    "arrays": lambda: (X[:30], Y[:30]),
+    "tf.data": lambda: tf.data.Dataset.from_tensor_slices((X[:30], Y[:30])).batch(16),
+    "PyDataset": lambda: Batches(X, Y),
+    "function": lambda: lambda epoch: ((X[i : i + 8], Y[i : i + 8]) for i in range(0, 30, 8)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_checkpoint_on_the_validation_data_gives_its_epochs_val_metrics(
+    kind: str, tmp_path: Path
+) -> None:
+    def data() -> Data:
+        return small_data(validation=KINDS[kind]())
+
+    loaded, metrics = trained(tmp_path, mlp, data)
+    tests = measuring(data())
+    assert [tests.run(each) for each in loaded] == metrics
+    assert len({each["loss"] for each in metrics}) == len(metrics) == 3, "control: they differ"
+
+
+class Weighing(TrainingStep):
+    """Its loss is weighed by a variable of its own, which training moves."""
+
+    def __init__(self) -> None:
+        super().__init__(**settings())
+        self.weight = keras.Variable(1.0, trainable=False, name="weight")
+
+    def per_example_loss(self, targets: Any, predictions: Any, **rest: Any) -> Any:
+        return super().per_example_loss(targets, predictions, **rest) * self.weight
+
+    def update(self, *given: Any, **rest: Any) -> Any:
+        self.weight.assign_add(0.5)
+        return super().update(*given, **rest)
+
+
+def test_a_training_step_s_checkpoints_are_measured_by_its_own_test_step(tmp_path: Path) -> None:
+    def data() -> Data:
+        return small_data(validation=(X[:30], Y[:30]))
+
+    loaded, metrics = trained(tmp_path, uncompiled, data, Weighing)
+    tests = measuring(data(), uncompiled, Weighing)
+    assert [tests.run(each) for each in loaded] == metrics
+    control = measuring(data(), uncompiled, default)
+    assert [control.run(each) for each in loaded] != metrics, "control: the step is what measures"
+
+
+def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path: Path) -> None:
+    """With a model and data that draw random numbers wherever they can."""
+
+    class Noisy(keras.layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = keras.random.SeedGenerator(3)
+            self.untracked = [tf.random.Generator.from_seed(5)]
+
+        def call(self, inputs: Any) -> Any:
+            noise = keras.random.normal(tf.shape(inputs), seed=self.own)
+            noise += keras.random.normal(tf.shape(inputs))
+            return inputs + noise + self.untracked[0].normal(tf.shape(inputs))
+
+    def model() -> keras.Model:
+        built = keras.Sequential([keras.Input((8,)), Noisy(), keras.layers.Dense(4)])
+        built.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return built
+
+    def batches(epoch: int) -> Any:
+        for start in range(0, 30, 10):
+            noise = np.random.normal() + random.random() + np.random.default_rng().normal()
+            yield X[start : start + 10] + noise, Y[start : start + 10]
+
+    def data() -> Data:
+        return small_data(test=batches)
+
+    loaded, _ = trained(tmp_path, model, data)
+    forwards = measuring(data(), model)
+    ahead = [forwards.run(each) for each in loaded]
+    assert ahead == [forwards.run(each) for each in loaded], "nor on how often it was measured"
+    backwards = measuring(data(), model)
+    assert ahead == [backwards.run(each) for each in reversed(loaded)][::-1]
+    assert len({each["loss"] for each in ahead}) == 3
+
+
+def test_control_generators_that_go_on_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def model() -> keras.Model:
+        built = mlp()
+        built.add(keras.layers.Lambda(lambda x: x + keras.random.normal(tf.shape(x))))
+        built.compile("sgd", "mse")
+        return built
+
+    data = Data((X, X[:, :4]), test=(X, X[:, :4]))
+    loaded, _ = trained(tmp_path, model, lambda: data)
+    tests = measuring(data, model)
+    assert tests.run(loaded[0]) == tests.run(loaded[0])
+    monkeypatch.setattr(testing._Beginning, "restore", lambda _self: None)
+    assert tests.run(loaded[0]) != tests.run(loaded[0])
+
+
+def test_the_step_is_traced_once_for_all_checkpoints(tmp_path: Path) -> None:
+    calls = []
+
+    class Counting(keras.Sequential):
+        def test_step(self, data: Any) -> Any:
+            calls.append(data)
+            return super().test_step(data)
+
+    def model() -> keras.Model:
+        built = Counting(mlp().layers)
+        built.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return built
+
+    loaded, metrics = trained(tmp_path, model, small_data)
+    calls.clear()
+    tests = measuring(small_data(), model)
+    traced = len(calls)
+    assert [tests.run(each) for each in loaded] == metrics
+    assert len(calls) == traced > 0
+
+
+def test_variables_that_only_training_makes_are_made_before_a_checkpoint_is_assigned(
+    tmp_path: Path,
+) -> None:
+    """A second network that only ``train_step`` calls; and a weight that only an attribute holds."""
+
+    class Helped(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = keras.layers.Dense(4)
+            self.helper = keras.layers.Dense(2, trainable=False)
+            self.scale = tf.Variable(1.0, trainable=False)
+
+        def build(self, shape: Any) -> None:
+            self.first.build(shape)
+
+        def call(self, inputs: Any) -> Any:
+            return self.first(inputs) * self.scale
+
+        def train_step(self, data: Any) -> Any:
+            self.helper(data[0])
+            self.scale.assign_add(0.5)
+            return super().train_step(data)
+
+    def model() -> keras.Model:
+        built = Helped()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        built.compile("sgd", loss, metrics=["accuracy"])
+        return built
+
+    loaded, metrics = trained(tmp_path, model, small_data)
+    tests = measuring(small_data(), model)
+    assert [tests.run(each) for each in loaded] == metrics
+
+
+def test_a_model_that_runs_eagerly_is_measured_as_it_was_validated(tmp_path: Path) -> None:
+    class Late(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(4, activation="softmax")
+
+        def call(self, inputs: Any) -> Any:
+            return self.dense(inputs)
+
+    def model() -> keras.Model:
+        built = Late()
+        built.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+        return built
+
+    loaded, metrics = trained(tmp_path, model, small_data)
+    tests = measuring(small_data(), model)
+    assert [tests.run(each) for each in loaded] == metrics
+
+
+def test_a_metric_that_is_a_vector_has_a_number_for_each_component(tmp_path: Path) -> None:
+    def model() -> keras.Model:
+        built = mlp()
+        built.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
+        return built
+
+    def data() -> Data:
+        targets = np.eye(4)[Y]
+        return Data((X, targets), (X[:30], targets[:30]))
+
+    loaded, metrics = trained(tmp_path, model, data)
+    tests = measuring(data(), model)
+    assert [tests.run(each) for each in loaded] == metrics
+    assert {f"f1_score[{n}]" for n in range(4)} < metrics[0].keys()
+
+
+def test_the_test_split_is_read_whole_whatever_a_validation_reads(tmp_path: Path) -> None:
+    data = small_data(validation_steps=1, test=(X, Y))
+    held_out = open_held_out(data, pytest.fail)
+    assert held_out is not None
+    assert (held_out.name, held_out.limit) == ("test", None)
+    in_part = open_held_out(small_data(validation_steps=1), pytest.fail)
+    assert in_part is not None
+    assert (in_part.name, in_part.limit) == ("validation", 1)
+    split = open_held_out(Data(train=(X, Y), validation_split=0.25), pytest.fail)
+    assert split is not None
+    assert len(split.given[0]) == 25
+    assert open_held_out(Data(train=(X, Y)), pytest.fail) is None
+
+
+def test_training_never_opens_the_test_split(tmp_path: Path) -> None:
+    def opened(_epoch: int) -> Any:
+        msg = "the test split was read"
+        raise AssertionError(msg)
+
+    trained(tmp_path, mlp, lambda: small_data(test=opened))
+    with pytest.raises(AssertionError, match="was read"):
+        measuring(small_data(test=opened))
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path: Path) -> None:
+    def wider() -> keras.Model:
+        built = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+        built.compile("sgd", "mse")
+        return built
+
+    def data() -> Data:
+        return Data((X, X[:, :4]), (X, X[:, :4]))
+
+    def narrower() -> keras.Model:
+        built = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, use_bias=False)])
+        built.compile("sgd", "mse")
+        return built
+
+    loaded, _ = trained(tmp_path, wider, data)
+    with pytest.raises(RestoreError) as refused:
+        measuring(data(), narrower).run(loaded[0])
+    path = loaded[0].path
+    assert str(refused.value) == (
+        f"checkpoint {path} does not fit the model that the factory makes (nothing was assigned):\n"
+        f"  model variable 1 ({loaded[0].state['model'][1]}) is in the checkpoint only\n"
+        "The study's code makes another model than when it was written; undo the change, or load "
+        "it with the code that wrote it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"test": tf.data.Dataset.from_tensors((X, Y)).repeat()},
+            (
+                "Data(test=…): tf.data.Dataset, endless, iterator checkpointed never ends; give it "
+                "an end, as take(…) does"
+            ),
+        ),
+        (
+            {"test": tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(100, seed=1).batch(10)},
+            (
+                "Data(test=…) is shuffled anew each time it is read, so every checkpoint would be "
+                "measured on another order of it; leave the shuffle out, or give it "
+                "reshuffle_each_iteration=False"
+            ),
+        ),
+    ],
+)
+def test_data_that_no_checkpoint_can_be_measured_on_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError) as refused:
+        open_held_out(small_data(**options), lambda _notice: None)
+    assert str(refused.value) == message

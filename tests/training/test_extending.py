@@ -1,0 +1,110 @@
+"""A training that goes on past its end equals one that was as long from its beginning, bit for bit.
+
+Over five optimizers, with early stopping, averages and accumulated gradients: what ends differently
+than it trained (weights put back, averages written over them) goes on from what it was before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import exactness_models as models
+import keras
+import pytest
+from exactness_models import compiled
+from keras import callbacks, layers, optimizers
+from trainings import Watcher, equal, plan, train, weights
+
+from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoints.store import CheckpointStore
+from sweeper.training.loop.plan import TrainingPlan
+
+FIRST, WHOLE = 2, 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination; ``ends_changed`` where the end of training changes the model once more."""
+
+    name: str
+    model: Callable[[], keras.Model]
+    callbacks: Callable[[], Sequence[keras.callbacks.Callback]] = tuple
+    ends_changed: bool = False
+
+    def plan(self, epochs: int) -> TrainingPlan:
+        return plan(model=self.model, data=models.data, callbacks=self.callbacks, epochs=epochs)
+
+
+def early_stopping() -> list[keras.callbacks.Callback]:
+    """Puts the weights of the first epoch back, whatever the losses are."""
+    worst_first = {"monitor": "loss", "mode": "max", "patience": 9, "restore_best_weights": True}
+    return [callbacks.EarlyStopping(**worst_first), callbacks.ReduceLROnPlateau("loss", 0.5, 1)]
+
+
+CASES = (
+    Case(
+        "momentum-early-stopping",
+        lambda: compiled(optimizers.SGD(0.05, 0.9, nesterov=True), layers.Dropout(0.3)),
+        early_stopping,
+        ends_changed=True,
+    ),
+    Case(
+        "centred-noise",
+        lambda: compiled(optimizers.RMSprop(0.01, centered=True), layers.GaussianNoise(0.1)),
+    ),
+    Case(
+        "amsgrad-averages",
+        lambda: compiled(
+            optimizers.Adam(0.02, amsgrad=True, use_ema=True, ema_momentum=0.8),
+            layers.BatchNormalization(),
+        ),
+        ends_changed=True,
+    ),
+    Case(
+        "clipped-accumulating",
+        lambda: compiled(
+            optimizers.AdamW(0.02, clipnorm=0.5, gradient_accumulation_steps=3),
+            layers.Dropout(0.2),
+        ),
+    ),
+    Case(
+        "swapped-averages",
+        lambda: compiled(
+            optimizers.Nadam(0.02, use_ema=True, ema_momentum=0.8), layers.Dropout(0.2)
+        ),
+        lambda: [callbacks.SwapEMAWeights(swap_on_epoch=False)],
+        ends_changed=True,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_training_that_goes_on_past_its_end_equals_one_as_long_from_its_beginning(
+    case: Case, tmp_path: Path
+) -> None:
+    whole = Watcher(tmp_path / "whole")
+    expected = train(case.plan(WHOLE), whole)
+
+    first = Watcher(tmp_path / "first")
+    ended = train(case.plan(FIRST), first)
+    assert first.digest
+    loaded = load_newest([tmp_path / "first"], pytest.fail)
+    assert loaded is not None
+    assert loaded.state["position"]["epoch"] == FIRST
+
+    on = Watcher(tmp_path / "on")
+    extended = train(case.plan(WHOLE), on, loaded)
+    assert on.digest == whole.digest
+    assert extended.epochs == expected.epochs
+    assert equal(weights(extended._plan.model), weights(expected._plan.model))
+
+    # Control: from the model as training left it, which is not where training stood.
+    after = CheckpointStore(tmp_path / "after").commit(ended._snapshot())
+    assert (after.digest != first.digest) == case.ends_changed
+    if case.ends_changed:
+        left = load_newest([tmp_path / "after"], pytest.fail)
+        other = Watcher(tmp_path / "other")
+        train(case.plan(WHOLE), other, left)
+        assert other.digest != whole.digest

@@ -1,0 +1,119 @@
+"""A training that pauses at rungs, and goes on in fresh objects each time, is the whole training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import exactness_models as models
+import keras
+import pytest
+from exactness_models import compiled
+from keras import layers, optimizers
+from trainings import Watcher, equal, plan, weights
+
+from sweeper.checkpoints.reading import load_newest
+from sweeper.errors import ObjectiveError
+from sweeper.results import EpochRecord
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import Paused, TrainingPlan
+from sweeper.training.loop.reported import check_rung, check_rungs
+
+EPOCHS = 4
+
+Callbacks = Callable[[], Sequence[keras.callbacks.Callback]]
+
+
+def stopping() -> list[keras.callbacks.Callback]:
+    return [
+        keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True),
+        keras.callbacks.ReduceLROnPlateau("val_loss", patience=1),
+    ]
+
+
+def swapping() -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.SwapEMAWeights()]
+
+
+def averaged_at_the_end() -> keras.Model:
+    return compiled(optimizers.Adam(0.02, use_ema=True, ema_momentum=0.8), layers.Dropout(0.3))
+
+
+whole = pytest.mark.whole
+CASES = [
+    pytest.param(lambda: compiled(optimizers.SGD(0.05, 0.9)), stopping, id="SGD-stopping"),
+    pytest.param(models.accumulating, tuple, id="Adam-accumulating"),
+    pytest.param(averaged_at_the_end, swapping, id="Adam-averaged", marks=whole),
+    pytest.param(models.averaged, tuple, id="SGD-averaged", marks=whole),
+    pytest.param(
+        lambda: compiled(optimizers.RMSprop(0.01, centered=True), layers.Dropout(0.3)),
+        tuple,
+        id="RMSprop",
+        marks=whole,
+    ),
+    pytest.param(
+        lambda: compiled(optimizers.AdamW(0.02), layers.GaussianNoise(0.1)),
+        stopping,
+        id="AdamW-stopping",
+        marks=whole,
+    ),
+    pytest.param(
+        lambda: compiled(optimizers.Nadam(0.02), layers.BatchNormalization()),
+        tuple,
+        id="Nadam",
+        marks=whole,
+    ),
+]
+
+
+def planned(model: Callable[[], keras.Model], callbacks: Callbacks) -> TrainingPlan:
+    return plan(
+        model=model, data=models.data, callbacks=callbacks, epochs=EPOCHS, objective="val_loss"
+    )
+
+
+@pytest.mark.parametrize(("model", "callbacks"), CASES)
+def test_a_promoted_training_is_the_whole_one(
+    model: Callable[[], keras.Model], callbacks: Callbacks, tmp_path: Path
+) -> None:
+    watcher = Watcher(tmp_path / "whole")
+    loop = TrainingLoop(planned(model, callbacks), watcher)
+    loop.run()
+    given = planned(model, callbacks)
+    rungs: tuple[int | None, ...] = (1, 2, None)
+    for rung in rungs:
+        directory = tmp_path / "paused"
+        loaded = load_newest([directory], print) if directory.exists() else None
+        again = Watcher(directory)
+        given = replace(planned(model, callbacks), pause_after=rung)
+        going = TrainingLoop(given, again)
+        if rung is None:
+            going.run(loaded)
+            break
+        with pytest.raises(Paused):
+            going.run(loaded)
+        assert going.position.epoch == rung, "the checkpoint is of the rung's epoch"
+        # Who comes to a rung twice, because the news of it was lost, trains nothing.
+        with pytest.raises(Paused):
+            TrainingLoop(replace(planned(model, callbacks), pause_after=rung), Watcher()).run(
+                load_newest([directory], print)
+            )
+    assert again.digest == watcher.digest
+    assert equal(weights(given.model), weights(loop._plan.model))
+    assert going.epochs == loop.epochs
+
+
+def test_a_rung_whose_epoch_reports_no_objective_is_refused_before_any_step() -> None:
+    data = models.data(validation_freq=2)
+    check_rungs((2, 4), "val_loss", data)
+    check_rungs((1, 3), "loss", data)
+    with pytest.raises(ObjectiveError) as refused:
+        check_rungs((1, 3, 4), "val_loss", data)
+    assert str(refused.value) == (
+        "trials are compared by 'val_loss' after 1 and 3 epochs, and with validation_freq=2 there is "
+        "no validation then; leave validation_freq out, or choose the budget's min_epochs and factor "
+        "so that each rung is after an epoch that validates"
+    )
+    with pytest.raises(ObjectiveError, match="after epoch 3, which reported 'loss'; report it"):
+        check_rung("score", EpochRecord(2, {"loss": 0.5}))

@@ -1,0 +1,278 @@
+"""A training on two replicas, stopped anywhere, ends replica by replica as if it never was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from replicated import each_replica, two_replicas, under
+from trainings import Watcher, digits, equal, mlp, plan, small_data, train
+
+import sweeper
+from sweeper import Data
+from sweeper.checkpoints.reading import load_newest, read_manifest
+from sweeper.errors import RestoreError, UncapturableError
+from sweeper.export.rebuilding import check_loaded
+from sweeper.training.encoding import replicas, replicas_of
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import TrainingPlan
+from sweeper.training.state import variables as variables_module
+from sweeper.training.state.weights import load_variables
+
+Planner = Callable[[], TrainingPlan]
+
+
+class Drifts(keras.layers.Layer):
+    """Noise of every kind, and a variable of each replica's own, which readers get the sum of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seeds = keras.random.SeedGenerator(5)
+        self.drawn = tf.random.Generator.from_seed(6)
+        self.seen = keras.Variable(
+            0.0, trainable=False, aggregation="sum", synchronization="on_read", name="seen"
+        )
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if not training:
+            return x
+        self.seen.value.assign_add(tf.reduce_mean(x) * 0.1)
+        noise = keras.random.normal(keras.ops.shape(x), stddev=0.01, seed=self.seeds)
+        return (
+            x + noise + 0.01 * self.drawn.normal(tf.shape(x)) + 0.001 * tf.stop_gradient(self.seen)
+        )
+
+
+def drifting() -> keras.Model:
+    """Batch normalization, dropout, an optimizer with slots and a schedule."""
+    model = keras.Sequential([keras.Input((8,)), Drifts(), *mlp().layers])
+    schedule = keras.optimizers.schedules.CosineDecay(0.01, 40)
+    model.compile(
+        keras.optimizers.RMSprop(schedule, momentum=0.5),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(2, name="top")],
+    )
+    return model
+
+
+class Counts(keras.callbacks.Callback):
+    """Holds a variable of the strategy's that it changes, and lets it act on the weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = tf.Variable(0.0)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.count.assign_add(float(logs["loss"]))
+        bias = self.model.layers[-1].bias
+        bias.assign_add(1e-4 * float(self.count.numpy()) * keras.ops.ones_like(bias))
+
+
+def callbacks() -> list[keras.callbacks.Callback]:
+    with STRATEGIES[-1].scope():
+        counts = Counts()
+    return [keras.callbacks.EarlyStopping(patience=9, restore_best_weights=True), counts]
+
+
+STRATEGIES: list[Any] = []
+"""The newest plan's last; the callbacks' factory runs in its scope, as in a study."""
+
+
+def strategy() -> Any:
+    STRATEGIES.append(two_replicas())
+    return STRATEGIES[-1]
+
+
+def planner() -> TrainingPlan:
+    """Batches of 15, shared as 8 and 7, and a last one of 10; validation."""
+    return plan(
+        model=under(drifting, strategy),
+        data=lambda: small_data(batch_size=15, validation_batch_size=7),
+        callbacks=callbacks,
+    )
+
+
+def outcome(loop: TrainingLoop) -> tuple[list[Any], Any]:
+    model = loop._plan.model
+    counts = [c.count for c in loop._plan.callbacks if isinstance(c, Counts)]
+    held = [np.array(v.read_value()) for count in counts for v in replicas_of(count)]
+    return [*each_replica(model), *held], loop.history.history
+
+
+def interrupted(directory: Path, stops: Sequence[int], make: Planner = planner) -> Any:
+    for stop in [*stops, None]:
+        loop = train(
+            make(), Watcher(directory, stop_at=stop), load_newest([directory], pytest.fail)
+        )
+    return outcome(loop)
+
+
+def same(a: Any, b: Any) -> bool:
+    return equal(a[0], b[0]) and a[1] == b[1]
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    return outcome(train(planner(), Watcher()))
+
+
+def test_two_runs_of_the_same_training_end_alike(whole: Any) -> None:
+    assert same(outcome(train(planner(), Watcher())), whole)
+
+
+@pytest.mark.parametrize("stops", [[1], [7], [10], [3, 9, 17]], ids=str)
+def test_a_training_stopped_after_any_step_ends_replica_by_replica_as_if_it_never_was(
+    stops: list[int], whole: Any, tmp_path: Path
+) -> None:
+    assert same(interrupted(tmp_path, stops), whole)
+
+
+def test_without_each_replicas_own_values_the_resumed_training_ends_elsewhere(
+    whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_alone(variable: Any, key: str, tensors: Any) -> tuple[str, ...]:
+        tensors[key] = replicas_of(variable)[0].read_value()
+        return ()
+
+    monkeypatch.setattr(variables_module, "hold_replicas", first_alone)
+    assert not same(interrupted(tmp_path, [10]), whole)
+
+
+def test_a_model_that_runs_eagerly_resumes_on_two_replicas(tmp_path: Path) -> None:
+    def model() -> keras.Model:
+        made = mlp()
+        made.compile("adam", "sparse_categorical_crossentropy", run_eagerly=True)
+        return made
+
+    def make() -> TrainingPlan:
+        return plan(model=under(model), data=lambda: small_data(batch_size=15), epochs=2)
+
+    assert same(interrupted(tmp_path, [3, 8], make), outcome(train(make(), Watcher())))
+
+
+class Noise(keras.layers.Layer):
+    def call(self, x: Any, training: bool = False) -> Any:
+        return x + keras.random.normal(keras.ops.shape(x), stddev=0.1) if training else x
+
+
+def noisy() -> keras.Model:
+    model = keras.Sequential([keras.Input((8,)), Noise(), keras.layers.Dense(4)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def test_a_global_seed_generator_that_replicas_would_make_is_refused() -> None:
+    keras.backend.clear_session()
+    with pytest.raises(UncapturableError) as refused:
+        train(plan(model=under(noisy)), Watcher())
+    assert str(refused.value) == (
+        "the step draws from Keras's global seed generator (keras.random without a seed), which "
+        "every replica would make for itself, in a thread where no checkpoint finds it; give the "
+        "call a keras.random.SeedGenerator, made where the layer is"
+    )
+
+
+def test_values_that_replicas_have_alike_are_in_the_file_once(tmp_path: Path) -> None:
+    loop = train(planner(), Watcher(tmp_path, snapshot_at=lambda at: at.step == 5))
+    model = loop._plan.model
+    written = [path for path in tmp_path.iterdir() if path.name.startswith("step-000000005")]
+    entries = {entry.name for entry in read_manifest(written[0]).tensors}
+    apart = [
+        str(model.variables[int(name.split("/")[1])].path).rpartition("/")[2]
+        for name in sorted(entries)
+        if name.startswith("model/") and name.endswith("replica-1")
+    ]
+    assert sorted(apart) == ["moving_mean", "moving_variance", "seen"]
+    assert not any(n.startswith("optimizer/") and "replica" in n for n in entries)
+    assert any(n.startswith("metrics/") and n.endswith("replica-1") for n in entries)
+
+
+def test_two_replicas_drift_apart_where_each_writes_for_itself() -> None:
+    model = train(planner(), Watcher(stop_at=9))._plan.model
+    first, second = replicas_of(model.layers[2].moving_mean)
+    assert not np.array_equal(first.numpy(), second.numpy())
+
+
+def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(tmp_path: Path) -> None:
+    model = train(planner(), Watcher(tmp_path, stop_at=9))._plan.model
+    loaded = load_newest([tmp_path], pytest.fail)
+    assert loaded is not None
+    plain = drifting()
+    load_variables(plain, loaded)
+    for was, now in zip(model.variables, plain.variables, strict=True):
+        np.testing.assert_array_equal(np.array(was.value.read_value()), now.numpy())
+    first, second = (float(v.numpy()) for v in replicas_of(model.layers[0].seen))
+    assert plain.layers[0].seen.numpy() == pytest.approx(first + second)
+    check_loaded(plain, loaded)
+    plain.layers[0].seen.assign(first)
+    with pytest.raises(RestoreError, match=r"seen.* has another digest"):
+        check_loaded(plain, loaded)
+    again = under(drifting)()
+    load_variables(again, loaded)
+    for was, now in zip(model.variables, again.variables, strict=True):
+        for a, b in zip(replicas_of(was), replicas_of(now), strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_a_checkpoint_of_two_replicas_is_not_trained_on_by_one(tmp_path: Path) -> None:
+    train(plan(model=under(mlp)), Watcher(tmp_path, stop_at=4))
+    loaded = load_newest([tmp_path], pytest.fail)
+    with pytest.raises(RestoreError) as refused:
+        train(plan(), Watcher(), loaded)
+    assert (
+        "model.distribute_strategy was a MirroredStrategy of 2 replicas when it was written, and is "
+        "a _DefaultDistributionStrategy of 1 replicas now" in str(refused.value)
+    )
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        lambda: tf.distribute.OneDeviceStrategy("CPU:0"),
+        lambda: tf.distribute.OneDeviceStrategy("CPU:1"),
+        lambda: tf.distribute.MirroredStrategy(["CPU:1"]),
+    ],
+    ids=["first", "second", "mirrored"],
+)
+def test_a_strategy_of_one_device_trains_as_no_strategy_does(
+    strategy: Callable[[], Any], tmp_path: Path
+) -> None:
+    def make() -> TrainingPlan:
+        return plan(model=under(mlp, strategy))
+
+    none = train(plan(), Watcher())
+    assert same(interrupted(tmp_path, [5], make), outcome(none))
+
+
+def test_fit_takes_a_model_that_was_made_under_a_strategy(tmp_path: Path) -> None:
+    x, y = digits()
+
+    def fitted(directory: Path, *epochs: int) -> Any:
+        for until in epochs:
+            keras.utils.set_random_seed(3)
+            model = under(mlp)()
+            data = Data(train=(x, y), validation=(x[:30], y[:30]), batch_size=15)
+            history = sweeper.fit(model, data, epochs=until, checkpoints=directory)
+        return each_replica(model), history.history
+
+    assert same(fitted(tmp_path / "stopped", 1, 3), fitted(tmp_path / "whole", 3))
+
+
+def test_replicas_are_held_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values are those of the variables' own buffers until these are next written."""
+    with two_replicas().scope():
+        variable = tf.Variable(np.zeros(4, np.float32))
+    tensors: dict[str, Any] = {}
+    assert replicas.hold_replicas(variable, "v", tensors) == ("v/replica-1",)
+    again: dict[str, Any] = {}
+    replicas.hold_replicas(variable, "v", again)
+    for name, tensor in tensors.items():
+        assert np.asarray(tensor).ctypes.data == np.asarray(again[name]).ctypes.data
+    for each in replicas_of(variable):
+        each.assign(np.ones(4, np.float32))
+    assert all(np.array_equal(np.asarray(t), np.zeros(4)) for t in tensors.values())

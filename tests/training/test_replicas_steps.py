@@ -1,0 +1,151 @@
+"""A `TrainingStep` on two replicas trains as on one, and is resumed replica by replica."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from replicated import each_replica, two_replicas, under
+from steps import GanStep
+from trainings import Watcher, plan, small_data, train
+
+from sweeper import Data, TrainingStep
+from sweeper.checkpoints.reading import load_newest
+from sweeper.errors import FactoryError
+from sweeper.gradients import clip_by_global_norm
+from sweeper.training.loop.plan import TrainingPlan
+from sweeper.training.step import StepValues
+
+
+def network() -> keras.Model:
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((8,)),
+            layers.Dense(16, "relu", kernel_regularizer="l2"),
+            layers.BatchNormalization(synchronized=True),
+            layers.Dense(4, activation="softmax"),
+        ]
+    )
+
+
+class Weighted(TrainingStep):
+    """Clips, has a metric and a variable of its own, and reports what is no metric."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            optimizer=keras.optimizers.Adam(0.01),
+            loss="sparse_categorical_crossentropy",
+            metrics=["accuracy"],
+            gradients=[clip_by_global_norm(0.05)],
+        )
+        self.confidence = keras.metrics.Mean("confidence")
+        self.seen = keras.Variable(0.0, trainable=False, name="seen", aggregation="sum")
+
+    def per_example_loss(self, targets: Any, predictions: Any) -> Any:
+        self.confidence.update_state(tf.reduce_max(predictions, axis=-1))
+        return 1.5 * super().per_example_loss(targets, predictions)
+
+    def logs(self, values: StepValues) -> Any:
+        return {**super().logs(values), "mean_of_inputs": tf.reduce_mean(values.inputs)}
+
+
+def planned(*, replicas: bool) -> TrainingPlan:
+    strategy = two_replicas() if replicas else tf.distribute.get_strategy()
+
+    def step() -> TrainingStep:
+        with strategy.scope():
+            return Weighted()
+
+    return plan(
+        model=under(network, lambda: strategy) if replicas else network,
+        data=uneven,
+        step=step,
+        epochs=3,
+    )
+
+
+def uneven() -> Data:
+    """Batches of 15, which two replicas share as 8 and 7, and a last one of 10."""
+    return small_data(batch_size=15, validation_batch_size=7)
+
+
+def assert_alike(one: Any, two: Any) -> None:
+    for was, now in zip(one.epochs, two.epochs, strict=True):
+        assert set(was.metrics) == set(now.metrics) >= {"confidence", "mean_of_inputs", "val_loss"}
+        for name, value in was.metrics.items():
+            assert now.metrics[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    models = one._plan.model, two._plan.model
+    for a, b in zip(models[0].weights, models[1].weights, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-5, atol=2e-5)
+
+
+def test_a_step_on_two_replicas_trains_as_on_one_also_where_slices_are_unequal() -> None:
+    one, two = (train(planned(replicas=each), Watcher()) for each in (False, True))
+    assert_alike(one, two)
+
+
+def test_control_a_step_that_takes_each_slice_s_own_mean_trains_another_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def mean_of_slice(_step: TrainingStep, values: Any, weights: Any = None, **_: Any) -> Any:
+        del weights
+        return tf.reduce_mean(values) / tf.distribute.get_strategy().num_replicas_in_sync
+
+    one = train(planned(replicas=False), Watcher())
+    monkeypatch.setattr(Weighted, "reduce", mean_of_slice)
+    with pytest.raises(AssertionError):
+        assert_alike(one, train(planned(replicas=True), Watcher()))
+
+
+def test_a_step_on_two_replicas_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+    whole = train(planned(replicas=True), Watcher())
+    watcher = Watcher(tmp_path, stop_at=3)
+    train(planned(replicas=True), watcher)
+    loaded = load_newest([tmp_path], pytest.fail)
+    assert loaded is not None
+    assert loaded.step == 3
+    resumed = train(planned(replicas=True), Watcher(), loaded)
+    pairs = zip(each_replica(whole._plan.model), each_replica(resumed._plan.model), strict=True)
+    assert all(np.array_equal(a, b) for a, b in pairs)
+    assert [e.metrics for e in whole.epochs] == [e.metrics for e in resumed.epochs]
+
+
+class BuiltGan(GanStep):
+    """Its two optimizers have their slots before the first step."""
+
+    def on_bind(self) -> None:
+        with self.model.distribute_strategy.scope():
+            self.of_critic.build(self.critic.trainable_variables)
+            self.of_maker.build(self.model.trainable_variables)
+
+
+def adversarial(step: type[GanStep]) -> TrainingPlan:
+    def maker() -> keras.Model:
+        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(8)])
+
+    strategy = two_replicas()
+
+    def made() -> TrainingStep:
+        with strategy.scope():
+            return step()
+
+    return plan(model=under(maker, lambda: strategy), data=uneven, step=made, epochs=2)
+
+
+def test_optimizers_of_a_step_s_own_are_built_before_the_first_step_or_refused() -> None:
+    loop = train(adversarial(BuiltGan), Watcher())
+    assert {"critic", "maker", "loss"} <= set(loop.epochs[-1].metrics)
+    assert all(np.isfinite(list(loop.epochs[-1].metrics.values())))
+    with pytest.raises(FactoryError) as refused:
+        train(adversarial(GanStep), Watcher())
+    assert str(refused.value) == (
+        "step.of_critic, a keras.src.optimizers.adam.Adam, is not built, and on the 2 replicas of "
+        "the MirroredStrategy its slots must be there before the first step: call its "
+        "build(variables), with the variables that it trains, in on_bind() of the step, or use one "
+        "optimizer"
+    )

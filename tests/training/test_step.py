@@ -1,0 +1,486 @@
+"""A training step in parts: with all defaults it is Keras's own, and each part can be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from steps import GanStep, GroupsStep, compiled, default, maker, settings, uncompiled
+from trainings import Watcher, digits, equal, plan, small_data, train, weights
+
+from sweeper import Data, NonFiniteError, TrainingStep
+from sweeper.gradients import clip_by_global_norm, clip_by_value, nan_to_zero, non_finite_to_zero
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.step import StepValues
+
+Result = tuple[list[Any], dict[str, Any]]
+
+
+def trained(
+    step: Callable[[], TrainingStep] | None = default,
+    model: Callable[[], keras.Model] = uncompiled,
+    **options: Any,
+) -> TrainingLoop:
+    options.setdefault("epochs", 2)
+    return train(plan(model=model, step=step, **options), Watcher())
+
+
+def result(loop: TrainingLoop) -> Result:
+    return weights(loop._plan.model), loop.history.history
+
+
+def alike(a: TrainingLoop, b: TrainingLoop) -> bool:
+    (first, logs), (second, others) = result(a), result(b)
+    return equal(first, second) and logs == others
+
+
+def weighted() -> Data:
+    x, y = digits()
+    scale = np.linspace(0.5, 2.0, len(x)).astype("float32")
+    return Data(train=(x, y, scale), validation=(x[:30], y[:30]), batch_size=16)
+
+
+@pytest.mark.parametrize("data", [small_data, weighted])
+def test_with_all_defaults_a_step_is_keras_own(data: Callable[[], Data]) -> None:
+    keras_own = trained(None, compiled, data=data)
+    assert set(keras_own.history.history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert alike(trained(default, data=data), keras_own)
+    assert alike(trained(TrainingStep, compiled, data=data), keras_own)
+
+
+def test_a_step_with_another_loss_is_not_keras_own() -> None:
+    """Negative control: the equality above is not for free."""
+
+    class Louder(TrainingStep):
+        def per_example_loss(self, targets: Any, predictions: Any) -> Any:
+            return 1.001 * super().per_example_loss(targets, predictions)
+
+    assert not alike(trained(lambda: Louder(**settings())), trained(None, compiled))
+
+
+class Sequences(keras.losses.Loss):
+    """A loss for each of several values of an example."""
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return keras.ops.square(keras.ops.one_hot(keras.ops.cast(y_true, "int32"), 4) - y_pred)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": Sequences},
+        {"loss": lambda: keras.losses.SparseCategoricalCrossentropy(reduction="sum")},
+        {
+            "loss": lambda: keras.losses.SparseCategoricalCrossentropy(
+                reduction="mean_with_sample_weight"
+            )
+        },
+        {"loss": lambda: "sparse_categorical_crossentropy", "loss_weights": 0.5},
+        {"run_eagerly": True},
+        {"weighted_metrics": ["accuracy"], "metrics": None},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_whatever_it_is_compiled_with_it_is_keras_own(options: dict[str, Any]) -> None:
+    def given() -> dict[str, Any]:
+        made = {n: v() if n == "loss" else v for n, v in options.items()}
+        return {**settings(), **made}
+
+    def by_keras() -> keras.Model:
+        model = uncompiled()
+        model.compile(**given())
+        return model
+
+    data = small_data if options.get("loss") is Sequences else weighted
+    keras_own = trained(None, by_keras, data=data, epochs=1)
+    assert alike(trained(lambda: TrainingStep(**given()), data=data, epochs=1), keras_own)
+
+
+def test_compiled_by_xla_it_is_keras_own() -> None:
+    """Keras turns XLA off where kernels must be deterministic, as they must here."""
+
+    class Compiled(TrainingStep):
+        def on_bind(self) -> None:
+            self.model._jit_compile = True
+
+    def by_keras() -> keras.Model:
+        model = compiled()
+        model._jit_compile = True
+        return model
+
+    mine, keras_own = trained(lambda: Compiled(**settings())), trained(None, by_keras)
+    np.testing.assert_allclose(
+        mine.history.history["loss"], keras_own.history.history["loss"], rtol=1e-6
+    )
+    call = mine._train._one._call  # type: ignore[attr-defined]
+    assert call._jit_compile
+
+
+def in_half() -> keras.Model:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        return uncompiled()
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def test_in_mixed_precision_it_is_keras_own_and_scales_its_loss() -> None:
+    def by_keras() -> keras.Model:
+        model = in_half()
+        model.compile(**settings())
+        return model
+
+    mine = trained(default, in_half)
+    assert isinstance(mine._plan.model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert alike(mine, trained(None, by_keras))
+
+
+def test_in_mixed_precision_gradients_are_processed_in_the_losses_own_units() -> None:
+    seen = []
+
+    class Norm(TrainingStep):
+        def __init__(self) -> None:
+            rate = keras.optimizers.SGD(0.01)
+            scaling = keras.optimizers.LossScaleOptimizer(rate, initial_scale=64.0)
+            super().__init__(**{**settings(), "optimizer": scaling})
+            self.norm = keras.metrics.Mean("norm")
+
+        def process_gradients(self, gradients: Any, values: Any) -> Any:
+            self.norm.update_state(tf.linalg.global_norm(gradients))
+            return gradients
+
+    class Plain(Norm):
+        process_gradients = TrainingStep.process_gradients
+
+    for model in (uncompiled, in_half):
+        seen.append(trained(Norm, model).history.history["norm"])
+    np.testing.assert_allclose(seen[0], seen[1], rtol=0.05)
+    plain = trained(Plain, in_half)
+    assert equal(weights(trained(Norm, in_half)._plan.model), weights(plain._plan.model))
+
+
+def test_in_mixed_precision_a_scale_that_is_too_large_is_lowered_not_hidden() -> None:
+    def step() -> TrainingStep:
+        optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), 2.0**60)
+        return TrainingStep(
+            **{**settings(), "optimizer": optimizer}, gradients=[non_finite_to_zero]
+        )
+
+    optimizer = trained(step, in_half)._plan.model.optimizer
+    assert float(optimizer.dynamic_scale) < 2.0**60
+
+
+def two_outputs() -> keras.Model:
+    inputs = keras.Input((8,))
+    hidden = keras.layers.Dense(8, "relu")(inputs)
+    first = keras.layers.Dense(4, "softmax", name="kind")(hidden)
+    return keras.Model(inputs, [first, keras.layers.Dense(1, name="size")(hidden)])
+
+
+def two_targets() -> Data:
+    x, y = digits()
+    return Data(train=(x, {"kind": y, "size": x[:, :1]}), batch_size=16)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_several_outputs_have_a_loss_and_a_weight_each(by_name: bool) -> None:
+    losses: Any = {"kind": "sparse_categorical_crossentropy", "size": "mse"}
+    shares: Any = {"kind": 1.0, "size": 0.25}
+    if not by_name:
+        losses, shares = list(losses.values()), list(shares.values())
+
+    def given() -> dict[str, Any]:
+        return {"optimizer": keras.optimizers.SGD(0.1), "loss": losses, "loss_weights": shares}
+
+    def by_keras() -> keras.Model:
+        model = two_outputs()
+        model.compile(**given())
+        return model
+
+    mine = trained(lambda: TrainingStep(**given()), two_outputs, data=two_targets)
+    keras_own = trained(None, by_keras, data=two_targets)
+    np.testing.assert_allclose(
+        mine.history.history["loss"], keras_own.history.history["loss"], rtol=1e-6
+    )
+    for a, b in zip(result(mine)[0], result(keras_own)[0], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_what_a_mask_leaves_out_does_not_count() -> None:
+    def model() -> keras.Model:
+        inputs = keras.Input((8,), dtype="int32")
+        embedded = keras.layers.Embedding(9, 4, mask_zero=True)(inputs)
+        return keras.Model(inputs, keras.layers.LSTM(4, return_sequences=True)(embedded))
+
+    def given() -> dict[str, Any]:
+        return {"optimizer": keras.optimizers.SGD(0.1), "loss": "mse"}
+
+    def by_keras() -> keras.Model:
+        made = model()
+        made.compile(**given())
+        return made
+
+    def data() -> Data:
+        words = np.random.default_rng(1).integers(0, 9, (64, 8))
+        return Data(train=(words, np.ones((64, 8, 4), "float32")), batch_size=16)
+
+    mine = trained(lambda: TrainingStep(**given()), model, data=data)
+    assert alike(mine, trained(None, by_keras, data=data))
+
+
+# Each part replaced.
+
+
+def replaced(part: str, method: Callable[..., Any], **options: Any) -> Callable[[], TrainingStep]:
+    kind = type("Replaced", (TrainingStep,), {part: method})
+    return lambda: kind(**{**settings(), **options})
+
+
+def test_make_batch_makes_another_batch_in_the_graph() -> None:
+    def doubled(self: Any, batch: Any, *, training: bool) -> Any:
+        x, y = batch
+        return 2.0 * x, y
+
+    def data() -> Data:
+        x, y = digits()
+        return Data(train=(2 * x, y), validation=(2 * x[:30], y[:30]), batch_size=16)
+
+    assert alike(trained(replaced("make_batch", doubled)), trained(data=data))
+
+
+def test_inputs_and_loss_inputs_choose_from_a_batch_of_any_form() -> None:
+    def data() -> Data:
+        def batches(epoch: int) -> Any:
+            x, y = digits()
+            for begin in range(0, 96, 16):
+                yield {"rows": x[begin : begin + 16], "kinds": y[begin : begin + 16]}
+
+        return Data(train=batches)
+
+    def tuples() -> Data:
+        x, y = digits()
+        return Data(train=(x[:96], y[:96]), batch_size=16, shuffle=False)
+
+    class Chooses(TrainingStep):
+        def inputs(self, batch: Any) -> Any:
+            return batch["rows"]
+
+        def loss_inputs(self, batch: Any, outputs: Any) -> Any:
+            return batch["kinds"], outputs
+
+    chosen = trained(lambda: Chooses(**settings()), data=data)
+    plain = trained(data=tuples)
+    np.testing.assert_allclose(
+        chosen.history.history["loss"], plain.history.history["loss"], rtol=1e-5
+    )
+
+
+def test_outputs_are_what_the_step_makes_them() -> None:
+    def outputs(self: Any, inputs: Any, *, training: bool) -> Any:
+        return self.model(inputs, training=False)
+
+    loop = trained(replaced("outputs", outputs))
+    moving = loop._plan.model.layers[2].moving_mean
+    assert not np.any(moving.numpy()), "nothing ran in training mode"
+
+
+def test_a_per_example_loss_of_ones_own_is_reduced_and_weighted() -> None:
+    def squared(self: Any, targets: Any, predictions: Any) -> Any:
+        wanted = tf.one_hot(tf.cast(targets, tf.int32), 4)
+        return tf.reduce_mean(tf.square(wanted - predictions), -1)
+
+    class Squared(keras.losses.Loss):
+        def call(self, y_true: Any, y_pred: Any) -> Any:
+            return squared(None, y_true, y_pred)
+
+    own = replaced("per_example_loss", squared, loss=None)
+    keras_own = replaced("__doc__", None, loss=Squared())  # type: ignore[arg-type]
+    assert alike(trained(own, data=weighted), trained(keras_own, data=weighted))
+
+
+def test_extra_losses_are_added_and_may_be_left_out() -> None:
+    def none(self: Any) -> Any:
+        return []
+
+    def twice(self: Any) -> Any:
+        return [*self.model.losses, *self.model.losses]
+
+    plain, without, more = (
+        trained(step, epochs=1).history.history["val_loss"][0]
+        for step in (
+            default,
+            replaced("extra_losses", none),
+            replaced("extra_losses", twice),
+        )
+    )
+    assert without < plain < more
+
+
+def test_only_the_trainable_variables_are_trained() -> None:
+    def last(self: Any) -> Any:
+        return self.model.trainable_variables[-2:]
+
+    planned = plan(model=uncompiled, step=replaced("trainable_variables", last), epochs=1)
+    before = weights(planned.model)
+    train(planned, Watcher())
+    after = weights(planned.model)
+    assert equal(before[:2], after[:2])
+    assert not equal(before[-2:], after[-2:])
+
+
+def test_process_gradients_sees_what_the_step_has_worked_out() -> None:
+    def only_if_wrong(self: Any, gradients: Any, values: StepValues) -> Any:
+        assert values.training
+        assert values.outputs.shape[-1] == 4
+        on = tf.cast(values.loss > 1e9, tf.float32)
+        return [gradient * on for gradient in gradients]
+
+    planned = plan(model=uncompiled, step=replaced("process_gradients", only_if_wrong), epochs=1)
+    before = [v.numpy().copy() for v in planned.model.trainable_variables]
+    train(planned, Watcher())
+    assert equal(before, [v.numpy() for v in planned.model.trainable_variables])
+
+
+def test_logs_are_what_the_step_reports_and_what_an_objective_may_be() -> None:
+    def logs(self: Any, values: StepValues) -> Any:
+        return {"loss": values.loss, "largest": tf.reduce_max(values.outputs)}
+
+    loop = trained(replaced("logs", logs), objective="val_largest")
+    assert set(loop.history.history) == {"loss", "largest", "val_loss", "val_largest"}
+
+
+def test_the_steps_own_metrics_begin_anew_with_each_epoch_and_validation() -> None:
+    class Counts(TrainingStep):
+        def __init__(self) -> None:
+            super().__init__(**settings())
+            self.counted = {"of": [keras.metrics.Sum("counted")]}
+
+        def inputs(self, batch: Any) -> Any:
+            self.counted["of"][0].update_state(tf.shape(batch[0])[0])
+            return super().inputs(batch)
+
+    history = trained(Counts).history.history
+    assert history["counted"] == [100.0, 100.0]
+    assert history["val_counted"] == [30.0, 30.0]
+
+
+# Gradients.
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def poison(values: Any) -> Any:
+    return tf.identity(values), lambda upstream: upstream * float("nan")
+
+
+def poisoned(self: Any, targets: Any, predictions: Any) -> Any:
+    """A loss whose gradients are NaN in every batch, and which is finite itself."""
+    return poison(TrainingStep.per_example_loss(self, targets, predictions))
+
+
+def test_gradients_that_are_nan_are_put_to_zero_where_asked() -> None:
+    for gradients in ([nan_to_zero], [non_finite_to_zero]):
+        loop = trained(replaced("per_example_loss", poisoned, gradients=gradients), epochs=1)
+        assert np.isfinite(loop._plan.model.layers[1].kernel.numpy()).all()
+    with pytest.raises(NonFiniteError):
+        trained(replaced("per_example_loss", poisoned), epochs=1)
+
+
+def test_gradients_are_clipped_by_their_common_norm() -> None:
+    class Norm(TrainingStep):
+        def process_gradients(self, gradients: Any, values: Any) -> Any:
+            done = super().process_gradients(gradients, values)
+            self.norm.update_state(tf.linalg.global_norm(done))
+            return done
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**settings(), **options)
+            self.norm = keras.metrics.Mean("norm")
+
+    free = trained(Norm).history.history["norm"]
+    clipped = trained(lambda: Norm(gradients=[clip_by_global_norm(0.1)])).history.history["norm"]
+    assert min(free) > 0.2
+    np.testing.assert_allclose(clipped, 0.1, rtol=1e-4)
+
+
+def test_gradients_of_embeddings_and_none_pass_through_all_that_are_on_offer() -> None:
+    sparse = tf.IndexedSlices(tf.constant([[np.nan, 30.0]]), tf.constant([1]), tf.constant([4, 2]))
+    given = [tf.constant([np.inf, -3.0]), None, sparse]
+    zeroed = nan_to_zero(given)
+    assert zeroed[1] is None
+    assert np.isinf(zeroed[0][0])
+    assert zeroed[2].values.numpy().tolist() == [[0.0, 30.0]]
+    finite = non_finite_to_zero(given)
+    assert finite[0].numpy().tolist() == [0.0, -3.0]
+    valued = clip_by_value(1.0)(finite)
+    assert valued[0].numpy().tolist() == [0.0, -1.0]
+    assert valued[2].values.numpy().tolist() == [[0.0, 1.0]]
+    clipped = clip_by_global_norm(1.0)(finite)
+    assert clipped[1] is None
+    np.testing.assert_allclose(tf.linalg.global_norm(clipped), 1.0, rtol=1e-6)
+
+
+def test_four_batches_accumulated_are_one_update_with_their_mean() -> None:
+    def model() -> keras.Model:
+        return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+
+    def step(**options: Any) -> TrainingStep:
+        return TrainingStep(
+            optimizer=keras.optimizers.SGD(0.1, **options),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            gradients=[nan_to_zero],
+        )
+
+    def data(size: int) -> Callable[[], Data]:
+        x, y = digits(64)
+        return lambda: Data(train=(x, y), batch_size=size, shuffle=False)
+
+    many = trained(lambda: step(gradient_accumulation_steps=4), model, data=data(4))
+    whole = trained(step, model, data=data(16))
+    for a, b in zip(many._plan.model.variables, whole._plan.model.variables, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-6)
+
+
+# More than one optimizer.
+
+
+def test_each_group_of_variables_may_have_an_optimizer() -> None:
+    loop = trained(GroupsStep)
+    step: Any = loop._plan.step
+    assert int(step.of_head.iterations) == int(step.optimizer.iterations) == 14
+    assert [v.path for v in step.of_head._trainable_variables] == [
+        v.path for v in loop._plan.model.trainable_variables[-2:]
+    ]
+
+
+def test_two_networks_are_trained_against_each_other() -> None:
+    loop = trained(GanStep, maker)
+    step: Any = loop._plan.step
+    assert int(step.turns.numpy()) == 14
+    assert {"loss", "critic", "maker", "val_loss"} == set(loop.history.history)
+    assert all(np.isfinite(loop.history.history["loss"]))
+    captured = {component.name: component.describe() for component in loop._state.components}
+    assert captured["optimizers"] != "0 variables"
+    assert captured["reachable"] != "0 variables"
+
+
+def test_a_callback_reaches_the_step_by_the_model() -> None:
+    class Scaled(TrainingStep):
+        def __init__(self) -> None:
+            super().__init__(**settings())
+            self.scale = keras.Variable(1.0, trainable=False)
+
+        def per_example_loss(self, targets: Any, predictions: Any) -> Any:
+            return self.scale * super().per_example_loss(targets, predictions)
+
+    class Off(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.model.training_step.scale.assign(1.0 if epoch == 0 else 0.0)
+
+    losses = trained(Scaled, callbacks=lambda: [Off()]).history.history["loss"]
+    assert losses[0] > 1.0
+    assert losses[1] < 0.2

@@ -1,0 +1,303 @@
+"""A training with a step of parts goes on exactly after any step, and so do calls at its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from steps import GanStep, GroupsStep, default, maker, settings, uncompiled
+from trainings import Watcher, equal, plan, train, weights
+
+from sweeper import AtStep, EverySteps, TrainingStep
+from sweeper.checkpoints.reading import load_newest
+from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import TrainingPlan
+from sweeper.training.state import state as state_module
+
+STEPS = 14
+"""Of two epochs; seven in each."""
+
+
+class NoisyStep(TrainingStep):
+    """Draws from a generator, counts in a variable and averages weights, all its own."""
+
+    def __init__(self) -> None:
+        super().__init__(**settings())
+        self.noise = keras.random.SeedGenerator(3)
+        self.parts = {"count": keras.Variable(0.0, trainable=False, name="count")}
+        self.norm = keras.metrics.Mean("norm")
+
+    def make_batch(self, batch: Any, *, training: bool) -> Any:
+        if not training:
+            return batch
+        x, y = batch
+        self.parts["count"].assign_add(1.0)
+        scale = 0.01 * self.parts["count"]
+        return x + scale * keras.random.normal(tf.shape(x), seed=self.noise), y
+
+    def process_gradients(self, gradients: Any, values: Any) -> Any:
+        self.norm.update_state(tf.linalg.global_norm(gradients))
+        return gradients
+
+
+PLANS: dict[str, Callable[[], TrainingPlan]] = {
+    "defaults": lambda: plan(model=uncompiled, step=default, epochs=2),
+    "noise": lambda: plan(model=uncompiled, step=NoisyStep, epochs=2),
+    "groups": lambda: plan(model=uncompiled, step=GroupsStep, epochs=2),
+    "two networks": lambda: plan(model=maker, step=GanStep, epochs=2),
+    "eager": lambda: plan(model=uncompiled, step=eager, epochs=2),
+    "accumulating": lambda: plan(model=uncompiled, step=accumulating, epochs=2),
+}
+
+
+def eager() -> TrainingStep:
+    return TrainingStep(**settings(), run_eagerly=True)
+
+
+def accumulating() -> TrainingStep:
+    optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=3)
+    return TrainingStep(**{**settings(), "optimizer": optimizer})
+
+
+def outcome(loop: TrainingLoop) -> tuple[list[Any], Any]:
+    """The variables of the model and all that the step leads to, and the history."""
+    components = {c.name: c for c in loop._state.components}
+    tensors: dict[str, Any] = {}
+    for name in ("model", "optimizer", "optimizers", "metrics", "reachable"):
+        components[name].capture(tensors)
+    return [np.asarray(tensors[name]) for name in sorted(tensors)], loop.history.history
+
+
+def interrupted(
+    make: Callable[[], TrainingPlan], directory: Path, stops: list[int]
+) -> tuple[list[Any], Any]:
+    for stop in stops:
+        train(make(), Watcher(directory, stop_at=stop), load_newest([directory], pytest.fail))
+    return outcome(train(make(), Watcher(directory), load_newest([directory], pytest.fail)))
+
+
+@pytest.mark.parametrize("what", PLANS)
+def test_a_step_resumed_inside_an_epoch_ends_as_if_it_never_stopped(
+    what: str, tmp_path: Path
+) -> None:
+    whole = outcome(train(PLANS[what](), Watcher()))
+    resumed = interrupted(PLANS[what], tmp_path, [3, 10])
+    assert equal(whole[0], resumed[0])
+    assert whole[1] == resumed[1]
+
+
+def test_without_what_the_step_leads_to_it_would_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: a walk that does not begin at the step loses its optimizers and weights."""
+    from sweeper.training.state import reach
+
+    whole = outcome(train(PLANS["two networks"](), Watcher()))
+    monkeypatch.setattr(state_module, "Reach", lambda model, step: reach.Reach(model))
+    monkeypatch.setattr(
+        state_module.UserState, "_capture", lambda *given: {"changed": {}, "new": []}
+    )
+    resumed = interrupted(PLANS["two networks"], tmp_path, [3])
+    assert not equal(whole[0], resumed[0])
+
+
+# Calls at steps.
+
+Calls = list[tuple[int, float]]
+
+
+class Blocked(Watcher):
+    """Counts the blocks of steps."""
+
+    blocks = 0
+
+    def steps_done(self, position: Any) -> None:
+        self.blocks += 1
+        super().steps_done(position)
+
+
+def calling(
+    calls: Calls, *callbacks: Callable[[Any], keras.callbacks.Callback], **options: Any
+) -> Callable[[], TrainingPlan]:
+    def note(step: int, logs: dict[str, Any], model: Any) -> None:
+        assert isinstance(logs["loss"], float)
+        assert int(model.optimizer.iterations) == step
+        calls.append((step, logs["loss"]))
+
+    return lambda: plan(
+        model=uncompiled,
+        step=default,
+        epochs=2,
+        callbacks=lambda: [make(note) for make in callbacks],
+        **options,
+    )
+
+
+def numbers(calls: Calls) -> list[int]:
+    return [step for step, _ in calls]
+
+
+def test_calls_come_at_their_steps_and_at_no_others() -> None:
+    calls: Calls = []
+    watcher = Blocked()
+    train(calling(calls, lambda f: EverySteps(4, f), lambda f: AtStep(9, f))(), watcher)
+    assert numbers(calls) == [4, 8, 9, 12]
+
+
+def test_calls_at_steps_do_not_part_steps_that_nobody_wants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TrainingLoop, "_adapt_block", lambda *given: None)
+
+    class Runs:
+        def __init__(self, runner: Any) -> None:
+            self.runner = runner
+            self.parts: list[tuple[int, int, int]] = []
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.runner, name)
+
+        def run(self, epoch: int, begin: int, end: int) -> Any:
+            self.parts.append((epoch, begin, end))
+            return self.runner.run(epoch, begin, end)
+
+    calls: Calls = []
+    loop = TrainingLoop(calling(calls, lambda f: EverySteps(5, f))(), Watcher())
+    loop._block_steps = 100
+    runs = loop._train = Runs(loop._train)
+    loop.run()
+    assert runs.parts == [(0, 0, 5), (0, 5, 7), (1, 0, 3), (1, 3, 7)]
+    assert numbers(calls) == [5, 10]
+
+
+@pytest.mark.parametrize("stops", [[4], [3, 4, 5, 9], list(range(1, STEPS))])
+def test_no_call_is_made_twice_or_left_out_however_often_it_is_resumed(
+    stops: list[int], tmp_path: Path
+) -> None:
+    whole: Calls = []
+    kinds = (lambda f: EverySteps(4, f), lambda f: AtStep(9, f), lambda f: AtStep(7, f))
+    train(calling(whole, *kinds)(), Watcher())
+    assert numbers(whole) == [4, 7, 8, 9, 12]
+    calls: Calls = []
+    interrupted(calling(calls, *kinds), tmp_path, stops)
+    assert calls == whole
+
+
+def test_a_call_stands_beside_callbacks_of_single_batches_and_executions_of_several() -> None:
+    seen = []
+
+    class Listens(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append(batch)
+
+    def several() -> TrainingStep:
+        return TrainingStep(**settings(), steps_per_execution=3)
+
+    calls: list[int] = []
+    planned = plan(
+        model=uncompiled,
+        step=several,
+        epochs=1,
+        callbacks=lambda: [Listens(), EverySteps(2, lambda step, logs, model: calls.append(step))],
+    )
+    train(planned, Watcher())
+    assert calls == [2, 4, 6]
+    assert seen == [2, 5, 8], "as without the calls"
+
+
+def test_a_call_can_stop_the_training(tmp_path: Path) -> None:
+    def stop(step: int, logs: Any, model: Any) -> None:
+        model.stop_training = True
+
+    planned = plan(model=uncompiled, step=default, callbacks=lambda: [AtStep(5, stop)])
+    watcher = Watcher()
+    loop = train(planned, watcher)
+    assert loop._position.step == 5
+    assert len(loop.history.epoch) == 1
+
+
+def test_a_call_changes_what_is_trained_from_then_on_and_a_resume_keeps_it(tmp_path: Path) -> None:
+    """At a step, layers are frozen: by a variable, since the graph is made once."""
+
+    class Freezes(TrainingStep):
+        def __init__(self) -> None:
+            super().__init__(**settings())
+            self.on = keras.Variable(1.0, trainable=False, name="on")
+
+        def process_gradients(self, gradients: Any, values: Any) -> Any:
+            return [self.on * gradient for gradient in gradients]
+
+    def freeze(step: int, logs: Any, model: Any) -> None:
+        model.training_step.on.assign(0.0)
+
+    def make() -> TrainingPlan:
+        return plan(model=uncompiled, step=Freezes, epochs=2, callbacks=lambda: [AtStep(5, freeze)])
+
+    whole = outcome(train(make(), Watcher()))
+    resumed = interrupted(make, tmp_path, [6])
+    assert equal(whole[0], resumed[0])
+    free = outcome(train(plan(model=uncompiled, step=Freezes, epochs=2), Watcher()))
+    assert not equal(whole[0], free[0])
+
+
+def test_summaries_written_at_steps_are_there_once_for_each_step_after_a_resume(
+    tmp_path: Path,
+) -> None:
+    def make() -> TrainingPlan:
+        return plan(model=uncompiled, step=default, epochs=2, callbacks=lambda: [Summaries(logs)])
+
+    logs = tmp_path / "logs"
+    whole = outcome(train(make(), Watcher()))
+    first = written(logs)
+    assert [step for step, _ in first] == [3, 6, 9, 12]
+    for file in logs.iterdir():
+        file.unlink()
+    resumed = interrupted(make, tmp_path / "checkpoints", [5, 9])
+    assert whole[1] == resumed[1]
+    assert written(logs) == first
+
+
+class Summaries(EverySteps):
+    """Writes the loss every third step; ``tf.summary.scalar`` would need TensorBoard here."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(3, self.write)
+        self.directory = str(directory)
+        self.writer: Any = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.writer = tf.summary.create_file_writer(self.directory)
+
+    def write(self, step: int, logs: dict[str, Any], model: Any) -> None:
+        with self.writer.as_default(step=step):
+            tf.summary.write("loss", logs["loss"])
+        self.writer.flush()
+
+
+def written(directory: Path) -> list[tuple[int, float]]:
+    found = []
+    for file in sorted(directory.glob("events*")):
+        for record in tf.compat.v1.train.summary_iterator(str(file)):
+            found += [
+                (record.step, float(tf.make_ndarray(value.tensor)))
+                for value in record.summary.value
+            ]
+    return sorted(found)
+
+
+def test_the_model_of_a_trial_is_the_one_that_calls_receive() -> None:
+    models = []
+    planned = plan(
+        model=uncompiled,
+        step=default,
+        epochs=1,
+        callbacks=lambda: [AtStep(1, lambda step, logs, model: models.append(model))],
+    )
+    train(planned, Watcher())
+    assert models == [planned.model]
+    assert equal(weights(models[0]), weights(planned.model))

@@ -1,0 +1,559 @@
+"""A training that begins from a file: which names fit, every refusal, and that it begins once."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.src.legacy.saving import legacy_h5_format
+from trainings import Watcher, equal, mlp, plan, train, weights
+
+from sweeper import WarmStart
+from sweeper.checkpoints.reading import load_checkpoint
+from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
+from sweeper.training.warmstart.locating import digest_now, locate
+from sweeper.training.warmstart.matching import match_warm_start
+from sweeper.training.warmstart.options import checked_warm_start, warm_start_of
+
+Tree = tf.__internal__.tracking.AutoTrackable
+
+
+def dense_net(name: str = "net") -> keras.Model:
+    """Three variables under fixed names: l1's kernel and bias, and head's kernel."""
+
+    class Net(keras.Model):
+        def __init__(self) -> None:
+            super().__init__(name=name)
+            self.l1 = keras.layers.Dense(3, name="first")
+            self.head = keras.layers.Dense(2, name="last", use_bias=False)
+
+        def call(self, x: Any) -> Any:
+            return self.head(self.l1(x))
+
+    model = Net()
+    model.compile("sgd", "mse")
+    model(np.zeros((1, 2), "float32"))
+    return model
+
+
+def numbers(*shape: int, begin: float = 0.0) -> Any:
+    return (np.arange(np.prod(shape)) + begin).reshape(shape).astype("float32")
+
+
+def tree(**children: Any) -> Any:
+    """Objects as Keras 2 and an Estimator's model function had them, by attributes."""
+    made = Tree()
+    for name, child in children.items():
+        below = tree(**child) if isinstance(child, dict) else child
+        below = tf.Variable(below) if isinstance(below, np.ndarray) else below
+        made._track_trackable(below, name=name.replace("__", "-"))
+        made.__dict__[name] = below
+    return made
+
+
+NET = {
+    "l1": {"kernel": numbers(2, 3), "bias": numbers(3)},
+    "head": {"kernel": numbers(3, 2, begin=50)},
+}
+
+
+def saved(directory: Path, **objects: Any) -> Path:
+    made = {n: tree(**o) if isinstance(o, dict) else o for n, o in objects.items()}
+    return Path(tf.train.Checkpoint(**made).save(str(directory / "ckpt")))
+
+
+def begun(path: Any, model: keras.Model, **options: Any) -> list[Any]:
+    match_warm_start(WarmStart(path, **options), model).assign()
+    return [v.numpy() for v in model.variables]
+
+
+EXPECTED = [NET["l1"]["kernel"], NET["l1"]["bias"], NET["head"]["kernel"]]
+
+# TensorFlow's checkpoints, by others' names
+
+
+@pytest.mark.parametrize("root", ["net", "model", "anything"])
+def test_keras_2s_names_fit_whatever_the_model_was_saved_as(root: str, tmp_path: Path) -> None:
+    path = saved(tmp_path, **{root: NET}, step=tf.Variable(7))
+    assert equal(begun(path, dense_net()), EXPECTED)
+
+
+def test_a_keras_2_model_of_layers_in_a_row_fits_by_their_order(tmp_path: Path) -> None:
+    model = keras.Sequential(
+        [
+            keras.Input((2,)),
+            keras.layers.Dense(3),
+            keras.layers.Dropout(0.1),
+            keras.layers.Dense(2, use_bias=False),
+        ]
+    )
+    layers = {
+        "layer_with_weights__0": NET["l1"],
+        "layer__1": {},
+        "layer_with_weights__1": NET["head"],
+    }
+    found = begun(saved(tmp_path, model=layers), model)
+    assert equal([v for v in found if v.dtype == np.float32], EXPECTED)
+
+
+def test_layers_in_a_list_fit_by_keras_2s_names(tmp_path: Path) -> None:
+    class Stack(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = [keras.layers.Dense(3), keras.layers.Dense(2, use_bias=False)]
+
+        def call(self, x: Any) -> Any:
+            return self.blocks[1](self.blocks[0](x))
+
+    model = Stack()
+    model(np.zeros((1, 2), "float32"))
+    path = saved(tmp_path, net={"blocks": {"0": NET["l1"], "1": NET["head"]}})
+    assert equal(begun(path, model), EXPECTED)
+    model.compile("sgd", "mse")
+    theirs = tf.train.Checkpoint(net=model, optimizer=model.optimizer).save(str(tmp_path / "own"))
+    with pytest.raises(WarmStartError, match="does not show TensorFlow what layers in lists"):
+        match_warm_start(WarmStart(theirs), model)
+
+
+def test_a_directory_gives_its_latest_checkpoint_and_a_file_of_one_the_whole(
+    tmp_path: Path,
+) -> None:
+    net = tree(**NET)
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(net=net), tmp_path, 3)
+    manager.save()
+    net.l1.kernel.assign(net.l1.kernel * 2)
+    latest = Path(manager.save())
+    doubled = [2 * EXPECTED[0], *EXPECTED[1:]]
+    for path in (tmp_path, latest, tmp_path / "checkpoint", Path(f"{latest}.index")):
+        assert equal(begun(path, dense_net()), doubled)
+    assert equal(begun(tmp_path / "ckpt-1", dense_net()), EXPECTED)
+
+
+def test_two_parts_that_fit_alike_must_be_told_apart(tmp_path: Path) -> None:
+    other = {**NET, "head": {"kernel": numbers(3, 2, begin=70)}}
+    path = saved(tmp_path, generator=NET, discriminator=other)
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path), dense_net())
+    assert str(raised.value) == (
+        f"the warm start {path} has 2 objects that the model 'net' fits equally; say which: "
+        "root='discriminator' or root='generator'"
+    )
+    assert equal(begun(path, dense_net(), root="generator"), EXPECTED)
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path, root="critic"), dense_net())
+    assert str(raised.value) == (
+        f"the warm start {path} has no 'critic'; it has discriminator, generator, save_counter"
+    )
+
+
+def test_a_checkpoint_of_tensorflow_1_is_refused_with_what_it_has(tmp_path: Path) -> None:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.get_variable("dense/kernel", initializer=numbers(2, 3))
+        session.run(tf.compat.v1.global_variables_initializer())
+        path = tf.compat.v1.train.Saver().save(session, str(tmp_path / "model"), global_step=3)
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path), dense_net())
+    assert str(raised.value) == (
+        f"the warm start {path} is a TensorFlow 1 checkpoint, which files values by the names of "
+        "graph variables (dense/kernel); expected an object-based one: load it into a model there, "
+        "and write that with tf.train.Checkpoint or save_weights"
+    )
+
+
+def test_an_optimizer_in_another_form_is_refused(tmp_path: Path) -> None:
+    model = dense_net()
+    model.optimizer.build(model.trainable_variables)
+    path = saved(tmp_path, net=NET, optimizer={"iter": np.array(3.0)})
+    with pytest.raises(WarmStartError, match="is not in Keras 3's form"):
+        match_warm_start(WarmStart(path, optimizer=True), model)
+    bare = saved(tmp_path / "bare", net=NET)
+    with pytest.raises(WarmStartError, match=f"{bare} holds no optimizer's state"):
+        match_warm_start(WarmStart(bare, optimizer=True), model)
+
+
+# Strictness
+
+
+def test_every_mismatch_is_named_and_nothing_is_assigned(tmp_path: Path) -> None:
+    net = {
+        "l1": {"kernel": numbers(2, 4), "bias": numbers(3).astype("float64")},
+        "tail": {"kernel": numbers(3, 2)},
+    }
+    path = saved(tmp_path, net=net)
+    model = dense_net()
+    before = weights_of(model)
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path, root="net"), model)
+    assert str(raised.value) == (
+        f"the warm start {path} (TensorFlow checkpoint) does not fit the model 'net' (nothing was "
+        "assigned):\n"
+        "  net/first/kernel is float32[2, 3], and float32[2, 4] in it (l1/kernel)\n"
+        "  net/first/bias is float32[3], and float64[3] in it (l1/bias)\n"
+        "  net/last/kernel is not in it; looked for head/_kernel\n"
+        "  tail/kernel (float32[3, 2]) is in it, and not in the model\n"
+        "Give the model that it was written from, or say what it calls otherwise (rename={…}), what "
+        "to take of it (only=[…]), or to take what fits (strict=False)"
+    )
+    assert equal(weights_of(model), before)
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path, root="net", strict=False), model)
+    assert str(raised.value).startswith(
+        f"nothing in the warm start {path} (TensorFlow checkpoint) fits the model 'net':\n  net/first"
+    )
+
+
+def weights_of(model: keras.Model) -> list[Any]:
+    return [v.numpy() for v in model.variables]
+
+
+def test_what_is_called_otherwise_is_renamed(tmp_path: Path) -> None:
+    path = saved(tmp_path, net={"l1": NET["l1"], "top": {"matrix": NET["head"]["kernel"]}})
+    rename = {"head/kernel": "top/matrix"}
+    assert equal(begun(path, dense_net(), root="net", rename=rename), EXPECTED)
+    path = saved(tmp_path / "b", net={"l1": NET["l1"], "top": NET["head"]})
+    assert equal(begun(path, dense_net(), rename={"head": "top"}), EXPECTED)
+    source = dense_net()
+    source.save_weights(tmp_path / "x.weights.h5")
+    with h5py.File(tmp_path / "x.weights.h5", "a") as file:
+        file.move("head", "top")
+    found = begun(tmp_path / "x.weights.h5", dense_net(), rename={"head": "top"})
+    assert equal(found, weights_of(source))
+
+
+def test_only_what_is_named_is_taken_and_looked_at(tmp_path: Path) -> None:
+    path = saved(tmp_path, net={"l1": NET["l1"], "other": {"kernel": numbers(9, 9)}})
+    for only in ("l1", ["first"], ["net/first/kernel", "net/first/bias"]):
+        model = dense_net()
+        head = model.head.kernel.numpy()
+        found = begun(path, model, only=only)
+        assert equal(found[:2], EXPECTED[:2])
+        assert equal(found[2:], [head])
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path, only=["l1", "tail"]), dense_net())
+    assert str(raised.value) == (
+        f"the warm start {path} is to give ['tail'] only, and no variable of the model has a name "
+        "that begins so; its variables are net/first/kernel, net/first/bias, net/last/kernel…"
+    )
+
+
+def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    def two(first: str, second: str) -> keras.Model:
+        layers = [keras.Input((2,)), keras.layers.Dense(2, name=first)]
+        return keras.Sequential([*layers, keras.layers.Dense(2, name=second)], name="two")
+
+    path = tmp_path / "x.weights.h5"
+    two("encoder", "decoder").save_weights(path)
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path), two("decoder", "encoder"))
+    assert "decoder/kernel is layers/dense/vars/0 in it is of the layer 'encoder'" not in str(
+        raised.value
+    )
+    assert (
+        "two/decoder/kernel is called otherwise: layers/dense/vars/0 in it is of the layer "
+        "'encoder', and this is 'decoder'"
+    ) in str(raised.value)
+    assert equal(begun(path, two("encoder", "decoder")), begun(path, two("encoder", "decoder")))
+
+
+# Files of another kind
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_weights_in_the_layout_of_keras_2_fit_by_layers_names(whole: bool, tmp_path: Path) -> None:
+    def model() -> keras.Model:
+        inputs = keras.Input((2,))
+        return keras.Model(
+            inputs, keras.layers.Dense(2, name="b")(keras.layers.Dense(3, name="a")(inputs))
+        )
+
+    source, path = model(), tmp_path / "old.h5"
+    if whole:
+        legacy_h5_format.save_model_to_hdf5(source, str(path))
+    else:
+        with h5py.File(path, "w") as file:
+            legacy_h5_format.save_weights_to_hdf5_group(file, source)
+    assert equal(begun(path, model()), weights_of(source))
+
+
+def test_nothing_of_a_keras_file_is_built_or_run(tmp_path: Path) -> None:
+    source = dense_net()
+    source.save(tmp_path / "whole.keras")
+    with zipfile.ZipFile(tmp_path / "whole.keras") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts["config.json"] = json.dumps({"module": "os", "class_name": "abort"}).encode()
+    with zipfile.ZipFile(tmp_path / "evil.keras", "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    assert equal(begun(tmp_path / "evil.keras", dense_net()), weights_of(source))
+    with zipfile.ZipFile(tmp_path / "other.keras", "w") as archive:
+        archive.writestr("notes.txt", "nothing")
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(tmp_path / "other.keras"), dense_net())
+    assert str(raised.value) == (
+        f"the warm start {tmp_path / 'other.keras'} is a zip file with notes.txt; expected a .keras "
+        "file with model.weights.h5 in it, as model.save('….keras') writes it"
+    )
+
+
+def test_a_link_out_of_an_hdf5_file_is_not_followed(tmp_path: Path) -> None:
+    model = dense_net()
+    model.save_weights(tmp_path / "x.weights.h5")
+    with h5py.File(tmp_path / "x.weights.h5", "a") as file:
+        del file["l1/vars/0"]
+        file["l1/vars/0"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "/a")
+    with pytest.raises(WarmStartError, match=r"l1/vars/0 in .* leads out of the file"):
+        match_warm_start(WarmStart(tmp_path / "x.weights.h5"), model)
+
+
+EXPECTED_KINDS = (
+    "expected a .weights.h5, .keras or .safetensors file, a TensorFlow checkpoint (its prefix, such "
+    "as ckpt-3), a checkpoint of sweeper's, or a trial's directory"
+)
+
+
+def test_what_is_no_source_is_refused_with_what_was_seen(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello, world")
+    (tmp_path / "empty.h5").touch()
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported/saved_model.pb").touch()
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["pixels"] = np.zeros(3)
+    exported = tmp_path / "exported"
+    for name, seen in {
+        "gone.weights.h5": (
+            f"the warm start {tmp_path / 'gone.weights.h5'} does not exist (the directory has "
+            f"data.h5, empty.h5, exported, notes.txt); {EXPECTED_KINDS}"
+        ),
+        "away/base.keras": (
+            f"the warm start {tmp_path / 'away/base.keras'} does not exist (there is no such "
+            f"directory); {EXPECTED_KINDS}"
+        ),
+        "notes.txt": (
+            f"the warm start {tmp_path / 'notes.txt'} is a file that begins with b'hello, wo', "
+            f"which is of no known format; {EXPECTED_KINDS}"
+        ),
+        "empty.h5": (
+            f"the warm start {tmp_path / 'empty.h5'} is an empty file, which is of no known "
+            f"format; {EXPECTED_KINDS}"
+        ),
+        "exported": (
+            f"the warm start {exported} is a directory with saved_model.pb; {EXPECTED_KINDS}; of a "
+            f"SavedModel, give {exported / 'variables' / 'variables'}"
+        ),
+        "data.h5": (
+            f"the warm start {tmp_path / 'data.h5'} is an HDF5 file with pixels, and not weights "
+            "that Keras wrote; expected a file of model.save_weights('….weights.h5')"
+        ),
+    }.items():
+        with pytest.raises(WarmStartError) as raised:
+            match_warm_start(WarmStart(tmp_path / name), dense_net())
+        assert str(raised.value) == seen
+
+
+# Models
+
+
+def test_a_model_whose_variables_a_batch_would_still_make_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, net=NET)
+    unbuilt = keras.Sequential([keras.layers.Dense(3, name="first")], name="late")
+    unbuilt.compile("sgd", "mse", run_eagerly=True)
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path), unbuilt)
+    assert str(raised.value) == (
+        "the model 'late' has no variables yet in 'first', so a warm start would be lost on it; "
+        "build it in the model factory: model.build(shape), or call it on a batch"
+    )
+
+
+class Begins(keras.callbacks.Callback):
+    """Keeps what the model holds when training begins."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.seen = [v.numpy() for v in self.model.variables]
+
+
+def late_mlp() -> keras.Model:
+    """As `mlp`, with variables that only its first batch makes."""
+
+    class Late(keras.Model):
+        def __init__(self) -> None:
+            super().__init__(name="late")
+            self.hidden = keras.layers.Dense(16, activation="relu", name="hidden")
+            self.norm = keras.layers.BatchNormalization(name="norm")
+            self.out = keras.layers.Dense(4, activation="softmax", name="out")
+
+        def call(self, x: Any, training: bool = False) -> Any:
+            return self.out(self.norm(self.hidden(x), training=training))
+
+    model = Late()
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def warm(path: Path, model: Callable[[], keras.Model] = late_mlp, **options: Any) -> Any:
+    return replace(plan(model=model, **options), warm_start=WarmStart(path))
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Weights of `late_mlp`, trained for an epoch."""
+    first = plan(model=late_mlp, epochs=1)
+    train(first, Watcher())
+    first.model.save_weights(tmp_path / "base.weights.h5")
+    return tmp_path / "base.weights.h5"
+
+
+def test_a_fresh_unbuilt_model_is_built_first_and_callbacks_see_the_values(base: Path) -> None:
+    given = late_mlp()
+    given(np.zeros((1, 8), "float32"))
+    given.optimizer.build(given.trainable_variables)
+    given.load_weights(base)
+    callback = Begins()
+    planned = warm(base, callbacks=lambda: [callback], epochs=1)
+    assert not planned.model.built
+    train(planned, Watcher())
+    assert equal(callback.seen, weights_of(given))
+
+
+def test_a_resumed_training_ends_alike_and_never_opens_the_file(base: Path, tmp_path: Path) -> None:
+    whole = warm(base)
+    train(whole, Watcher())
+    cold = plan(model=late_mlp)
+    train(cold, Watcher())
+    assert not equal(weights(cold.model), weights(whole.model))
+    watcher = Watcher(tmp_path / "checkpoints", stop_at=9)
+    train(warm(base), watcher)
+    base.unlink()
+    resumed = warm(base)
+    train(resumed, Watcher(), load_checkpoint(watcher.kept[-1]))
+    assert equal(weights(resumed.model), weights(whole.model))
+    with pytest.raises(WarmStartError, match="does not exist"):
+        train(warm(base), Watcher())
+
+
+def test_what_was_taken_is_said(base: Path) -> None:
+    said: list[str] = []
+    from sweeper.training.loop.loop import TrainingLoop
+
+    loop = TrainingLoop(warm(base), Watcher(), said.append)
+    report = loop.warm_start.match()
+    digest = locate(WarmStart(base)).digest()
+    assert said == [
+        f"begins from {base} (Keras weights, digest {digest[:8]}): 8 of the model's 8 variables"
+    ]
+    assert report is not None
+    assert report.to_json() == {
+        "path": str(base),
+        "kind": "Keras weights",
+        "digest": digest,
+        "of": 8,
+        "optimizer": 0,
+        "matched": {
+            "late/hidden/kernel": "hidden/vars/0",
+            "late/hidden/bias": "hidden/vars/1",
+            "late/norm/gamma": "layers/batch_normalization/vars/0",
+            "late/norm/beta": "layers/batch_normalization/vars/1",
+            "late/norm/moving_mean": "layers/batch_normalization/vars/2",
+            "late/norm/moving_variance": "layers/batch_normalization/vars/3",
+            "late/out/kernel": "layers/dense_1/vars/0",
+            "late/out/bias": "layers/dense_1/vars/1",
+        },
+        "mismatches": [],
+    }
+
+
+def test_another_trials_checkpoint_is_found_by_its_directory_and_step(tmp_path: Path) -> None:
+    trial = tmp_path / "runs/small/trial-00003"
+    every = {8: lambda p: p.step == 8, 16: lambda p: p.step == 16}
+    for attempt, (step, due) in enumerate(every.items(), 1):
+        directory = trial / f"attempt-{attempt:02d}/checkpoints"
+        train(plan(model=mlp), Watcher(directory, snapshot_at=due, block=1, stop_at=step))
+    newest = WarmStart.from_trial("small", 3, runs_dir=tmp_path / "runs")
+    assert locate(newest).path.name == "step-000000016"
+    assert locate(replace(newest, at=8)).path.name == "step-000000008"
+    with pytest.raises(WarmStartError) as raised:
+        locate(replace(newest, at=9))
+    assert str(raised.value) == f"{trial} keeps no checkpoint at step 9; there are some at 8, 16"
+    target = plan(model=mlp, epochs=1).model
+    loaded = load_checkpoint(locate(newest).path)
+    match_warm_start(newest, target).assign()
+    assert target.layers[0].kernel.numpy().tobytes() == loaded.tensors["model/00000"].tobytes()
+
+
+# Digests
+
+
+def test_a_file_that_has_changed_is_refused(base: Path) -> None:
+    options = WarmStart(base, digest=locate(WarmStart(base)).digest())
+    model = late_mlp()
+    model(np.zeros((1, 8), "float32"))
+    match_warm_start(options, model)
+    before = options.digest
+    with h5py.File(base, "a") as file:
+        file["layers/dense_1/vars/1"][0] += 1
+    after = locate(options).digest()
+    with pytest.raises(CheckpointError) as raised:
+        match_warm_start(options, model)
+    assert str(raised.value) == (
+        f"the warm start {base} has changed: its digest is {after}, and {before} was expected; put "
+        "the file back that the study began from, or give the study another name"
+    )
+
+
+def test_a_digest_is_of_the_content_alone(base: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.weights.h5"
+    shutil.copy(base, copy)
+    assert locate(WarmStart(copy)).digest() == locate(WarmStart(base)).digest()
+    said: list[str] = []
+    assert digest_now(WarmStart(base), said.append) == {str(base): locate(WarmStart(base)).digest()}
+    base.unlink()
+    assert digest_now(WarmStart(base), said.append) == {}
+    assert len(said) == 1
+    assert said[0].endswith(
+        "This trial began from it and goes on from its own checkpoint; without it, it can be "
+        "neither begun again nor verified"
+    )
+
+
+# What may be given
+
+
+def test_what_the_how_to_shows_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs/how-to/warm-start.md").read_text()
+    shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"build_model": mlp, "load_data": dict}
+    for block in shown:
+        exec(block, names)
+    assert names["study"].warm_start is names["begin_from"]
+    assert "warm_start" in names["study"].factories()
+
+
+def test_what_is_no_warm_start_is_refused_when_it_is_written() -> None:
+    assert checked_warm_start("a.keras") == WarmStart("a.keras")
+    assert warm_start_of(lambda trial: Path(f"{trial}.keras"), 3) == WarmStart(Path("3.keras"))
+    assert warm_start_of(lambda _trial: None, 3) is None
+    for wrong in (
+        lambda: checked_warm_start(3),
+        lambda: WarmStart(""),
+        lambda: WarmStart("a", rename=["b"]),  # type: ignore[arg-type]
+        lambda: WarmStart("a", only=[3]),  # type: ignore[list-item]
+        lambda: WarmStart("a", at=-1),
+        lambda: WarmStart("a", at="best"),  # type: ignore[arg-type]
+        lambda: warm_start_of(lambda _trial: 3, None),
+    ):
+        with pytest.raises(DefinitionError):
+            wrong()
