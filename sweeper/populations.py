@@ -13,14 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from sweeper.arguments import with_named_arguments
 from sweeper.errors import DefinitionError
 from sweeper.searching import Direction, Objective
 from sweeper.space import CategoricalChoice, Distribution, FloatRange, IntRange
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 _MOST_EXPLOITED = 0.5
 
@@ -244,7 +245,10 @@ def check_perturbed(population: Population, params: Mapping[str, CategoricalChoi
             raise _no_number(name, value)
 
 
-def _draws(seed: int, number: int) -> np.random.Generator:
+def _draws(seed: int, number: int) -> Generator:
+    # Imported only here: the process that spawns trials imports this module, and must have no threads.
+    import numpy as np
+
     return np.random.default_rng(np.random.SeedSequence([seed, number]))
 
 

@@ -55,6 +55,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only what takes seconds, not minutes")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse two files of one name: tests import each other's helpers by it, and so does pytest.
+
+    A run of one of them alone would not notice.
+    """
+    seen: dict[str, Path] = {}
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        if file.name in {"conftest.py", "__init__.py", "__main__.py"}:
+            continue
+        if file.name.startswith("test_") and file.name in seen:
+            msg = f"{seen[file.name]} and {file} have one name; give one of them another"
+            raise pytest.UsageError(msg)
+        seen[file.name] = file
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Give TensorFlow the one thread that inline trials ask for, before any module runs an op."""
     config = session.config

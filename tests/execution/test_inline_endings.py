@@ -66,13 +66,13 @@ def test_an_answer_that_is_late_does_not_leave_a_killed_trial_running(
     with scripted_sweep(tmp_path, {}) as sweep:
         finish, calls = sweep.context.study.impatient.finish, []
 
-        def answer_late(*arguments: Any, **named: Any) -> None:
+        def answer_late(*arguments: Any, **named: Any) -> Any:
             calls.append(arguments)
             if len(calls) < 5:
                 error = DatabaseUnavailableError("no answer within 1 s")
                 error.passing = True
                 raise error
-            finish(*arguments, **named)
+            return finish(*arguments, **named)
 
         monkeypatch.setattr(sweep.context.study.impatient, "finish", answer_late)
 

@@ -46,6 +46,27 @@ def test_it_is_begun_before_what_takes_long_is_imported(tmp_path: Path) -> None:
     assert not imported & {"numpy", "sqlalchemy", "optuna", "rich", "tensorflow"}
 
 
+LOOK = """
+import os, sys
+import {module}
+
+heavy = {{"numpy", "keras", "tensorflow", "h5py"}}
+print(sorted(heavy & sys.modules.keys()), len(os.listdir("/proc/self/task")))
+"""
+
+
+def heavy_and_threads(module: str) -> str:
+    look = [sys.executable, "-c", LOOK.format(module=module)]
+    return subprocess.run(look, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in Linux's /proc")
+def test_one_that_spawns_trials_has_imported_nothing_that_has_threads() -> None:
+    """It forks, and a signal that came early must meet its one thread, or the held trial's."""
+    assert heavy_and_threads("sweeper.execution.launch.warm_server") == "[] 1"
+    assert heavy_and_threads("sweeper.execution.launch.warm_server, keras") != "[] 1", "the control"
+
+
 def test_it_serves_the_study_that_it_is_given_later(tmp_path: Path) -> None:
     study = tmp_path / "study.py"
     study.write_text("from nowhere import nothing\n")

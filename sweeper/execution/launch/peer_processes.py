@@ -28,10 +28,8 @@ from sweeper.execution.protocol.messages import Assignment
 from sweeper.execution.protocol.signals import signals_held, signals_to_stop
 from sweeper.execution.trial.devices import import_tensorflow
 from sweeper.execution.trial.peers.member import PeerProcess
-from sweeper.execution.trial.peers.serving import serve_peer
 from sweeper.execution.trial.prctl import die_with_parent
 from sweeper.execution.trial.process import failure_of
-from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 from sweeper.training.replicas.multiworker import processes_of
 
 _LOOK = 0.01
@@ -85,12 +83,7 @@ def fork_peers(
                 own_states.close()
                 close()
                 log_to(log_of_process(assignment.log, index))
-                serve_peer(
-                    Channel.on(theirs.detach()),
-                    MessagePipe(their_states),
-                    lambda _: definition,
-                    failure_of,
-                )
+                _serve(Channel.on(theirs.detach()), MessagePipe(their_states), lambda _: definition)
         finally:
             os._exit(0)
     return peers
@@ -165,17 +158,26 @@ def main(arguments: list[str]) -> None:
         signal.signal(number, lambda *_: None)
     if os.getppid() == parent:
         import_tensorflow()
-        serve_peer(
-            Channel.on(channel), MessagePipe(socket.socket(fileno=states)), _loaded, failure_of
-        )
+        _serve(Channel.on(channel), MessagePipe(socket.socket(fileno=states)), _loaded)
     # What the trial's code leaves running must not keep a process alive that has had its say.
     os._exit(0)
+
+
+def _serve(
+    channel: Channel, states: MessagePipe, load: Callable[[Assignment], StudyDefinition]
+) -> None:
+    # What it imports has threads, and the process that starts trials, which has none, imports this.
+    from sweeper.execution.trial.peers.serving import serve_peer
+
+    serve_peer(channel, states, load, failure_of)
 
 
 def _loaded(assignment: Assignment) -> StudyDefinition:
     if assignment.source is None:
         msg = "the assignment names no source of the study"
         raise ExecutionError(msg)
+    from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
+
     seed_everything(IMPORT_SEED)
     return load_source(assignment.source)
 

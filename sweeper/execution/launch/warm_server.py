@@ -41,8 +41,6 @@ from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow, uncollected
 from sweeper.execution.trial.prctl import die_with_parent
 from sweeper.execution.trial.process import failure_before_trial, serve_trial
-from sweeper.inspection.epochs import read_lengths
-from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 from sweeper.training.replicas.multiworker import processes_of
 
 _ASSIGNMENTS = TypeAdapter(Assignment)
@@ -82,6 +80,11 @@ class _Server:
 
     def load(self, source: StudySource) -> StudyDefinition | None:
         """Import the study, and tell the worker how that went."""
+        # Where trials cannot be forked this process has one thread and starts Pythons: what imports
+        # NumPy or Keras is imported here, and not with this module.
+        from sweeper.inspection.epochs import read_lengths
+        from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
+
         seed_everything(IMPORT_SEED)
         try:
             definition = load_source(source)
