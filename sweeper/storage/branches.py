@@ -13,6 +13,7 @@ from sweeper.storage.database import Database
 from sweeper.storage.queries.descent.inserting import NewBranch, insert_branch
 from sweeper.storage.queries.studies import find_study, lock_study
 from sweeper.storage.tables import AnyRow, Trial
+from sweeper.storage.trial_tables.branches import Branch
 
 __all__ = ["Branches", "NewBranch"]
 
@@ -27,6 +28,10 @@ class Branches:
         """Return the number that the study's next branch has, if none is added before it."""
         return self._database.read(lambda c: _next_number(c, find_study(c, study)))
 
+    def begun_from(self, study: str, number: int) -> tuple[int, ...]:
+        """Return the numbers of the trials that begin from a checkpoint of the trial, ascending."""
+        return self._database.read(lambda c: _begun_from(c, find_study(c, study), number))
+
     def add(self, study: str, branch: NewBranch) -> bool:
         """Add a branch, which waits for a worker; whether its number was still free.
 
@@ -39,6 +44,18 @@ class Branches:
 def _next_number(connection: Connection, study: AnyRow) -> int:
     last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id))
     return max(int(study.target), 0 if last is None else int(last) + 1)
+
+
+def _begun_from(connection: Connection, study: AnyRow, number: int) -> tuple[int, ...]:
+    parent = sa.select(Trial.id).where(Trial.study_id == study.id, Trial.number == number)
+    return tuple(
+        connection.scalars(
+            sa.select(Trial.number)
+            .join(Branch, Branch.trial_id == Trial.id)
+            .where(Branch.parent_id == parent.scalar_subquery())
+            .order_by(Trial.number)
+        )
+    )
 
 
 def _add(connection: Connection, name: str, branch: NewBranch) -> bool:

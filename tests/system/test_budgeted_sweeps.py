@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
 import sqlite3
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import optuna
 import pytest
 from budgeted_study import BUDGETED_STUDY, decisions
-from databases import postgresql_database
+from same_sweeps import killed, on_cluster, on_postgresql
 from study_files import StudyText
 from sweeps import (
-    RunningCommand,
     command,
     database_url,
     differing,
@@ -26,8 +23,6 @@ from sweeps import (
 
 from sweeper.events import Remark, RungDecided
 from sweeper.results import TrialRecord
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
 
 
 @pytest.fixture(scope="module")
@@ -132,47 +127,39 @@ def test_every_reading_verb_tells_of_rungs(directory: Path, alone: tuple[TrialRe
         assert len(theirs.intermediate_values) == len(ours.epochs)
 
 
-def run_and_kill(file: Path, runs: Path, times: int, seed: int) -> int:
-    """Run the study, and kill it with all its processes so often; how often it was."""
-    draw = random.Random(seed)
-    killed = 0
-    while killed < times:
-        with RunningCommand("run", file, "--workers", 2, "--runs-dir", runs, cwd=runs) as run:
-            run.wait_for("trial")
-            time.sleep(draw.uniform(0.0, 1.5))
-            if run.process.poll() is not None:
-                break
-            run.kill_group()
-        killed += 1
-    return killed
-
-
 @pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.whole)])
 def test_a_driver_that_is_killed_changes_no_decision(
     directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path, times: int
 ) -> None:
-    assert run_and_kill(directory / "budgeted.py", tmp_path, times, seed=times) >= 1
-    last = command("run", directory / "budgeted.py", "--runs-dir", tmp_path, cwd=tmp_path)
-    assert last.code == 0, last.err
-    assert is_the_same_sweep(trials_in(tmp_path, "budgeted"), alone)
+    found = killed(directory / "budgeted.py", "budgeted", tmp_path, times)
+    assert is_the_same_sweep(found, alone)
+
+
+def test_damaged_checkpoints_of_trials_that_wait_change_no_decision(
+    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+) -> None:
+    """The one before is used, and the epochs between are trained again."""
+    damaged: list[tuple[int, int]] = []
+
+    def damage(trials: tuple[TrialRecord, ...]) -> None:
+        for trial in trials:
+            if trial.state not in {"complete", "pruned"} and len(trial.checkpoints) > 1:
+                newest = trial.checkpoints[-1]
+                for file in Path(newest.path).iterdir():
+                    file.write_bytes(file.read_bytes()[:-7])
+                damaged.append((trial.number, newest.step))
+
+    found = killed(directory / "budgeted.py", "budgeted", tmp_path, 3, after_kill=damage)
+    assert damaged
+    assert is_the_same_sweep(found, alone)
 
 
 @pytest.mark.whole
 def test_two_workers_on_postgresql_give_the_same_sweep(
     directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
-    with postgresql_database() as server:
-        flags = ("--storage", server.url, "--runs-dir", tmp_path)
-        run = ("run", directory / "budgeted.py", "--workers", 1, *flags)
-        with RunningCommand(*run, cwd=tmp_path) as first:
-            first.wait_for("study budgeted")
-            second_command = ("worker", "budgeted", "--slots", 1, *flags)
-            with RunningCommand(*second_command, cwd=tmp_path) as second:
-                assert second.end() == 0, second.err
-            assert first.end() == 0, first.err
-        with Database.open(server.url, create=False) as database:
-            trials = Repository(database).trials("budgeted")
-    assert is_the_same_sweep(trials, alone)
+    found = on_postgresql(directory / "budgeted.py", "budgeted", tmp_path)
+    assert is_the_same_sweep(found, alone)
 
 
 @pytest.mark.whole
@@ -180,10 +167,8 @@ def test_two_workers_on_postgresql_give_the_same_sweep(
 def test_a_cluster_gives_the_same_sweep(
     engine: str, directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
-    run = ("run", directory / "budgeted.py", "--engine", engine, "--workers", 2)
-    ended = command(*run, "--runs-dir", tmp_path, cwd=tmp_path)
-    assert ended.code == 0, ended.err
-    assert is_the_same_sweep(trials_in(tmp_path, "budgeted"), alone)
+    found = on_cluster(directory / "budgeted.py", "budgeted", tmp_path, engine)
+    assert is_the_same_sweep(found, alone)
 
 
 def test_an_objective_that_a_rungs_epoch_does_not_report_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from sweeper.report.dashboard.annotations import objectives
 from sweeper.report.dashboard.lineage import Lineage, lineage
 from sweeper.report.formats import last_line, objective_first
+from sweeper.report.rungs import decisions_of
 from sweeper.results import (
     AttemptRecord,
     CheckpointRecord,
@@ -20,6 +21,7 @@ from sweeper.results import (
     TrialRecord,
     WorkerRecord,
 )
+from sweeper.rungs import RungDecision
 from sweeper.status import TrialStatus, ranked
 from sweeper.storage.repository import StudyRow
 
@@ -78,6 +80,7 @@ class StudyPage:
         counts: How many trials are in which state, those that there are.
         names: Of the parameters that any trial has.
         running: The trials that run, with the epochs that they have finished.
+        decisions: What was decided at the rungs of its budget.
         commands: What to type next.
     """
 
@@ -91,6 +94,7 @@ class StudyPage:
     leaders: tuple[RankedTrial, ...]
     running: tuple[TrialStatus, ...]
     trials: tuple[RankedTrial, ...]
+    decisions: tuple[RungDecision, ...]
     audits: tuple[tuple[TrialRecord, Any], ...]
     workers: tuple[WorkerRecord, ...]
     commands: tuple[str, ...]
@@ -110,6 +114,7 @@ class TrialPage:
         metrics: The names of its metrics, the objective first.
         shown: Its latest epochs.
         checkpoints: Each with the attempt that wrote it; 0 where that is unknown.
+        branches: The numbers of the trials that begin from one of them.
         commands: What to type next.
     """
 
@@ -121,6 +126,7 @@ class TrialPage:
     metrics: tuple[str, ...]
     shown: tuple[EpochRecord, ...]
     checkpoints: tuple[tuple[CheckpointRecord, int], ...]
+    branches: tuple[int, ...]
     evaluations: tuple[EvaluationRecord, ...]
     commands: tuple[str, ...]
 
@@ -160,6 +166,7 @@ def study_page(
         leaders=tuple(complete[: max(_LEADERS, len(status.pareto))]),
         running=tuple(each for each in status.trials if each.state == "running"),
         trials=tuple(sorted(shown, key=lambda each: each.trial.number)),
+        decisions=decisions_of(results.trials),
         audits=tuple((trial, audit) for trial in results.trials for audit in trial.audits),
         workers=tuple(workers),
         commands=tuple(commands),
@@ -167,7 +174,13 @@ def study_page(
 
 
 def trial_page(
-    trial: TrialRecord, row: StudyRow, optuna_id: int, commands: Sequence[str], now: datetime
+    trial: TrialRecord,
+    row: StudyRow,
+    *,
+    branches: Sequence[int],
+    optuna_id: int,
+    commands: Sequence[str],
+    now: datetime,
 ) -> TrialPage:
     """Return the page of a trial at the moment ``now``."""
     names = dict.fromkeys((name for epoch in trial.epochs for name in epoch.metrics), 0.0)
@@ -180,6 +193,7 @@ def trial_page(
         metrics=tuple(objective_first(names, row.objective)),
         shown=trial.epochs[-_SHOWN_EPOCHS:],
         checkpoints=tuple((each, _attempt_of(each, trial.attempts)) for each in trial.checkpoints),
+        branches=tuple(branches),
         evaluations=trial.evaluations,
         commands=tuple(commands),
     )

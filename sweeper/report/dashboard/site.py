@@ -29,6 +29,7 @@ from sweeper.report.dashboard.pages import index_page, study_page, trial_page
 from sweeper.report.dashboard.plots import plain_json
 from sweeper.report.dashboard.wording import POLICY, clock_text, moment_text
 from sweeper.report.figures import attempts_timeline, learning_curves
+from sweeper.report.rungs import compared_text, decision_text, promoted_text
 from sweeper.results import StudyResults
 from sweeper.storage.repository import Repository
 
@@ -135,9 +136,14 @@ class PagesApplication:
     def _trial(self, name: str, number: str) -> Answer:
         repository = self._repository()
         trial, row = repository.trial(name, int(number)), repository.study(name)
-        optuna_id = _ids(repository)[name]
-        commands = self._advice.trial(trial)
-        page = trial_page(trial, row, optuna_id, commands, datetime.now(UTC))
+        page = trial_page(
+            trial,
+            row,
+            branches=repository.branches.begun_from(name, trial.number),
+            optuna_id=_ids(repository)[name],
+            commands=self._advice.trial(trial),
+            now=datetime.now(UTC),
+        )
         return _page("trial.html", page=page)
 
     def _figure(self, name: str, figure: str) -> Answer:
@@ -210,6 +216,9 @@ def _templates() -> jinja2.Environment:
         "time": formats.time_text,
         "size": formats.size_text,
         "params": formats.params_text,
+        "decision": decision_text,
+        "compared": compared_text,
+        "promoted": promoted_text,
         "moment": moment_text,
         "clock": clock_text,
         "name_in_url": lambda name: quote(name, safe=""),

@@ -8,15 +8,19 @@ from datetime import datetime
 
 from sweeper.errors import UsageError
 from sweeper.report.document.tables import (
+    THROUGH,
     Row,
     Table,
     best_table,
     comparison_table,
+    descent_table,
     environments_table,
     identity_table,
     interrupted_table,
+    lengths_table,
     objectives_text,
     question_table,
+    rungs_table,
     space_table,
     spread_table,
     trials_table,
@@ -32,6 +36,8 @@ class Content:
     """A report's words.
 
     Attributes:
+        budget: Who was promoted at rungs, who goes on from whom, and what trials gave at which length:
+            those that there are.
         commands: What to type to get the same again, with what each does.
         notes: Warnings that a reader must see before the numbers.
     """
@@ -46,6 +52,7 @@ class Content:
     spread: Table
     compared: Table | None
     trials: Table
+    budget: tuple[Table, ...]
     interrupted: Table
     interruptions: str
     verified: Table
@@ -84,6 +91,11 @@ def content_of(
         spread=spread_table(results),
         compared=None if compared is None else comparison_table(results, compared),
         trials=trials_table(results),
+        budget=tuple(
+            table
+            for table in (rungs_table(results), descent_table(results), lengths_table(results))
+            if table is not None
+        ),
         interrupted=interrupted_table(results),
         interruptions=_interruptions(results),
         verified=verified_table(results),
@@ -172,10 +184,18 @@ def _answer(results: StudyResults) -> str:
 
 
 def _interruptions(results: StudyResults) -> str:
-    several = [t for t in results.trials if len(t.attempts) > 1]
+    pauses = sum(a.outcome == "paused" for t in results.trials for a in t.attempts)
+    paused = (
+        f" Trials came to rungs of the budget {pauses} times; who was promoted there has gone on in "
+        "another attempt, which is no interruption."
+        if pauses
+        else ""
+    )
+    several = [t for t in results.trials if any(a.outcome not in THROUGH for a in t.attempts[:-1])]
     if not several:
-        return "No trial was interrupted: each ran in one attempt."
+        each = "" if pauses else ": each ran in one attempt"
+        return f"No trial was interrupted{each}.{paused}"
     return (
-        f"{len(several)} of {len(results.trials)} trials had more than one attempt. An attempt goes on "
-        "from the newest checkpoint of the one before, at the step that is named."
+        f"{len(several)} of {len(results.trials)} trials were interrupted. An attempt goes on from the "
+        f"newest checkpoint of the one before, at the step that is named.{paused}"
     )

@@ -10,6 +10,7 @@ from sweeper.environments import Environment
 from sweeper.report.document.spread import Spread, spreads
 from sweeper.report.figures.choosing import objective_value, objectives_of
 from sweeper.report.formats import last_line, params_text, time_text, value_text
+from sweeper.report.rungs import decisions_of, promoted_text
 from sweeper.results import StudyResults, TrialRecord
 from sweeper.shown import shown_text
 from sweeper.space import Categorical, CategoricalChoice, Distribution, IntRange
@@ -58,6 +59,9 @@ _SETTINGS = (
     ("threads", "threads a trial"),
     ("checkpoint_every", "a checkpoint every"),
 )
+
+THROUGH = frozenset({"complete", "pruned", "paused"})
+"""Outcomes of attempts that nothing interrupted: one at its end, or at a rung of the budget."""
 
 
 def question_table(results: StudyResults, row: Row) -> Table:
@@ -217,11 +221,13 @@ def _choice(value: CategoricalChoice) -> str:
 
 
 def interrupted_table(results: StudyResults) -> Table:
-    """The attempts of every trial that did not go through at once."""
+    """The attempts of every trial that was interrupted, or is not over.
+
+    That one pauses at a rung and goes on when it is promoted is no interruption.
+    """
     rows = []
     for trial in results.trials:
-        plain = len(trial.attempts) == 1 and trial.attempts[0].outcome in ("complete", "pruned")
-        if plain:
+        if {attempt.outcome for attempt in trial.attempts} <= THROUGH:
             continue
         for attempt in trial.attempts:
             ended = attempt.ended_at
@@ -244,6 +250,63 @@ def interrupted_table(results: StudyResults) -> Table:
         *("began (UTC)", "took", "host", "why"),
     )
     return Table("Attempts that did not go through at once", headers, tuple(rows))
+
+
+def rungs_table(results: StudyResults) -> Table | None:
+    """What was decided at the rungs of a budget; None where nothing was."""
+    decided = decisions_of(results.trials)
+    if not decided:
+        return None
+    rows = tuple(
+        (
+            str(each.first),
+            str(each.bracket),
+            str(each.epochs),
+            str(len(each.compared)),
+            promoted_text(each) or "nobody",
+            f"{each.decided_at:%Y-%m-%d %H:%M:%S}",
+        )
+        for each in decided
+    )
+    headers = ("from trial", "bracket", "after epoch", "compared", "promoted", "decided (UTC)")
+    return Table("What was decided at the rungs of the budget", headers, rows)
+
+
+def descent_table(results: StudyResults) -> Table | None:
+    """Which trials went on from a checkpoint of another; None where none did."""
+    rows = tuple(
+        (
+            str(trial.number),
+            str(parent.number),
+            str(parent.step),
+            str(parent.epoch),
+            params_text(parent.changed) or "nothing",
+            parent.digest,
+        )
+        for trial in results.trials
+        if (parent := trial.parent) is not None
+    )
+    headers = ("trial", "goes on from trial", "at step", "after epoch", "changed", "digest there")
+    return Table("Trials that go on from another one", headers, rows) if rows else None
+
+
+def lengths_table(results: StudyResults) -> Table | None:
+    """What extended trials gave at each length; None where none was extended."""
+    rows = tuple(
+        (
+            str(trial.number),
+            str(length.epochs),
+            str(length.trained),
+            length.state,
+            params_text(length.values) if length.values else value_text_or_none(length.value),
+            length.digest or "none",
+        )
+        for trial in results.trials
+        if trial.earlier_lengths
+        for length in trial.lengths
+    )
+    headers = ("trial", "length", "epochs trained", "state", "value", "digest")
+    return Table("What extended trials gave at each length", headers, rows) if rows else None
 
 
 def verified_table(results: StudyResults) -> Table:
