@@ -10,6 +10,7 @@ from pathlib import Path
 import optuna
 import pytest
 from budgeted_study import BUDGETED_STUDY, decisions
+from leaving import check_leaving
 from same_sweeps import killed, on_cluster, on_postgresql
 from study_files import StudyText
 from sweeps import (
@@ -108,6 +109,14 @@ def test_verify_replays_promoted_and_left_trials_and_decides_their_rungs_again(
     database.close()
     assert differs.code == 4
     assert f"of the trials from 0 on compared trial {left} with the value" in differs.out
+
+
+def test_promoted_and_left_trials_are_measured_and_leave_as_others_do(
+    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+) -> None:
+    whole = next(t for t in alone[:4] if t.state == "complete")
+    left = next(t for t in alone[:4] if t.state == "pruned")
+    check_leaving(directory / "budgeted.py", directory / "one", (whole, left), tmp_path)
 
 
 def test_every_reading_verb_tells_of_rungs(directory: Path, alone: tuple[TrialRecord, ...]) -> None:

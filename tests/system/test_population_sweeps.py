@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from leaving import check_leaving
 from same_sweeps import killed, on_cluster, on_postgresql
 from study_files import StudyText
 from sweeps import command, database_url, differing, results_of, sweep, trials_in
@@ -77,6 +78,14 @@ def test_another_tree_is_noticed(alone: tuple[TrialRecord, ...]) -> None:
     other = replace(last, parent=replace(last.parent, number=(last.parent.number + 1) % 4 + 4))
     assert not is_the_same_tree([*alone[:-1], other], alone)
     assert not is_the_same_tree([*alone[:-1], replace(last, digest="0" * 32)], alone)
+
+
+def test_a_generations_members_are_measured_and_leave_as_others_do(
+    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+) -> None:
+    changed = next(t for t in alone[4:] if t.parent is not None and t.parent.changed)
+    unchanged = next(t for t in alone[8:] if t.parent is not None and not t.parent.changed)
+    check_leaving(directory / "population.py", directory / "one", (changed, unchanged), tmp_path)
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(10, marks=pytest.mark.whole)])
