@@ -6,10 +6,13 @@ the whole study or for some of its trials, which then go on from where they ende
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
+
+LengthKind = Literal["reads", "epochs", "steps"]
+"""How code may go by the number of epochs: see `LengthRead`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +90,29 @@ class ExtensionPlan:
 
     def __bool__(self) -> bool:
         return bool(self.reopened or self.lengthened or self.raised)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRead:
+    """One expression of the user's code that goes by the number of epochs, or may.
+
+    Attributes:
+        where: The part of the code, its file and line.
+        text: The expression, as it is written.
+        kind: "reads" where it asks for the number; "epochs" and "steps" where it holds ``number``,
+            which is that of the epochs, or of all their steps, only if it happens to be equal.
+        number: The number that it holds; 0 where it asks.
+    """
+
+    where: str
+    text: str
+    kind: LengthKind
+    number: int = 0
+
+    def goes_by(self, epochs: Collection[int], steps: Collection[int]) -> bool:
+        """Whether it goes by one of these lengths, given in epochs and in steps."""
+        known = {"reads": (self.number,), "epochs": epochs, "steps": steps}
+        return self.number in known[self.kind]
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"

@@ -30,7 +30,6 @@ from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.options import HostSpec, RunRequest
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow
-from sweeper.inspection.epochs import read_lengths
 from sweeper.tensorflow_start import look_for_gpus
 from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
@@ -257,6 +256,7 @@ def _load(
         seed_everything(IMPORT_SEED)
         definition = load_source(source)
     from sweeper.execution.worker.inline import InlineTrials
+    from sweeper.inspection.epochs import read_lengths
 
     if hashes_are_random():
         listener(Notice(_RANDOM_HASHES))

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
 
 from sweeper.code import CodePart
 from sweeper.inspection.fingerprint import reached_parts_and_files
 from sweeper.inspection.sources import Source, source_of
-
-_Kind = Literal["reads", "epochs", "steps"]
+from sweeper.lengths import LengthKind, LengthRead
 
 _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
     ast.Mult: operator.mul,
@@ -30,34 +27,8 @@ _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
 _LARGEST = 1 << 40
 _SCHEDULES = ("Decay", "DecayRestarts", "Schedule")
 
-_Found = tuple[_Kind, int, ast.AST]
+_Found = tuple[LengthKind, int, ast.AST]
 """What an expression is, the number that it holds, and what to show of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class LengthRead:
-    """One expression of the user's code that goes by the number of epochs, or may.
-
-    Attributes:
-        where: The part of the code, its file and line.
-        text: The expression, as it is written.
-        kind: "reads" where it asks for the number; "epochs" and "steps" where it holds ``number``,
-            which is that of the epochs, or of all their steps, only if it happens to be equal.
-        number: The number that it holds; 0 where it asks.
-    """
-
-    where: str
-    text: str
-    kind: _Kind
-    number: int = 0
-
-    def goes_by(self, epochs: Collection[int], steps: Collection[int]) -> bool:
-        """Whether it goes by one of these lengths, given in epochs and in steps."""
-        known = {"reads": (self.number,), "epochs": epochs, "steps": steps}
-        return self.number in known[self.kind]
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.text}"
 
 
 def read_lengths(roots: Mapping[str, object]) -> tuple[LengthRead, ...]:
@@ -145,7 +116,7 @@ def _keyword(keyword: ast.keyword, constants: Mapping[str, int]) -> Iterator[_Fo
 
 
 def _numbers(
-    kind: _Kind, nodes: list[ast.expr] | list[ast.keyword], constants: Mapping[str, int]
+    kind: LengthKind, nodes: list[ast.expr] | list[ast.keyword], constants: Mapping[str, int]
 ) -> Iterator[_Found]:
     for node in nodes:
         number = _value(node.value if isinstance(node, ast.keyword) else node, constants)

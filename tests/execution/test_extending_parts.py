@@ -20,8 +20,7 @@ from sweeper.execution.protocol.questions import Judge, Judged
 from sweeper.execution.worker.answers import TrialSearch
 from sweeper.execution.worker.assignment import assignment_of
 from sweeper.extending import asked_extension
-from sweeper.inspection.epochs import LengthRead
-from sweeper.lengths import Extension
+from sweeper.lengths import Extension, LengthRead
 from sweeper.paths import RunPaths
 from sweeper.results import CheckpointRecord, EpochRecord
 from sweeper.storage.database import Database

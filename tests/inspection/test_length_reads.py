@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sweeper.inspection.epochs import LengthRead, read_lengths
+from sweeper.inspection.epochs import read_lengths
+from sweeper.lengths import LengthRead
 
 EPOCHS, STEPS = 5, 100
 

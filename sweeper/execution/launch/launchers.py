@@ -32,7 +32,7 @@ from sweeper.execution.launch.trial_process import (
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.messages import Assignment
 from sweeper.execution.protocol.study_source import StudySource
-from sweeper.inspection.epochs import LengthRead
+from sweeper.lengths import LengthRead
 
 _MOST_SERVERS = 3
 """So many warm servers may die before one of them has forked a trial that is asked for."""

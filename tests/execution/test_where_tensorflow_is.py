@@ -1,0 +1,49 @@
+"""TensorFlow is imported where trials run, and in no worker or command beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from study_files import StudyText
+from sweeps import python
+
+from sweeper.execution.launch import server_process
+
+VERBS = """
+import sys
+from sweeper.execution.launch import server_process
+
+server_process._SERVER = {server!r}
+from sweeper.cli.main import main
+
+def heavy():
+    return sorted({{"keras", "tensorflow"}} & sys.modules.keys())
+
+for words in {commands!r}:
+    assert main(words) == 0, words
+    assert not heavy(), (words, heavy())
+import keras
+assert heavy() == ["keras", "tensorflow"], "the control"
+"""
+
+
+def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path) -> None:
+    """The trials' processes do; beside them it would cost every command seconds, and its memory."""
+    StudyText().write(tmp_path / "small.py")
+    commands = [
+        ["run", "small.py", "--workers", "1"],
+        ["extend", "small", "--epochs", "3"],
+        ["run", "small.py", "--workers", "1", "--epochs", "3"],
+        ["branch", "small", "0", "--epochs", "4"],
+        ["resume", "small", "--workers", "1"],
+        ["worker", "small", "--slots", "1"],
+        ["verify", "small"],
+        ["check", "small.py"],
+        ["export", "small", "--format", "weights", "--output", "end.weights.h5"],
+        ["report", "small", "--output", "report.html"],
+        *(["status", "small"], ["show", "small", "0"], ["best", "small"], ["ls"]),
+    ]
+    ended = python(
+        "-c", VERBS.format(server=server_process._SERVER, commands=commands), cwd=tmp_path
+    )
+    assert ended.code == 0, ended.err
