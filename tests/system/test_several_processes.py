@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweeps import Swept, sweep
+from leaving import check_leaving
+from sweeps import Swept, command, database_url, sweep
 
 from sweeper.checkpoints.reading import load_checkpoint
 from sweeper.preflight.checking import check_study
@@ -136,9 +137,15 @@ def alike(one: TrialRecord, other: TrialRecord) -> bool:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrialRecord, ...]:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the undisturbed study and its runs are."""
+    return tmp_path_factory.mktemp("whole")
+
+
+@pytest.fixture(scope="module")
+def whole(directory: Path) -> tuple[TrialRecord, ...]:
     """Two trials that nobody disturbed."""
-    swept = run(tmp_path_factory.mktemp("whole"), ("trials=1", "trials=2"))
+    swept = run(directory, ("trials=1", "trials=2"))
     assert [trial.state for trial in swept.trials] == ["complete", "complete"]
     return swept.trials
 
@@ -202,6 +209,19 @@ def test_two_processes_train_as_one_does_on_the_same_batches(
     for name in names:
         np.testing.assert_allclose(two[name], one[name], rtol=1e-4, atol=1e-5)
     assert alone[1].value == pytest.approx(whole[1].value, rel=1e-4)
+
+
+def test_models_of_two_processes_are_measured_in_one_and_leave(
+    whole: tuple[TrialRecord, ...], directory: Path, tmp_path: Path
+) -> None:
+    runs = directory / "runs"
+    check_leaving(directory / "several.py", runs, whole[1:], tmp_path, rel=1e-4)
+    # What each process writes for itself leaves as TensorFlow's own readers have it.
+    words = ("export", "several", "--trial", 0, "--output", tmp_path / "model.weights.h5")
+    flags = ("--format", "weights", "--storage", database_url(runs), "--runs-dir", runs)
+    left = command(*words, *flags, cwd=tmp_path)
+    assert left.code == 0, left.out + left.err
+    assert "predictions agree" in left.out
 
 
 def test_a_check_says_that_it_tries_one_process(tmp_path: Path) -> None:
