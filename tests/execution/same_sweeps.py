@@ -1,10 +1,9 @@
-"""The ways in which a study's sweep has to be the same one: killed, damaged, on PostgreSQL, on a cluster."""
+"""The ways in which a study's sweep has to be the same one: killed, on PostgreSQL, on a cluster."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from databases import postgresql_database
@@ -14,16 +13,8 @@ from sweeper.results import TrialRecord
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
-AfterKill = Callable[[tuple[TrialRecord, ...]], None]
 
-
-def nothing(_trials: tuple[TrialRecord, ...]) -> None:
-    """Leave the trials as the kill left them."""
-
-
-def killed(
-    file: Path, study: str, runs: Path, times: int, *, after_kill: AfterKill = nothing
-) -> tuple[TrialRecord, ...]:
+def killed(file: Path, study: str, runs: Path, times: int) -> tuple[TrialRecord, ...]:
     """Run the study on two workers, kill it with all its processes up to so often, and run it out.
 
     The kills fall up to 1.5 s after a trial's first line, at moments drawn from ``times``; at least
@@ -39,7 +30,6 @@ def killed(
                 break
             run.kill_group()
         done += 1
-        after_kill(trials_in(runs, study))
     assert done, "the study was over before it could be killed"
     last = command("run", file, "--workers", 2, "--runs-dir", runs, cwd=runs)
     assert last.code == 0, last.err

@@ -14,6 +14,7 @@ from leaving import check_leaving
 from same_sweeps import killed, on_cluster, on_postgresql
 from study_files import StudyText
 from sweeps import (
+    RunningCommand,
     command,
     database_url,
     differing,
@@ -144,23 +145,25 @@ def test_a_driver_that_is_killed_changes_no_decision(
     assert is_the_same_sweep(found, alone)
 
 
-def test_damaged_checkpoints_of_trials_that_wait_change_no_decision(
+def test_a_damaged_checkpoint_of_a_paused_trial_changes_no_decision(
     directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
-    """The one before is used, and the epochs between are trained again."""
-    damaged: list[tuple[int, int]] = []
-
-    def damage(trials: tuple[TrialRecord, ...]) -> None:
-        for trial in trials:
-            if trial.state not in {"complete", "pruned"} and len(trial.checkpoints) > 1:
-                newest = trial.checkpoints[-1]
-                for file in Path(newest.path).iterdir():
-                    file.write_bytes(file.read_bytes()[:-7])
-                damaged.append((trial.number, newest.step))
-
-    found = killed(directory / "budgeted.py", "budgeted", tmp_path, 3, after_kill=damage)
-    assert damaged
+    """The one before is used, and the steps between are trained again."""
+    file = directory / "budgeted.py"
+    number = next(t.number for t in alone[:4] if t.state == "complete")
+    words = ("run", file, "--workers", 2, "--runs-dir", tmp_path)
+    with RunningCommand(*words, cwd=tmp_path) as run:
+        assert run.wait_for(f"trial {number} attempt 1 paused"), run.err
+        run.kill_group()
+    paused = trials_in(tmp_path, "budgeted")[number]
+    assert paused.state == "paused"
+    before, newest = paused.checkpoints[-2:]
+    for part in Path(newest.path).iterdir():
+        part.write_bytes(part.read_bytes()[:-7])
+    assert command(*words, cwd=tmp_path).code == 0
+    found = trials_in(tmp_path, "budgeted")
     assert is_the_same_sweep(found, alone)
+    assert found[number].attempts[1].start_step == before.step < newest.step
 
 
 @pytest.mark.whole
