@@ -420,6 +420,14 @@ BAD_INPUTS: tuple[BadInput, ...] = (
         "files",
     ),
     BadInput(
+        "worker digits --gpus 0",
+        "error: --gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi names "
+        "one, CUDA_VISIBLE_DEVICES has no id, and /dev has neither nvidia0 nor kfd); "
+        "leave --gpus out to train on the processor, or run on a machine that has one",
+        2,
+        "files",
+    ),
+    BadInput(
         "run sweep.py --gpus 0,0",
         "error: --gpus 0,0: give ids with commas between, each once, such as 0,1; or all",
         2,

@@ -77,6 +77,11 @@ def worker(
     from sweeper.execution.options import HostSpec
 
     settings = replace(flags, workers=slots).settings()
+    if settings.gpus is not None:
+        from sweeper.execution.worker.gpus import find_gpus
+
+        # Before it joins the study: one that cannot serve it leaves nothing there.
+        find_gpus(settings.gpus)
     again = settings.command("worker", study, checkpoints=settings.checkpoints)
     wanted = settings.workers if slots is not None or settings.gpus is None else None
     spec = HostSpec(
