@@ -85,10 +85,15 @@ def test_a_worker_is_asked_for_with_its_defaults(call: Call, hosts: list[HostSpe
 
 @pytest.mark.parametrize(("words", "slots"), [((), "cores"), (("--gpus", "all"), None)])
 def test_slots_come_from_the_cores_or_from_the_gpus(
-    call: Call, hosts: list[HostSpec], words: tuple[str, ...], slots: str | None
+    call: Call,
+    hosts: list[HostSpec],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    slots: str | None,
 ) -> None:
     from sweeper.settings import available_cores
 
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert call("worker", "digits", *words).code == 0
     assert hosts[0].options.slots == (available_cores() if slots == "cores" else None)
 
