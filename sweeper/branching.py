@@ -265,7 +265,7 @@ def _epochs(
     Raises:
         UsageError: None is left to train at the checkpoint, or training was stopped there.
     """
-    own = int(row.definition["epochs"]) if parent.parent is None else parent.parent.epochs
+    own = int(row.definition["epochs"]) if parent.length is None else parent.length
     epochs = own if request.epochs is None else request.epochs
     position = loaded.state["position"]
     done = int(position["epoch"])

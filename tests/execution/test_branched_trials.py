@@ -63,6 +63,21 @@ def test_branches_begin_where_their_parent_was_and_are_verified(tmp_path: Path) 
     assert "and this branch began from another" in refuted.out
 
 
+def test_a_branch_of_an_extended_trial_trains_as_far_as_that(tmp_path: Path) -> None:
+    STUDY.write(tmp_path / "small.py")
+    assert command("run", "small.py", "--workers", 1, cwd=tmp_path).code == 0
+    longer = command("run", "small.py", "--workers", 1, "--epochs", 3, cwd=tmp_path)
+    assert longer.code == 0, longer.err
+    added = command("branch", "small", 0, "--epoch", 2, cwd=tmp_path)
+    assert added.out.startswith(
+        "trial 1 of study small begins at step 40 of trial 0 (epoch 2 of 3)"
+    ), added.err
+    assert command("resume", "small", "--workers", 1, cwd=tmp_path).code == 0
+    parent, branch = trials_in(tmp_path / "runs")
+    assert len(branch.epochs) == 3
+    assert (branch.digest, branch.value) == (parent.digest, parent.value)
+
+
 def test_parameters_that_make_another_shape_fail_the_branch_by_name(tmp_path: Path) -> None:
     rate = 'trial.suggest_int("units", 4, 8); model = keras.Sequential([keras.Input((16,)), '
     rate += (
