@@ -26,8 +26,8 @@ from pathlib import Path
 import sqlalchemy as sa
 from ratios import Ratio
 
+from sweeper.declared.space import FloatRange
 from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.space import FloatRange
 from sweeper.storage.copying import copied_tables
 from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending

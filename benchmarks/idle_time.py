@@ -22,6 +22,7 @@ import threading
 import time
 from pathlib import Path
 
+from sweeper.declared.space import FloatRange, IntRange
 from sweeper.definition import StudyDefinition
 from sweeper.execution.audit.auditor import Auditor
 from sweeper.execution.protocol.messages import Assignment, EpochsEnded, Finished, Started
@@ -33,7 +34,6 @@ from sweeper.execution.worker.study import StudyAccess
 from sweeper.paths import RunPaths
 from sweeper.results import EpochRecord
 from sweeper.search.spec import look_back, search_spec
-from sweeper.space import FloatRange, IntRange
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from claims import a_database
 
-from sweeper.budgets import Halving, describe_budget
+from sweeper.declared.budgets import Halving, describe_budget
+from sweeper.declared.searching import Objective
 from sweeper.results import EpochRecord
-from sweeper.searching import Objective
 from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.queries.rungs.deciding import DecidedRung

@@ -12,11 +12,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from sweeper.installation import VERSION
-from sweeper.tensorflow_start import quiet_first_import
+from sweeper.support.tensorflow_start import quiet_first_import
 
 if TYPE_CHECKING:
-    from sweeper.budgets import Halving, Hyperband
     from sweeper.checkpoints.policy import Every, Keep
+    from sweeper.declared.budgets import Halving, Hyperband
+    from sweeper.declared.policy import Retries
+    from sweeper.declared.populations import Population, Scale
+    from sweeper.declared.searching import Objective
     from sweeper.errors import (
         CheckpointError,
         CorruptCheckpointError,
@@ -50,9 +53,7 @@ if TYPE_CHECKING:
     )
     from sweeper.export.report import Exported
     from sweeper.fitting import fit
-    from sweeper.lengths import LengthRecord
-    from sweeper.policy import Retries
-    from sweeper.populations import Population, Scale
+    from sweeper.records.lengths import LengthRecord
     from sweeper.results import (
         AttemptRecord,
         BestTrial,
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
         TrialRecord,
         TrialStatus,
     )
-    from sweeper.searching import Objective
     from sweeper.stored.study import StoredStudy
     from sweeper.study import Study, load_study
     from sweeper.training.data import Data
@@ -76,8 +76,8 @@ if TYPE_CHECKING:
     from sweeper.trial import Trial
 
 _MODULES = {
-    "sweeper.budgets": ("Halving", "Hyperband"),
-    "sweeper.populations": ("Population", "Scale"),
+    "sweeper.declared.budgets": ("Halving", "Hyperband"),
+    "sweeper.declared.populations": ("Population", "Scale"),
     "sweeper.checkpoints.policy": ("Every", "Keep"),
     "sweeper.errors": (
         "CheckpointError",
@@ -112,8 +112,8 @@ _MODULES = {
     ),
     "sweeper.export.report": ("Exported",),
     "sweeper.fitting": ("fit",),
-    "sweeper.lengths": ("LengthRecord",),
-    "sweeper.policy": ("Retries",),
+    "sweeper.records.lengths": ("LengthRecord",),
+    "sweeper.declared.policy": ("Retries",),
     "sweeper.results": (
         "AttemptRecord",
         "BestTrial",
@@ -126,7 +126,7 @@ _MODULES = {
         "TrialRecord",
         "TrialStatus",
     ),
-    "sweeper.searching": ("Objective",),
+    "sweeper.declared.searching": ("Objective",),
     "sweeper.stored.study": ("StoredStudy",),
     "sweeper.study": ("Study", "load_study"),
     "sweeper.training.data": ("Data",),

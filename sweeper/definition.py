@@ -13,20 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sweeper.arguments import (
+from sweeper.checkpoints.policy import CheckpointEvery, Every, Keep, describe_every, parse_every
+from sweeper.declared.arguments import (
     checked_factory,
     checked_whole,
     usable_cores,
     with_named_arguments,
 )
-from sweeper.budgets import Budget, describe_budget
-from sweeper.checkpoints.policy import CheckpointEvery, Every, Keep, describe_every, parse_every
-from sweeper.code import CodeFingerprint, digest_of
-from sweeper.errors import DefinitionError
-from sweeper.exactness import AuditPolicy, checked_audit
-from sweeper.paths import check_name
-from sweeper.policy import Retries, checked_retries, checked_seconds
-from sweeper.searching import (
+from sweeper.declared.budgets import Budget, describe_budget
+from sweeper.declared.policy import Retries, checked_retries, checked_seconds
+from sweeper.declared.searching import (
     SAMPLERS,
     At,
     Direction,
@@ -38,7 +34,11 @@ from sweeper.searching import (
     checked_sampler,
     describe_pruner,
 )
-from sweeper.space import CategoricalChoice
+from sweeper.declared.space import CategoricalChoice
+from sweeper.errors import DefinitionError
+from sweeper.paths import check_name
+from sweeper.records.code import CodeFingerprint, digest_of
+from sweeper.records.exactness import AuditPolicy, checked_audit
 from sweeper.training.warmstart.options import WarmStart, checked_warm_start
 
 if TYPE_CHECKING:

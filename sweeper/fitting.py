@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from sweeper.arguments import named_arguments
 from sweeper.checkpoints.format import Committed, LoadedCheckpoint
 from sweeper.checkpoints.marker import Marker, claim_directory, read_marker
 from sweeper.checkpoints.origin import Origin
@@ -25,6 +24,7 @@ from sweeper.checkpoints.policy import CheckpointEvery, Every, Keep, parse_every
 from sweeper.checkpoints.reading import list_checkpoints, load_newest, read_kept
 from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoints.writer import BackgroundWriter
+from sweeper.declared.arguments import named_arguments
 from sweeper.errors import (
     CheckpointError,
     FactoryError,
@@ -35,7 +35,7 @@ from sweeper.errors import (
 from sweeper.execution.protocol.signals import signals_to_stop
 from sweeper.paths import Location, RemotePath, parse_location
 from sweeper.results import EpochRecord
-from sweeper.shown import shown_url
+from sweeper.support.shown import shown_url
 from sweeper.training.loop.keeping import SnapshotKeeper
 from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.training.warmstart.options import WarmStart, checked_warm_start

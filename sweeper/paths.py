@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweeper.errors import DefinitionError, UsageError
-from sweeper.shown import shown_url
+from sweeper.support.shown import shown_url
 
 PROTOCOLS = ("s3", "gs", "memory")
 """Object stores that checkpoints may lie in, as a URL begins."""

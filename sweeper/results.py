@@ -11,29 +11,29 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from sweeper.ancestry import BranchStatus, ParentRecord
+from sweeper.declared.space import Distribution
 from sweeper.errors import UsageError
-from sweeper.evaluations import EvaluationRecord
-from sweeper.exactness import (
+from sweeper.installation import install_command
+from sweeper.records.ancestry import BranchStatus, ParentRecord
+from sweeper.records.evaluations import EvaluationRecord
+from sweeper.records.exactness import (
     AuditRecord,
     VerificationMode,
     VerificationRecord,
     VerificationVerdict,
 )
-from sweeper.figure_source import FigureSource, HasFigures
-from sweeper.installation import install_command
-from sweeper.lengths import LengthRecord
-from sweeper.model_source import HasModel, ModelSource
-from sweeper.result_tables import (
+from sweeper.records.figure_source import FigureSource, HasFigures
+from sweeper.records.lengths import LengthRecord
+from sweeper.records.model_source import HasModel, ModelSource
+from sweeper.records.result_tables import (
     attempt_rows,
     epoch_rows,
     results_html,
     results_text,
     trial_rows,
 )
-from sweeper.rungs import RungRecord
-from sweeper.space import Distribution
-from sweeper.status import (
+from sweeper.records.rungs import RungRecord
+from sweeper.records.status import (
     BestTrial,
     Params,
     ParetoTrial,

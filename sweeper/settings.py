@@ -27,7 +27,7 @@ from pydantic_settings import (
 
 from sweeper.errors import UsageError
 from sweeper.paths import Location, parse_location
-from sweeper.shown import shown_text, shown_url
+from sweeper.support.shown import shown_text, shown_url
 
 CONFIGURATION_FILE = "sweeper.toml"
 DEFAULT_RUNS_DIR = Path("runs")

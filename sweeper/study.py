@@ -6,22 +6,22 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from sweeper.arguments import with_named_arguments
-from sweeper.branchable import CanBranch
+from sweeper.continuing.branchable import CanBranch
+from sweeper.continuing.extending import Extendable, asked_extension
+from sweeper.declared.arguments import with_named_arguments
 from sweeper.definition import StudyDefinition
 from sweeper.errors import DefinitionError, StudyFileError, UnknownStudyError
-from sweeper.extending import Extendable, asked_extension
 from sweeper.loading import is_loading, load_definition
 from sweeper.paths import is_name
 from sweeper.results import StudyResults, StudyStatus
-from sweeper.shown import shown_url
+from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:
+    from sweeper.declared.searching import Direction
     from sweeper.evaluating.held_out import DataGiven
-    from sweeper.evaluations import EvaluationRecord
     from sweeper.events import Listener
-    from sweeper.lengths import Extension
-    from sweeper.searching import Direction
+    from sweeper.records.evaluations import EvaluationRecord
+    from sweeper.records.lengths import Extension
     from sweeper.settings import Settings
     from sweeper.stored.models import StudyModels
     from sweeper.stored.study import StoredStudy

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sweeper.budgets import (
+from sweeper.declared.budgets import (
     Halving,
     Hyperband,
     RungSchedule,
@@ -16,8 +16,8 @@ from sweeper.budgets import (
     promoted,
     rung_schedule,
 )
+from sweeper.declared.searching import Objective
 from sweeper.errors import DefinitionError
-from sweeper.searching import Objective
 
 ACCURACY = (Objective("val_accuracy", "maximize"),)
 

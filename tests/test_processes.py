@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from sweeper import processes
-from sweeper.processes import ProcessIdentity, is_gone
+from sweeper.support import processes
+from sweeper.support.processes import ProcessIdentity, is_gone
 
 ME = ProcessIdentity.here()
 MACHINE, BOOT, NAMESPACE = ME.boot_id.split("/")

@@ -12,9 +12,9 @@ from sweeper.errors import DatabaseUnavailableError, UsageError
 from sweeper.execution.options import HostSpec, RunRequest, WorkerOptions
 from sweeper.paths import parse_location
 from sweeper.settings import load_settings
-from sweeper.shown import shown_text, shown_url, without_secrets
 from sweeper.storage.database import Database
 from sweeper.storage.faults import parse_url, unavailable
+from sweeper.support.shown import shown_text, shown_url, without_secrets
 
 WITH_SECRETS = [
     "postgresql+psycopg://me:SECRET@host:5432/db",

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeper import tensorflow_start
-from sweeper.tensorflow_start import look_for_gpus
+from sweeper.support import tensorflow_start
+from sweeper.support.tensorflow_start import look_for_gpus
 
 ROOT = Path(__file__).parents[1]
 
@@ -112,7 +112,7 @@ def test_only_where_there_is_no_driver_is_the_missing_gpu_no_news(
     files = (str(tmp_path),) if driver else (str(tmp_path / "none"),)
     code = f"""
 import sweeper, tensorflow
-from sweeper import tensorflow_start
+from sweeper.support import tensorflow_start
 tensorflow_start._GPU_FILES = {files!r}
 tensorflow_start.look_for_gpus()
 """
@@ -123,7 +123,7 @@ tensorflow_start.look_for_gpus()
 def test_a_process_without_a_standard_error_can_start(stand_in: Path) -> None:
     code = """
 import os
-from sweeper.tensorflow_start import loading_quietly
+from sweeper.support.tensorflow_start import loading_quietly
 os.close(2)
 with loading_quietly():
     os.write(1, b'through')
@@ -143,7 +143,7 @@ with loading_quietly():
 )
 def test_the_real_tensorflow_starts_and_computes_without_a_word(tmp_path: Path) -> None:
     code = (
-        "import sweeper; from sweeper.tensorflow_start import look_for_gpus; "
+        "import sweeper; from sweeper.support.tensorflow_start import look_for_gpus; "
         "import tensorflow as tf; look_for_gpus(); assert int(tf.constant(1) + 1) == 2; "
         "tf.get_logger().warning('one that matters')"
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sweeper.checkpoints.policy import Keep, KeptCheckpoint
-from sweeper.searching import At, Direction, is_better
+from sweeper.declared.searching import At, Direction, is_better
 
 
 class Retention(Protocol):

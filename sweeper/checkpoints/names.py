@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import count
 
-from sweeper.processes import ProcessIdentity
+from sweeper.support.processes import ProcessIdentity
 
 _CHECKPOINT = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
 _SET_ASIDE = re.compile(r"step-\d{9,}(?:\.\d+)?\.corrupt-\d+")

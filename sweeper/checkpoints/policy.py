@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from sweeper.arguments import with_named_arguments
+from sweeper.declared.arguments import with_named_arguments
 from sweeper.errors import DefinitionError
 from sweeper.paths import Location
 

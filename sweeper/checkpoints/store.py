@@ -48,7 +48,7 @@ from sweeper.checkpoints.reading import list_local, load_checkpoint
 from sweeper.checkpoints.tensors import TensorFile
 from sweeper.errors import CheckpointError
 from sweeper.paths import Location, RemotePath
-from sweeper.processes import ProcessIdentity, is_gone
+from sweeper.support.processes import ProcessIdentity, is_gone
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)

@@ -26,7 +26,7 @@ from sweeper.cli.verbs.running import branch, run, stop, worker
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.execution.signals import early_termination
 from sweeper.installation import VERSION
-from sweeper.shown import shown_text
+from sweeper.support.shown import shown_text
 
 _PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
 """Click's own root of such errors: typer has a copy of Click from some version on."""

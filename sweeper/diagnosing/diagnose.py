@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sweeper.diagnoses import Diagnosis, Finding
 from sweeper.diagnosing.machine import machine_findings
 from sweeper.diagnosing.packages import package_findings
 from sweeper.diagnosing.runs_directory import directory_findings
 from sweeper.diagnosing.stored_studies import database_findings
+from sweeper.records.diagnoses import Diagnosis, Finding
 from sweeper.settings import Settings
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from sweeper.diagnoses import Finding
+from sweeper.records.diagnoses import Finding
 from sweeper.report.formats import size_text
 from sweeper.settings import available_cores
 

@@ -10,8 +10,8 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from sweeper.diagnoses import Finding
 from sweeper.installation import DISTRIBUTION, VERSION, install_command
+from sweeper.records.diagnoses import Finding
 
 _LEAST_PYTHON = (3, 11)
 _NO_EXTRA = "test"

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from sweeper.checkpoints.operations import FileOperations
-from sweeper.diagnoses import Finding
+from sweeper.records.diagnoses import Finding
 from sweeper.report.formats import size_text
 
 _LEAST_FREE = 2**30

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sweeper.diagnoses import Finding
 from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
+from sweeper.records.diagnoses import Finding
 from sweeper.report.formats import time_text
 from sweeper.settings import Settings
-from sweeper.shown import shown_url
 from sweeper.storage.database import Database
 from sweeper.storage.health import DatabaseHealth, read_health
+from sweeper.support.shown import shown_url
 
 _PATIENCE = 10.0
 _CLOCKS_APART = 5.0

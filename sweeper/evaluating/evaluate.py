@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sweeper.declared.searching import Objective
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.errors import SweeperError
 from sweeper.evaluating.choosing import ChosenTrial, NotEvaluated, choose
-from sweeper.evaluations import EvaluationRecord, ranked, ranking_objective
 from sweeper.events import (
     CheckpointMeasured,
     EvaluationOpened,
@@ -40,10 +40,10 @@ from sweeper.execution.replays import Answers
 from sweeper.execution.side_by_side import run_side_by_side
 from sweeper.execution.signals import interrupting
 from sweeper.execution.unchanged import unchanged_settings
-from sweeper.scratch import scratch_directory
-from sweeper.searching import Objective
+from sweeper.records.evaluations import EvaluationRecord, ranked, ranking_objective
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
+from sweeper.support.scratch import scratch_directory
 
 STOPPED = "the evaluation was stopped; what was evaluated is stored"
 

@@ -27,7 +27,7 @@ from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsing
 from sweeper.execution.rehearsals import Draws, rehearsal_assignment, rehearse
 from sweeper.independence.findings import Line
 from sweeper.independence.reports import RehearsalReport
-from sweeper.scratch import scratch_directory
+from sweeper.support.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from sweeper.execution.launch.trial_process import Launcher

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sweeper.ancestry import ParentRecord
 from sweeper.definition import StudySettings
 from sweeper.errors import ExecutionError, Interrupted, StudyImportError, UsageError
 from sweeper.execution.launch.conversation import POLL_INTERVAL, TrialSupervisor, converse
@@ -26,6 +25,7 @@ from sweeper.execution.protocol.questions import Suggest, Suggested
 from sweeper.execution.replays import Answers, Stopping
 from sweeper.execution.worker.assignment import assignment_of
 from sweeper.paths import RunPaths
+from sweeper.records.ancestry import ParentRecord
 
 
 @dataclass(frozen=True)

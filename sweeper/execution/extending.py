@@ -14,8 +14,8 @@ from sweeper.events import Notice
 from sweeper.execution.launch.launchers import Loaded
 from sweeper.execution.options import RunRequest, WorkerOptions
 from sweeper.execution.worker.checkpoints import locate
-from sweeper.lengths import Extension, ExtensionPlan
 from sweeper.paths import RunPaths, parse_location
+from sweeper.records.lengths import Extension, ExtensionPlan
 from sweeper.results import TrialRecord
 from sweeper.storage.repository import Repository, StudyRow
 

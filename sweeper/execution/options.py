@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sweeper.execution.protocol.study_source import StudySource
-from sweeper.lengths import Extension
 from sweeper.paths import Location, RunPaths, absolute_location
+from sweeper.records.lengths import Extension
 
 if TYPE_CHECKING:
     from sweeper.definition import StudyDefinition

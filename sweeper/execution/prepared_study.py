@@ -30,7 +30,7 @@ from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.options import HostSpec, RunRequest
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow
-from sweeper.tensorflow_start import look_for_gpus
+from sweeper.support.tensorflow_start import look_for_gpus
 from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
 if TYPE_CHECKING:

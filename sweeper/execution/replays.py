@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from sweeper.ancestry import ParentRecord
 from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.policy import Every, describe_every
 from sweeper.checkpoints.store import CheckpointStore
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudySettings
 from sweeper.errors import CheckpointError, ExecutionError, Interrupted
 from sweeper.events import (
@@ -52,9 +52,9 @@ from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggest
 from sweeper.execution.protocol.replays import Replay
 from sweeper.execution.worker.assignment import assignment_of
 from sweeper.paths import RunPaths
+from sweeper.records.ancestry import ParentRecord
 from sweeper.results import EpochRecord, Outcome, Params
 from sweeper.search.spaces import to_text
-from sweeper.space import CategoricalChoice, Distribution
 
 _LOG_LINES = 20
 _AT_NO_STEP = describe_every(Every(steps=1 << 40))

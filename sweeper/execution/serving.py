@@ -23,8 +23,8 @@ from sweeper.execution.worker.leases import CALL_PATIENCE, Stay
 from sweeper.execution.worker.slot import serve_slot
 from sweeper.execution.worker.study import StudyAccess
 from sweeper.results import StudyStatus
-from sweeper.shown import shown_url
 from sweeper.storage.repository import WorkerIdentity
+from sweeper.support.shown import shown_url
 
 _LEADERS = 3
 """How many of the best trials are named when a run begins."""

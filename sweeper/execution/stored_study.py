@@ -14,8 +14,8 @@ from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.worker.ownership import check_new_study, claim_directories
 from sweeper.paths import RunPaths
 from sweeper.search.spec import search_window
-from sweeper.shown import shown_url
 from sweeper.storage.repository import Repository, StudyRow
+from sweeper.support.shown import shown_url
 from sweeper.training.randomness.seeds import TrialSeeds
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sweeper.code import short_code
 from sweeper.definition import StudySettings
 from sweeper.errors import DefinitionChangedError
 from sweeper.execution.launch.launchers import Loaded
+from sweeper.records.code import short_code
 from sweeper.storage.repository import Repository, StudyRow
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sweeper.checkpoints.origin import Origin
-from sweeper.code import CodeFingerprint, short_code
 from sweeper.errors import DefinitionChangedError
+from sweeper.records.code import CodeFingerprint, short_code
 
 
 def check_code(

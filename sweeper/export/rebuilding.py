@@ -19,11 +19,11 @@ import keras
 
 from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.tensors import as_array, hash_tensor
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
 from sweeper.errors import DataError, RestoreError
 from sweeper.independence.factories import build_model, build_step
 from sweeper.independence.guard import Earlier, Guard
-from sweeper.space import CategoricalChoice, Distribution
 from sweeper.training.data import Data, DataSource
 from sweeper.training.encoding.replicas import as_one
 from sweeper.training.loop.building import build_before_tracing

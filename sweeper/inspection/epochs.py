@@ -13,10 +13,10 @@ import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping
 
-from sweeper.code import CodePart
 from sweeper.inspection.fingerprint import reached_parts_and_files
 from sweeper.inspection.sources import Source, source_of
-from sweeper.lengths import LengthKind, LengthRead
+from sweeper.records.code import CodePart
+from sweeper.records.lengths import LengthKind, LengthRead
 
 _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
     ast.Mult: operator.mul,

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sweeper.code import CodeFingerprint, CodePart, digest_of
 from sweeper.inspection.callables import (
     attributes,
     closure_of,
@@ -50,6 +49,7 @@ from sweeper.inspection.sources import (
     source_of,
     statements_of,
 )
+from sweeper.records.code import CodeFingerprint, CodePart, digest_of
 
 _DEEPEST = 12
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweeper.code import digest_of
 from sweeper.inspection.frames import is_users
+from sweeper.records.code import digest_of
 
 _SHORT = 8
 _BODIES = ("body", "orelse", "finalbody", "handlers", "cases")

@@ -38,9 +38,9 @@ from sweeper.preflight.ends import judge_ends, judge_interruptions
 from sweeper.preflight.estimates import estimate
 from sweeper.preflight.interruptions import Interruption, Resumed, interrupt, interruptions
 from sweeper.preflight.judging import Judgement, judge_runs, judge_second
-from sweeper.scratch import scratch_directory
 from sweeper.search.grids import check_grid
 from sweeper.search.spec import needs_definition, search_spec
+from sweeper.support.scratch import scratch_directory
 
 
 def check_study(

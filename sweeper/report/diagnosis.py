@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sweeper.diagnoses import Diagnosis, Finding
+from sweeper.records.diagnoses import Diagnosis, Finding
 
 _STYLES = {"ok": "green", "note": "yellow", "unpromised": "bold red", "broken": "bold red"}
 _ENDS = {

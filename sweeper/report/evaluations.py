@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from sweeper.evaluations import EvaluationRecord
+from sweeper.declared.searching import Objective
+from sweeper.records.evaluations import EvaluationRecord
 from sweeper.report.formats import objective_first, value_text
 from sweeper.report.widths import WholeColumns
-from sweeper.searching import Objective
 
 
 def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> RenderableType:

@@ -6,8 +6,8 @@ import json
 import math
 from collections.abc import Mapping
 
+from sweeper.declared.space import CategoricalChoice
 from sweeper.results import Params
-from sweeper.space import CategoricalChoice
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _UNITS = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "m"), (_MINUTE, "m", 1, "s"))

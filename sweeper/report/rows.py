@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sweeper.evaluations import EvaluationRecord
+from sweeper.records.evaluations import EvaluationRecord
 from sweeper.results import StudyStatus, TrialRecord, TrialStatus
 
 Row = dict[str, Any]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from sweeper.records.rungs import RungDecision, RungRecord
 from sweeper.report.formats import value_text
 from sweeper.report.widths import plain_table
 from sweeper.results import TrialRecord
-from sweeper.rungs import RungDecision, RungRecord
 
 _MOST_NAMED = 8
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from sweeper.code import CodeGroup
-from sweeper.exactness import Exactness
+from sweeper.declared.searching import Objective
+from sweeper.records.code import CodeGroup
+from sweeper.records.exactness import Exactness
+from sweeper.records.status import ranked
 from sweeper.report.formats import one_line, params_text, time_text, value_text
 from sweeper.report.trials import STATE_STYLES, TrialsTable
 from sweeper.report.widths import plain_table
 from sweeper.results import StudyStatus
-from sweeper.searching import Objective
-from sweeper.status import ranked
 
 SHOWN_TRIALS = 20
 """Of finished trials, on a terminal; a pipe gets all."""

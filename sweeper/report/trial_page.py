@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sweeper.ancestry import ParentRecord
-from sweeper.exactness import AuditRecord, Exactness
+from sweeper.records.ancestry import ParentRecord
+from sweeper.records.exactness import AuditRecord, Exactness
 from sweeper.report.evaluations import trial_evaluations_table
 from sweeper.report.formats import (
     objective_first,

@@ -70,7 +70,7 @@ def leaves_attributes(pruner: BasePruner | None) -> bool:
 
 
 def make_pruner(described: Mapping[str, Any]) -> BasePruner:
-    """Make the pruner that `sweeper.searching.describe_pruner` described.
+    """Make the pruner that `sweeper.declared.searching.describe_pruner` described.
 
     Raises:
         DefinitionError: Optuna has no such pruner, or refuses its arguments.

@@ -17,6 +17,7 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
+from sweeper.declared.space import Categorical, CategoricalChoice, Distribution
 from sweeper.errors import ParameterError
 from sweeper.search.grids import grid_value
 from sweeper.search.pruners import leaves_attributes, quietly
@@ -30,7 +31,6 @@ from sweeper.search.spaces import (
 )
 from sweeper.search.spec import SamplerSpec
 from sweeper.search.view import View
-from sweeper.space import Categorical, CategoricalChoice, Distribution
 
 _LEAVING_NOTHING = (
     optuna.samplers.BruteForceSampler,

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.errors import DefinitionError, ParameterError, SweeperError
 from sweeper.search.grids import check_grid
 from sweeper.search.replayed_attributes import Asked, ReplayedAttributes
 from sweeper.search.spaces import Observation, check_alike, to_text
 from sweeper.search.spec import SamplerSpec
-from sweeper.space import CategoricalChoice, Distribution
 
 
 class SearchSession(Protocol):

@@ -23,9 +23,15 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from sweeper.declared.space import (
+    Categorical,
+    CategoricalChoice,
+    Distribution,
+    FloatRange,
+    IntRange,
+)
 from sweeper.errors import ParameterError
 from sweeper.results import Params
-from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 _OPTUNA_STATES = {
     "complete": TrialState.COMPLETE,

@@ -15,13 +15,13 @@ from typing import Any
 from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 
+from sweeper.declared.searching import Direction
+from sweeper.declared.space import CategoricalChoice
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError
 from sweeper.installation import install_command
 from sweeper.search.grids import Grid
 from sweeper.search.pruners import is_custom, looks_at_trials, make_pruner
-from sweeper.searching import Direction
-from sweeper.space import CategoricalChoice
 
 SamplerFactory = Callable[[int], BaseSampler]
 """``seed -> sampler``; called once a trial, so the sampler must keep nothing between trials."""

@@ -17,8 +17,8 @@ from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from sweeper.searching import Direction
-from sweeper.space import CategoricalChoice
+from sweeper.declared.searching import Direction
+from sweeper.declared.space import CategoricalChoice
 
 
 class View:

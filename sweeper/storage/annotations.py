@@ -34,7 +34,7 @@ from sweeper.storage.tables import Study, Trial
 if TYPE_CHECKING:
     from optuna.artifacts._protocol import ArtifactStore
 
-    from sweeper.searching import Direction
+    from sweeper.declared.searching import Direction
 
 _OfStudies: Any = models.StudySystemAttributeModel.__table__
 _OfTrials: Any = models.TrialUserAttributeModel.__table__

@@ -19,12 +19,12 @@ from sqlalchemy.exc import StatementError
 
 import sweeper.storage.trial_tables.lengths  # noqa: F401 - one of the tables
 from sweeper.errors import StorageError
-from sweeper.shown import shown_url
 from sweeper.storage.database import Database
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.leases import is_lost, open_attempts
 from sweeper.storage.schema import unhurried
 from sweeper.storage.tables import AnyRow, Attempt, Base, Study, Trial
+from sweeper.support.shown import shown_url
 
 _BATCH = 1000
 _VERSIONS = ("version_info", "alembic_version")

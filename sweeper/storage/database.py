@@ -28,8 +28,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sweeper.errors import DatabaseUnavailableError
 from sweeper.installation import install_command
-from sweeper.retrying import retrying
-from sweeper.shown import shown_url
 from sweeper.storage import schema
 from sweeper.storage.faults import (
     is_passing,
@@ -40,6 +38,8 @@ from sweeper.storage.faults import (
 )
 from sweeper.storage.open_file import OpenFile
 from sweeper.storage.read_only import read_only_uri
+from sweeper.support.retrying import retrying
+from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage

@@ -14,8 +14,8 @@ from typing import cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from sweeper.declared.space import CategoricalChoice
 from sweeper.results import EpochRecord, Outcome
-from sweeper.space import CategoricalChoice
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.studies import find_study
 from sweeper.storage.repository import Repository

@@ -9,7 +9,7 @@ from typing import Self
 from sqlalchemy.engine import URL
 
 from sweeper.errors import DatabaseUnavailableError
-from sweeper.shown import shown_url
+from sweeper.support.shown import shown_url
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.ancestry import BranchStatus
-from sweeper.code import CodeGroup
-from sweeper.environments import Environment
+from sweeper.records.ancestry import BranchStatus
+from sweeper.records.code import CodeGroup
+from sweeper.records.environments import Environment
 from sweeper.results import (
     AttemptRecord,
     BestTrial,

@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from sweeper.environments import Environment
-from sweeper.processes import ProcessIdentity as WorkerIdentity
+from sweeper.declared.space import CategoricalChoice, Distribution
+from sweeper.records.environments import Environment
 from sweeper.results import (
     BestTrial,
     CheckpointRecord,
@@ -23,7 +23,6 @@ from sweeper.results import (
     WorkerRecord,
 )
 from sweeper.search.spaces import Observation
-from sweeper.space import CategoricalChoice, Distribution
 from sweeper.storage import reading
 from sweeper.storage.annotations import Annotations
 from sweeper.storage.branches import Branches, NewBranch
@@ -45,6 +44,7 @@ from sweeper.storage.queries.restarts import Restarts
 from sweeper.storage.queries.rungs.deciding import DecidedRung
 from sweeper.storage.queries.studies import AcceptedChange
 from sweeper.storage.queries.study_rows import StudyRow, row_of
+from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
 __all__ = [
     "FIRST_INTERVALS",

@@ -21,8 +21,8 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DatabaseError
 
 from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
-from sweeper.shown import shown_url
 from sweeper.storage.faults import is_missing_table
+from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage

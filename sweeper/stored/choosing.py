@@ -12,12 +12,12 @@ from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.policy import KeptCheckpoint
 from sweeper.checkpoints.reading import load_checkpoint, read_kept
+from sweeper.declared.searching import Direction
 from sweeper.errors import CheckpointError, ForeignCheckpointError, UsageError
 from sweeper.execution.worker.checkpoints import locate
-from sweeper.model_source import At
 from sweeper.paths import Location, RunPaths, end_model_beside, parse_location
+from sweeper.records.model_source import At
 from sweeper.results import TrialRecord
-from sweeper.searching import Direction
 
 _WITHOUT_END = {
     "pruned": "was pruned, so its training did not come to its end",

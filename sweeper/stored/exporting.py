@@ -24,11 +24,11 @@ from sweeper.export.code_changes import check_code
 from sweeper.export.formats import check_format
 from sweeper.export.report import Exported
 from sweeper.export.target import check_target
-from sweeper.model_source import At
 from sweeper.paths import RunPaths
-from sweeper.scratch import scratch_directory
+from sweeper.records.model_source import At
 from sweeper.stored.choosing import newest_of
 from sweeper.stored.models import StoredModel, StudyModels
+from sweeper.support.scratch import scratch_directory
 
 
 @dataclass(frozen=True)

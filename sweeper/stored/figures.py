@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from sweeper.model_source import ModelSource
+from sweeper.records.model_source import ModelSource
 from sweeper.results import StudyResults
 
 if TYPE_CHECKING:

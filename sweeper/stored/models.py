@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeper.checkpoints.reading import load_checkpoint
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
 from sweeper.errors import ParameterError
 from sweeper.execution.launch.sources import load_source, recall_source, target_source
@@ -25,14 +26,13 @@ from sweeper.export.code_changes import check_code
 from sweeper.export.formats import check_format
 from sweeper.export.report import Exported
 from sweeper.export.target import check_target
-from sweeper.model_source import At
 from sweeper.paths import Location, RunPaths, absolute_location
+from sweeper.records.model_source import At
 from sweeper.results import TrialRecord
-from sweeper.space import CategoricalChoice, Distribution
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository, StudyRow
 from sweeper.stored.choosing import ChosenModel, TrialFiles, newest_of, origin_of
-from sweeper.tensorflow_start import look_for_gpus
+from sweeper.support.tensorflow_start import look_for_gpus
 
 if TYPE_CHECKING:
     import keras

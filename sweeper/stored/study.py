@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeper.branchable import CanBranch
+from sweeper.continuing.branchable import CanBranch
 from sweeper.definition import StudyDefinition
 from sweeper.errors import StudyFileError
 from sweeper.paths import Location

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from sweeper.arguments import with_named_arguments
+from sweeper.declared.arguments import with_named_arguments
 from sweeper.errors import DataError
 
 Batch = Any

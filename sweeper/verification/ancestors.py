@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweeper.ancestry import ParentRecord
 from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.reading import list_checkpoints
 from sweeper.definition import StudySettings
@@ -17,6 +16,7 @@ from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.replays import Answers, ReplayOrder, Stopping, run_again
 from sweeper.execution.trial.pinning import link_checkpoint
 from sweeper.paths import Location, RemotePath, RunPaths
+from sweeper.records.ancestry import ParentRecord
 from sweeper.results import TrialRecord
 from sweeper.verification.replay import STOPPED
 

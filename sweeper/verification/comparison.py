@@ -12,11 +12,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sweeper.declared.searching import At, Direction, value_at
 from sweeper.execution.protocol.messages import Failed, Finished, PrunedHere
 from sweeper.execution.replays import Replayed
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import Observation
-from sweeper.searching import At, Direction, value_at
 from sweeper.training.randomness.seeds import TrialSeeds
 from sweeper.verification.findings import Compared, Finding, Level
 from sweeper.verification.kept import KeptCheckpoint

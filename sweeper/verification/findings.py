@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from sweeper.code import CodeGroup
+from sweeper.records.code import CodeGroup
 from sweeper.results import VerificationMode, VerificationVerdict
 
 Level = Literal["error", "warning", "note"]

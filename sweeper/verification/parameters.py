@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sweeper.declared.space import CategoricalChoice
 from sweeper.errors import SweeperError
 from sweeper.search.sampling import open_search
 from sweeper.search.spaces import Observation, same_choice
 from sweeper.search.spec import SamplerSpec
-from sweeper.space import CategoricalChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sweeper.budgets import promoted, rung_schedule
+from sweeper.declared.budgets import promoted, rung_schedule
+from sweeper.declared.searching import value_at
 from sweeper.definition import StudySettings
+from sweeper.records.rungs import RungDecision, RungRecord
 from sweeper.results import TrialRecord
-from sweeper.rungs import RungDecision, RungRecord
-from sweeper.searching import value_at
 from sweeper.verification.findings import Finding
 
 

@@ -27,11 +27,11 @@ from sweeper.execution.signals import interrupting
 from sweeper.execution.unchanged import unchanged_settings
 from sweeper.paths import RunPaths
 from sweeper.results import TrialRecord
-from sweeper.scratch import scratch_directory
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
+from sweeper.support.scratch import scratch_directory
 from sweeper.training.fingerprint import differences
 from sweeper.verification.ancestors import Ancestors, answers_of
 from sweeper.verification.choosing import choose

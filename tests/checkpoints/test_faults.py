@@ -30,7 +30,7 @@ from sweeper.checkpoints.operations import FileOperations
 from sweeper.checkpoints.reading import load_newest, read_kept
 from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
 from sweeper.errors import CheckpointError
-from sweeper.processes import ProcessIdentity
+from sweeper.support.processes import ProcessIdentity
 
 Work = Callable[[CheckpointStore], object]
 

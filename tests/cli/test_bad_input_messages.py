@@ -21,9 +21,9 @@ from sweeper.checkpoints.operations import FileOperations
 from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.cli.main import main
+from sweeper.declared.space import FloatRange
 from sweeper.paths import RunPaths
 from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.space import FloatRange
 from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity

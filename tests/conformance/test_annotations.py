@@ -12,9 +12,9 @@ from typing import Any
 import optuna
 import pytest
 
+from sweeper.declared.space import FloatRange
 from sweeper.errors import UnknownStudyError
 from sweeper.report.dashboard.server import open_dashboard
-from sweeper.space import FloatRange
 from sweeper.storage.annotations import StudyAttributes
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity

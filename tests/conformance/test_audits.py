@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 from cutting import partial_changes, run_twice
 
+from sweeper.declared.space import FloatRange
 from sweeper.errors import SupersededError
-from sweeper.exactness import AuditRecord
-from sweeper.space import FloatRange
+from sweeper.records.exactness import AuditRecord
 from sweeper.storage.database import Database
 from sweeper.storage.exactness.audits import Audits
 from sweeper.storage.exactness.claims import MOST_TRIES, AuditClaim, Pinned

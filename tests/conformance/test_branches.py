@@ -9,10 +9,10 @@ import optuna
 import pytest
 import sqlalchemy as sa
 
-from sweeper.ancestry import ParentRecord
+from sweeper.declared.space import FloatRange
 from sweeper.errors import DefinitionError, UnknownStudyError
+from sweeper.records.ancestry import ParentRecord
 from sweeper.results import CheckpointRecord
-from sweeper.space import FloatRange
 from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import (

@@ -11,9 +11,9 @@ import optuna
 import pytest
 import sqlalchemy as sa
 
+from sweeper.declared.space import Categorical, FloatRange
 from sweeper.errors import StorageError
 from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.space import Categorical, FloatRange
 from sweeper.storage import copying
 from sweeper.storage.copying import copied_tables, copy_database
 from sweeper.storage.database import Database

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from sweeper.declared.space import Categorical, FloatRange
 from sweeper.errors import UnknownStudyError
 from sweeper.results import CheckpointRecord
-from sweeper.space import Categorical, FloatRange
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
 

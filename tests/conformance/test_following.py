@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sweeper.declared.space import FloatRange
 from sweeper.results import EpochRecord
-from sweeper.space import FloatRange
 from sweeper.storage.following import StudyFollower
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity

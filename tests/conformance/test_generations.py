@@ -8,10 +8,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from sweeper.declared.populations import population_of
+from sweeper.declared.space import FloatRange
 from sweeper.errors import DefinitionError, UsageError
-from sweeper.populations import population_of
 from sweeper.results import CheckpointRecord
-from sweeper.space import FloatRange
 from sweeper.storage.queries import claims as claims_module
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.queries.descent import deciding

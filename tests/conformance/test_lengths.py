@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 from cutting import partial_changes, run_twice
 
+from sweeper.declared.space import FloatRange
 from sweeper.errors import UnknownStudyError, UsageError
-from sweeper.lengths import Extension
+from sweeper.records.lengths import Extension
 from sweeper.results import EpochRecord
-from sweeper.space import FloatRange
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.storage.trial_tables.lengths import Length

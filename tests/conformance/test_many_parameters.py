@@ -7,8 +7,8 @@ import time
 import sqlalchemy as sa
 from optuna.storages._rdb import models
 
+from sweeper.declared.space import FloatRange
 from sweeper.search.spaces import to_text
-from sweeper.space import FloatRange
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
 

@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 from optuna.storages._rdb import models
 
+from sweeper.declared.space import FloatRange
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.space import FloatRange
 from sweeper.storage.exactness.audits import Audits
 from sweeper.storage.exactness.claims import Pinned
 from sweeper.storage.exactness.verdicts import Verdicts

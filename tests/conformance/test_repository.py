@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from cutting import cut_off_after, every_row, partial_changes, run_twice
 
 import sweeper.storage as storage_package
+from sweeper.declared.space import Categorical, Distribution, FloatRange, IntRange
 from sweeper.errors import (
     DefinitionChangedError,
     DefinitionError,
@@ -33,7 +34,6 @@ from sweeper.errors import (
     UnknownStudyError,
 )
 from sweeper.results import CheckpointRecord, EpochRecord, TrialRecord
-from sweeper.space import Categorical, Distribution, FloatRange, IntRange
 from sweeper.storage import schema
 from sweeper.storage.database import Database
 from sweeper.storage.exactness.verdicts import Verdicts

@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from cutting import cut_off_after
 from test_repository import ME, seed
 
-from sweeper.budgets import Budget, Halving, Hyperband, describe_budget
+from sweeper.declared.budgets import Budget, Halving, Hyperband, describe_budget
+from sweeper.declared.searching import Objective
+from sweeper.declared.space import FloatRange
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.results import EpochRecord
-from sweeper.searching import Objective
-from sweeper.space import FloatRange
 from sweeper.storage.database import Database
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.rungs import deciding

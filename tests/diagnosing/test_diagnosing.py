@@ -17,12 +17,12 @@ import pytest
 
 from sweeper.checkpoints.operations import FileOperations
 from sweeper.cli.main import main
-from sweeper.diagnoses import Diagnosis, Finding
 from sweeper.diagnosing import machine, runs_directory
 from sweeper.diagnosing.machine import machine_findings
 from sweeper.diagnosing.packages import installed_version, package_findings
 from sweeper.diagnosing.runs_directory import directory_findings
 from sweeper.diagnosing.stored_studies import database_findings
+from sweeper.records.diagnoses import Diagnosis, Finding
 from sweeper.settings import Settings, load_settings
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity

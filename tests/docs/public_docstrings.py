@@ -13,13 +13,13 @@ import sweeper
 ROOT = Path(__file__).parents[2]
 
 FURTHER = (
-    "sweeper.code.CodeGroup",
+    "sweeper.records.code.CodeGroup",
     "sweeper.definition.StudyDefinition",
-    "sweeper.exactness.AuditRecord",
-    "sweeper.exactness.AuditedDifference",
-    "sweeper.exactness.Exactness",
-    "sweeper.exactness.VerificationRecord",
-    "sweeper.status.WorkerRecord",
+    "sweeper.records.exactness.AuditRecord",
+    "sweeper.records.exactness.AuditedDifference",
+    "sweeper.records.exactness.Exactness",
+    "sweeper.records.exactness.VerificationRecord",
+    "sweeper.records.status.WorkerRecord",
     "sweeper.training.step_values.StepValues",
 )
 """What public names lead to, and whoever reads a result or replaces a part sees."""

@@ -12,16 +12,16 @@ from doc_blocks import DOCS, ROOT
 
 PAGE = (DOCS / "reference" / "json.md").read_text()
 MODULES = {
-    "StudyStatus": "status.py",
-    "TrialStatus": "status.py",
+    "StudyStatus": "records/status.py",
+    "TrialStatus": "records/status.py",
     "TrialRecord": "results.py",
-    "RungRecord": "rungs.py",
+    "RungRecord": "records/rungs.py",
     "AttemptRecord": "results.py",
     "CheckpointRecord": "results.py",
-    "VerificationRecord": "exactness.py",
-    "AuditRecord": "exactness.py",
-    "EvaluationRecord": "evaluations.py",
-    "LengthRecord": "lengths.py",
+    "VerificationRecord": "records/exactness.py",
+    "AuditRecord": "records/exactness.py",
+    "EvaluationRecord": "records/evaluations.py",
+    "LengthRecord": "records/lengths.py",
     "CheckReport": "independence/findings.py",
 }
 

@@ -25,12 +25,12 @@ from sweeper.definition import StudySettings
 from sweeper.errors import SweeperError, UnknownStudyError, UsageError
 from sweeper.evaluating.evaluate import EvaluationRequest, StudyEvaluation, evaluate_with
 from sweeper.evaluating.held_out import held_out_data
-from sweeper.evaluations import ranking_objective
 from sweeper.events import Notice
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.options import WorkerOptions
 from sweeper.execution.protocol.study_source import StudySource
+from sweeper.records.evaluations import ranking_objective
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
-from sweeper.budgets import Budget
+from sweeper.declared.budgets import Budget
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.events import Event
 from sweeper.execution.audit.auditor import Auditor

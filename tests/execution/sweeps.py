@@ -20,7 +20,7 @@ from sweeper.events import Event
 from sweeper.execution.launch import server_process
 from sweeper.execution.options import RunRequest, WorkerOptions
 from sweeper.execution.run import run_sweep
-from sweeper.lengths import Extension
+from sweeper.records.lengths import Extension
 from sweeper.results import StudyResults, TrialRecord
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository

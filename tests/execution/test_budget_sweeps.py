@@ -16,7 +16,7 @@ import pytest
 from databases import postgresql_database
 from fake_workers import FakeWorker, Result, WorkerOptions, create, results_of, settings_of
 
-from sweeper.budgets import Halving, Hyperband
+from sweeper.declared.budgets import Halving, Hyperband
 from sweeper.results import TrialRecord
 from sweeper.search.spec import search_window
 from sweeper.storage.database import Database

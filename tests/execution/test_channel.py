@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sweeper.declared.space import Categorical, FloatRange, IntRange
 from sweeper.errors import ExecutionError
 from sweeper.execution.protocol.audits import AuditOrder, GoOn, Held, IntervalPinned
 from sweeper.execution.protocol.branches import BranchStart
@@ -48,7 +49,6 @@ from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsed, Re
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.independence.reports import RehearsalReport
 from sweeper.results import EpochRecord
-from sweeper.space import Categorical, FloatRange, IntRange
 
 words = st.text(st.characters(exclude_categories=("Cs",)))
 counts = st.integers(0, 2**62)

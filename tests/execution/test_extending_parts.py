@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sweeper.continuing.extending import asked_extension
 from sweeper.definition import StudySettings
 from sweeper.errors import DefinitionError, ExactnessError, UsageError
 from sweeper.events import Event, Notice
@@ -19,9 +20,8 @@ from sweeper.execution.options import RunRequest, WorkerOptions
 from sweeper.execution.protocol.questions import Judge, Judged
 from sweeper.execution.worker.answers import TrialSearch
 from sweeper.execution.worker.assignment import assignment_of
-from sweeper.extending import asked_extension
-from sweeper.lengths import Extension, LengthRead
 from sweeper.paths import RunPaths
+from sweeper.records.lengths import Extension, LengthRead
 from sweeper.results import CheckpointRecord, EpochRecord
 from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from sweeps import python
 
-from sweeper.code import CodeFingerprint
 from sweeper.errors import DefinitionError, StudyFileError, StudyImportError
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.sources import (
@@ -22,6 +21,7 @@ from sweeper.execution.launch.sources import (
 )
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.loading import load_definition
+from sweeper.records.code import CodeFingerprint
 from sweeper.study import Study
 
 SCALE = 3

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from scripted_trials import ScriptedSweep, ScriptedTrial, definition, raise_error, scripted_sweep
 
+from sweeper.declared.space import FloatRange
 from sweeper.definition import POLICY, definition_fingerprint
 from sweeper.errors import DefinitionError
 from sweeper.events import Notice
@@ -19,7 +20,6 @@ from sweeper.execution.protocol.messages import EpochsEnded, Finished, Started
 from sweeper.execution.protocol.questions import Suggest
 from sweeper.execution.worker.slot import serve_slot
 from sweeper.results import EpochRecord
-from sweeper.space import FloatRange
 from sweeper.tensorboard_files import TrialSummaries, check_tensorboard
 
 pytest.importorskip("tensorboard", reason="pip install 'sweeper-keras[tensorboard]'")

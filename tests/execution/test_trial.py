@@ -7,8 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sweeper.declared.space import (
+    Categorical,
+    CategoricalChoice,
+    Distribution,
+    FloatRange,
+    IntRange,
+)
 from sweeper.errors import ParameterError
-from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 from sweeper.trial import Trial
 
 

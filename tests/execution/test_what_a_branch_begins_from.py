@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweeper.branching import put_beside
 from sweeper.checkpoints.format import Snapshot
 from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint
 from sweeper.checkpoints.remote_store import open_store
+from sweeper.continuing.branching import put_beside
 from sweeper.errors import CheckpointError
 from sweeper.paths import Location, RunPaths, parse_location
 

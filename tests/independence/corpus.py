@@ -8,12 +8,12 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sweeper.declared.space import Categorical, CategoricalChoice, Distribution
 from sweeper.errors import IndependenceError
 from sweeper.execution.protocol.messages import Assignment
 from sweeper.execution.trial.parts import make_plan
 from sweeper.independence.guard import Earlier
 from sweeper.loading import load_definition
-from sweeper.space import Categorical, CategoricalChoice, Distribution
 from sweeper.training.randomness.seeds import IMPORT_SEED, TrialSeeds, seed_everything
 from sweeper.trial import Trial
 

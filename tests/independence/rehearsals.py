@@ -10,13 +10,13 @@ from pathlib import Path
 
 from corpus import forget_modules
 
+from sweeper.declared.space import Categorical, CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
 from sweeper.execution.protocol.messages import Assignment, Message
 from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.trial.rehearsal import rehearse
 from sweeper.independence.reports import RehearsalReport
 from sweeper.loading import load_definition
-from sweeper.space import Categorical, CategoricalChoice, Distribution
 from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
 

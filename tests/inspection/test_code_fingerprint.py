@@ -12,8 +12,8 @@ from types import ModuleType
 import cloudpickle
 import pytest
 
-from sweeper.code import CodeFingerprint
 from sweeper.inspection.fingerprint import read_code, texts_of_cells
+from sweeper.records.code import CodeFingerprint
 
 STUDY = '''\
 """A study."""

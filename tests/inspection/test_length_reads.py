@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sweeper.inspection.epochs import read_lengths
-from sweeper.lengths import LengthRead
+from sweeper.records.lengths import LengthRead
 
 EPOCHS, STEPS = 5, 100
 

@@ -8,6 +8,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sweeper.declared.searching import Objective
+from sweeper.declared.space import (
+    Categorical,
+    CategoricalChoice,
+    Distribution,
+    FloatRange,
+    IntRange,
+)
 from sweeper.results import (
     AttemptRecord,
     BestTrial,
@@ -18,8 +26,6 @@ from sweeper.results import (
     StudyStatus,
     TrialRecord,
 )
-from sweeper.searching import Objective
-from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 STEPS = 10

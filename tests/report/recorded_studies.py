@@ -7,8 +7,8 @@ from typing import Any
 
 from drawn_studies import NASTY
 
+from sweeper.declared.space import Categorical, Distribution, FloatRange, IntRange
 from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.space import Categorical, Distribution, FloatRange, IntRange
 from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity

@@ -12,15 +12,15 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 
-from sweeper.budgets import Halving, describe_budget
 from sweeper.cli.main import main
-from sweeper.lengths import Extension
+from sweeper.declared.budgets import Halving, describe_budget
+from sweeper.declared.searching import Objective
+from sweeper.declared.space import FloatRange
+from sweeper.records.lengths import Extension
 from sweeper.report.dashboard.advice import Advice
 from sweeper.report.dashboard.opened import OpenedRepository
 from sweeper.report.dashboard.site import PagesApplication
 from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.searching import Objective
-from sweeper.space import FloatRange
 from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
@@ -98,7 +98,7 @@ def extended(repository: Repository) -> None:
 
 def with_a_branch(repository: Repository, runs: Path) -> None:
     """A trial, and a branch of it with another rate."""
-    from sweeper.ancestry import ParentRecord
+    from sweeper.records.ancestry import ParentRecord
     from sweeper.storage.repository import NewBranch
 
     definition = {"epochs": 2, "concurrency": 1}

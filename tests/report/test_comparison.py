@@ -8,10 +8,10 @@ import math
 import pytest
 from rich.console import Console, RenderableType
 
+from sweeper.declared.space import CategoricalChoice
 from sweeper.report.comparison import Comparison
 from sweeper.report.curves import Curves, sparkline
 from sweeper.results import EpochRecord, TrialRecord
-from sweeper.space import CategoricalChoice
 
 
 def trial(number: int, study: str = "digits", **params: CategoricalChoice) -> TrialRecord:

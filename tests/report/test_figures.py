@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from drawn_studies import NASTY, STEPS, front, large, results, trial
 
+from sweeper.declared.searching import Objective
+from sweeper.declared.space import FloatRange
 from sweeper.errors import UsageError
 from sweeper.report.figures import (
     attempts_timeline,
@@ -18,8 +20,6 @@ from sweeper.report.figures import (
 )
 from sweeper.report.figures.drawing import OUTCOMES, STATES
 from sweeper.search.importance import parameter_importances
-from sweeper.searching import Objective
-from sweeper.space import FloatRange
 
 ALL = [learning_curves, attempts_timeline, parallel_coordinates, importances]
 

@@ -6,11 +6,11 @@ and 4 runs in this process.
 
 from __future__ import annotations
 
-from sweeper.processes import ProcessIdentity
+from sweeper.declared.space import Categorical, FloatRange
 from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.space import Categorical, FloatRange
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow
+from sweeper.support.processes import ProcessIdentity
 
 STUDY = "digits"
 SEED = 2**62 + 1

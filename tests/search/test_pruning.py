@@ -13,6 +13,7 @@ import pytest
 from optuna import pruners
 from simulation import Sweep
 
+from sweeper.declared.searching import Objective, describe_pruner
 from sweeper.definition import StudyDefinition
 from sweeper.errors import DefinitionError
 from sweeper.search.pruners import leaves_attributes, looks_at_trials, make_pruner
@@ -24,7 +25,6 @@ from sweeper.search.spec import (
     search_spec,
     search_window,
 )
-from sweeper.searching import Objective, describe_pruner
 
 Make = Callable[[], Any]
 WINDOW = 4

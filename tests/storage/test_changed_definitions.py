@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from sweeper.checkpoints.marker import Marker, claim_directory
-from sweeper.code import CodeFingerprint, CodePart
+from sweeper.declared.space import FloatRange
 from sweeper.errors import (
     DefinitionChangedError,
     ForeignCheckpointError,
@@ -21,8 +21,8 @@ from sweeper.errors import (
 from sweeper.execution.removal import remove_study, set_aside
 from sweeper.execution.worker.ownership import check_directories, check_new_study, claim_directories
 from sweeper.paths import RunPaths
+from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.space import FloatRange
 from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.queries.removing import Removing

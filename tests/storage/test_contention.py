@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 WORKER = """
 import sys, time
 from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.space import FloatRange
+from sweeper.declared.space import FloatRange
 from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Repository, WorkerIdentity

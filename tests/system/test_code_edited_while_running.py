@@ -8,13 +8,13 @@ import pytest
 from study_files import StudyText
 from sweeps import database_url, trials_in
 
-from sweeper.code import CodeFingerprint
 from sweeper.errors import DefinitionChangedError
 from sweeper.events import AttemptEnded, Event
 from sweeper.execution.launch.launchers import WarmServer
 from sweeper.execution.launch.sources import target_source
 from sweeper.execution.options import RunRequest, WorkerOptions
 from sweeper.execution.run import run_sweep
+from sweeper.records.code import CodeFingerprint
 
 
 def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from sweeps import Swept, command, database_url, sweep
 from sweeper.checkpoints.end import read_end
 from sweeper.errors import ExactnessError
 from sweeper.events import Notice
-from sweeper.lengths import Extension
 from sweeper.paths import RunPaths
+from sweeper.records.lengths import Extension
 from sweeper.results import TrialRecord
 
 HEAD = """

@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 
 from sweeper.cli.main import main
+from sweeper.declared.space import FloatRange
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionChangedError, SweeperError, UnknownStudyError, UsageError
 from sweeper.execution.launch.launchers import Loaded
@@ -21,7 +22,6 @@ from sweeper.results import EpochRecord
 from sweeper.search.sampling import open_search
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec
-from sweeper.space import FloatRange
 from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity

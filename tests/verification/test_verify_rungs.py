@@ -8,9 +8,9 @@ from typing import Any
 
 from fake_workers import settings_of
 
-from sweeper.budgets import Halving
+from sweeper.declared.budgets import Halving
+from sweeper.records.rungs import ComparedTrial, RungDecision, RungRecord
 from sweeper.results import AttemptRecord, EpochRecord, TrialRecord
-from sweeper.rungs import ComparedTrial, RungDecision, RungRecord
 from sweeper.verification.rungs import check_rungs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

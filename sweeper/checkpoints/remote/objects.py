@@ -33,7 +33,7 @@ from typing import Any, BinaryIO, TypeVar
 from sweeper.errors import SweeperError, UsageError
 from sweeper.installation import install_command
 from sweeper.paths import Location, RemotePath
-from sweeper.retrying import retrying
+from sweeper.support.retrying import retrying
 
 PART_BYTES = 8 << 20
 """A store takes parts of 5 MiB and more; each is held a few times over while it is sent."""

@@ -25,11 +25,11 @@ from sweeper.errors import (
     UsageError,
 )
 from sweeper.events import Notice
-from sweeper.exactness import AuditOutcome
 from sweeper.execution.audit.findings import explain
 from sweeper.execution.audit.replays import DroppedError, IntervalReplay
 from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
 from sweeper.execution.worker.gpus import SlotDevice, find_gpus
+from sweeper.records.exactness import AuditOutcome
 from sweeper.storage.repository import FIRST_INTERVALS, MOST_TRIES, AuditClaim, Audits, Pinned
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from sweeper.execution.audit.replays import DroppedError, IntervalReplay, Outcom
 from sweeper.execution.protocol.rehearsals import Rehearsal
 from sweeper.execution.rehearsals import Draws, rehearsal_assignment, rehearse
 from sweeper.independence.reports import Authored, StudyAuthors
-from sweeper.scratch import scratch_directory
 from sweeper.search.spec import SamplerSpec
+from sweeper.support.scratch import scratch_directory
 
 _MOST_STEPS = 5000
 """A trial is run again from its beginning to find the first step only if that is no farther."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from sweeper.errors import UsageError
 from sweeper.installation import install_command
-from sweeper.shown import shown_text, shown_url
+from sweeper.support.shown import shown_text, shown_url
 
 _PATIENCE = "15s"
 _HTTP_ROUTES = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker", "nanny")]

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from sweeper.errors import UsageError
-from sweeper.shown import shown_text, shown_url
+from sweeper.support.shown import shown_text, shown_url
 
 _FEWEST = 2
 """joblib runs a single job in the calling process, so it is always asked for two."""

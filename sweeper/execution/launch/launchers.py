@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeper import errors
-from sweeper.code import CodeFingerprint
 from sweeper.definition import StudySettings
 from sweeper.errors import DefinitionError, ExecutionError, StudyImportError, SweeperError
 from sweeper.execution.launch.server_process import ServerProcess
@@ -32,7 +31,8 @@ from sweeper.execution.launch.trial_process import (
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.messages import Assignment
 from sweeper.execution.protocol.study_source import StudySource
-from sweeper.lengths import LengthRead
+from sweeper.records.code import CodeFingerprint
+from sweeper.records.lengths import LengthRead
 
 _MOST_SERVERS = 3
 """So many warm servers may die before one of them has forked a trial that is asked for."""

@@ -18,7 +18,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from sweeper.code import CodeFingerprint, digest_of
 from sweeper.definition import StudyDefinition
 from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError
 from sweeper.execution.protocol.study_source import StudySource
@@ -31,6 +30,7 @@ from sweeper.loading import (
     split_target,
     unpickling_error,
 )
+from sweeper.records.code import CodeFingerprint, digest_of
 
 _GONE = "which is gone; give its new place: sweeper run FILE[:NAME]"
 

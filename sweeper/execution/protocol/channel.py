@@ -12,10 +12,10 @@ from typing import Annotated, Protocol
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.execution.protocol.framing import GarbledError, MessagePipe
 from sweeper.execution.protocol.messages import Message
 from sweeper.execution.protocol.questions import Judge, Judged
-from sweeper.space import CategoricalChoice, Distribution
 
 _MOST_BYTES = 1 << 28
 """That one message of a trial has at most."""

@@ -15,7 +15,7 @@ from pydantic import (
     WrapSerializer,
 )
 
-from sweeper.space import Categorical, FloatRange, IntRange
+from sweeper.declared.space import Categorical, FloatRange, IntRange
 
 
 def _kind_of(distribution: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sweeper.checkpoints.origin import Origin
+from sweeper.declared.searching import At, Direction
 from sweeper.execution.protocol.audits import AuditOrder, GoOn, Held, IntervalPinned
 from sweeper.execution.protocol.branches import BranchStart
 from sweeper.execution.protocol.evaluations import (
@@ -28,7 +29,6 @@ from sweeper.execution.protocol.replays import Replay
 from sweeper.execution.protocol.sendable import sendable
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.results import EpochRecord
-from sweeper.searching import At, Direction
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 """A number that every database can hold."""

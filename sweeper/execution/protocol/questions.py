@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from sweeper.declared.space import CategoricalChoice
 from sweeper.errors import ParameterError
 from sweeper.execution.protocol.distributions import SentDistribution
 from sweeper.execution.protocol.sendable import sendable
-from sweeper.space import CategoricalChoice
 
 
 @sendable

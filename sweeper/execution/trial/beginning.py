@@ -24,6 +24,7 @@ from tensorflow.python.eager import context
 from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.reading import list_checkpoints, load_newest
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
 from sweeper.errors import CheckpointError, ParameterError, RestoreError
 from sweeper.execution.protocol.branches import BranchStart
@@ -32,7 +33,6 @@ from sweeper.execution.protocol.signals import signals_to_stop
 from sweeper.execution.trial.parts import make_plan, seeds_of
 from sweeper.execution.trial.prctl import die_with_parent
 from sweeper.paths import Location, parse_location
-from sweeper.space import CategoricalChoice, Distribution
 from sweeper.training.branching.initial import Initial
 from sweeper.training.branching.merging import BranchReport, merged
 from sweeper.training.loop.loop import TrainingLoop

@@ -7,7 +7,7 @@ import gc
 import os
 from collections.abc import Iterator
 
-from sweeper.tensorflow_start import loading_quietly
+from sweeper.support.tensorflow_start import loading_quietly
 
 
 def import_tensorflow() -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
 from sweeper.errors import (
     CheckpointError,
@@ -38,8 +39,7 @@ from sweeper.execution.trial.devices import configure_tensorflow, limit_memory, 
 from sweeper.execution.trial.peers.member import PeerProcess
 from sweeper.execution.trial.prctl import adopt_orphans
 from sweeper.execution.trial.reasons import error_line, error_text, formatted, printable
-from sweeper.space import CategoricalChoice, Distribution
-from sweeper.tensorflow_start import look_for_gpus
+from sweeper.support.tensorflow_start import look_for_gpus
 from sweeper.training.replicas.multiworker import ClusterError
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from sweeper.checkpoints.remote_store import open_store
 from sweeper.checkpoints.store import sweep_leftovers
 from sweeper.checkpoints.values import relocated
 from sweeper.checkpoints.writer import BackgroundWriter, Store
+from sweeper.declared.searching import value_at
 from sweeper.definition import StudyDefinition
 from sweeper.errors import (
     CheckpointError,
@@ -55,7 +56,6 @@ from sweeper.independence.nondeterminism import system_randomness
 from sweeper.inspection.sorts import class_name
 from sweeper.paths import Location, RemotePath, leads_outside, parse_location
 from sweeper.results import EpochRecord
-from sweeper.searching import value_at
 from sweeper.training.fingerprint import take_fingerprint
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import Paused, Stopped, TrainingPlan

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sweeper.ancestry import ParentRecord
+from sweeper.declared.space import CategoricalChoice
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.worker.study import StudyAccess
 from sweeper.execution.worker.write_queue import WriteQueue
+from sweeper.records.ancestry import ParentRecord
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation, to_text
-from sweeper.space import CategoricalChoice
 from sweeper.storage.repository import Claim
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sweeper.ancestry import ParentRecord
-from sweeper.budgets import rung_schedule
+from sweeper.declared.budgets import rung_schedule
+from sweeper.declared.populations import first_epochs
 from sweeper.definition import StudySettings
 from sweeper.execution.protocol.branches import BranchStart
 from sweeper.execution.protocol.messages import Assignment
 from sweeper.paths import RunPaths
-from sweeper.populations import first_epochs
+from sweeper.records.ancestry import ParentRecord
 from sweeper.storage.repository import Claim
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
 from sweeper.errors import ExecutionError
 from sweeper.execution.protocol.messages import Assignment, Message
@@ -17,7 +18,6 @@ from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggest
 from sweeper.execution.trial.devices import configure_tensorflow
 from sweeper.execution.trial.process import failure_of
 from sweeper.execution.worker.context import InlineSupervisor
-from sweeper.space import CategoricalChoice, Distribution
 from sweeper.training.randomness.fresh_entropy import system_entropy
 
 if TYPE_CHECKING:

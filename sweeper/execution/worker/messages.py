@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sweeper.declared.populations import check_perturbed, population_of
 from sweeper.events import CheckpointKept, EpochFinished, Event, Notice, StepsDone, TrainingStarted
 from sweeper.execution.launch.conversation import TrialSupervisor
 from sweeper.execution.launch.trial_process import Isolation
@@ -35,7 +36,6 @@ from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggest
 from sweeper.execution.worker.answers import TrialSearch
 from sweeper.execution.worker.study import StudyAccess
 from sweeper.execution.worker.write_queue import Entry, WriteQueue
-from sweeper.populations import check_perturbed, population_of
 from sweeper.results import CheckpointRecord, EpochRecord
 from sweeper.storage.repository import Claim, Repository
 from sweeper.training.fingerprint import differences

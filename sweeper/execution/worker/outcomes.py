@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweeper.declared.policy import Fault
 from sweeper.definition import StudySettings
 from sweeper.errors import CheckpointError, DefinitionChangedError, SweeperError, TrialError
 from sweeper.events import RungDecided
@@ -23,7 +24,6 @@ from sweeper.execution.protocol.messages import (
     PrunedHere,
     StoppedHere,
 )
-from sweeper.policy import Fault
 from sweeper.storage.repository import Claim, DecidedRung, Ending
 
 _LONGEST_LOOK = 2.0

@@ -29,9 +29,9 @@ from sweeper.report.dashboard.annotations import (
 from sweeper.report.dashboard.artifacts import ArtifactFiles, exports_of, picture_of
 from sweeper.report.dashboard.plots import saved_plots
 from sweeper.results import StudyResults, TrialRecord
-from sweeper.scratch import scratch_directory
-from sweeper.shown import shown_text
 from sweeper.storage.repository import Repository
+from sweeper.support.scratch import scratch_directory
+from sweeper.support.shown import shown_text
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

@@ -145,7 +145,7 @@ def joined_note(stored: str, ours: str) -> str:
 
 def objectives(status: StudyStatus) -> Sequence[Any]:
     """A study's objectives, be it one or several."""
-    from sweeper.searching import Objective
+    from sweeper.declared.searching import Objective
 
     return status.objectives or (Objective(status.objective, status.direction),)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sweeper.records.rungs import RungDecision
+from sweeper.records.status import TrialStatus, ranked
 from sweeper.report.dashboard.annotations import objectives
 from sweeper.report.dashboard.lineage import Lineage, lineage
 from sweeper.report.formats import last_line, objective_first
@@ -21,8 +23,6 @@ from sweeper.results import (
     TrialRecord,
     WorkerRecord,
 )
-from sweeper.rungs import RungDecision
-from sweeper.status import TrialStatus, ranked
 from sweeper.storage.repository import StudyRow
 
 _LEADERS = 5

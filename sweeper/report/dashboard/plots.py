@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from sweeper.records.status import ranked
 from sweeper.report.figures import attempts_timeline, learning_curves
 from sweeper.results import StudyResults, TrialRecord
-from sweeper.status import ranked
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

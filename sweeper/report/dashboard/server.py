@@ -28,7 +28,7 @@ from sweeper.installation import install_command
 from sweeper.report.dashboard.advice import Advice
 from sweeper.report.dashboard.fence import FencedApplication, is_loopback
 from sweeper.report.dashboard.opened import OpenedRepository
-from sweeper.shown import shown_url, without_secrets
+from sweeper.support.shown import shown_url, without_secrets
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

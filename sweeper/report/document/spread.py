@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, stdev
 
+from sweeper.declared.searching import Objective
 from sweeper.report.figures.choosing import objective_value, ordered
 from sweeper.results import StudyResults, TrialRecord
-from sweeper.searching import Objective
 
 _LAST_EPOCHS = 5
 _FEWEST_OF_THE_BEST = 3

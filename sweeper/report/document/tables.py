@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweeper.environments import Environment
+from sweeper.declared.space import Categorical, CategoricalChoice, Distribution, IntRange
+from sweeper.records.environments import Environment
 from sweeper.report.document.spread import Spread, spreads
 from sweeper.report.figures.choosing import objective_value, objectives_of
 from sweeper.report.formats import last_line, params_text, time_text, value_text
 from sweeper.report.rungs import decisions_of, promoted_text
 from sweeper.results import StudyResults, TrialRecord
-from sweeper.shown import shown_text
-from sweeper.space import Categorical, CategoricalChoice, Distribution, IntRange
+from sweeper.support.shown import shown_text
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from sweeper.report.figures.drawing import CROWDED, GREY, OUTCOMES, figure, mess
 from sweeper.report.figures.words import as_text, shortened, trial_text
 from sweeper.report.formats import last_line, time_text
 from sweeper.results import AttemptRecord, StudyResults, TrialRecord
-from sweeper.shown import shown_text
+from sweeper.support.shown import shown_text
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

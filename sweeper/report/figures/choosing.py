@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sweeper.declared.searching import Direction, Objective
 from sweeper.errors import UsageError
 from sweeper.results import StudyResults, TrialRecord
-from sweeper.searching import Direction, Objective
 
 
 def objectives_of(results: StudyResults) -> tuple[Objective, ...]:

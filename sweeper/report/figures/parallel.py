@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sweeper.declared.space import Categorical, CategoricalChoice
 from sweeper.report.figures.choosing import (
     leading,
     leading_name,
@@ -36,7 +37,6 @@ from sweeper.report.figures.drawing import (
 from sweeper.report.figures.words import as_text, shortened, trial_text, value_of
 from sweeper.report.formats import value_text
 from sweeper.results import StudyResults, TrialRecord
-from sweeper.space import Categorical, CategoricalChoice
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

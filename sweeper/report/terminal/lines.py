@@ -46,7 +46,7 @@ from sweeper.report.formats import (
     value_text,
 )
 from sweeper.report.terminal.model import ProgressModel, Snapshot
-from sweeper.shown import shown_url
+from sweeper.support.shown import shown_url
 
 Verbosity = Literal["quiet", "normal", "verbose"]
 """How much is reported: what goes wrong, what matters, or every epoch and checkpoint."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.exactness import AuditOutcome, Exactness
+from sweeper.records.exactness import AuditOutcome, Exactness
 from sweeper.storage.database import Database
 from sweeper.storage.exactness import claims as audit_claims
 from sweeper.storage.exactness.claims import (

@@ -16,14 +16,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.errors import SupersededError
-from sweeper.exactness import AuditOutcome
-from sweeper.processes import ProcessIdentity, is_gone
-from sweeper.space import CategoricalChoice, Distribution
+from sweeper.records.exactness import AuditOutcome
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.leases import lease_has_ended, was_there
 from sweeper.storage.queries.studies import find_study, trials_of
 from sweeper.storage.tables import AnyRow, Attempt, Audit, Trial, UtcAfter, UtcNow, Worker
+from sweeper.support.processes import ProcessIdentity, is_gone
 
 FIRST_INTERVALS = 2
 """So many intervals of a study's first trial are audited before other trials go on past them."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.exactness import AuditedDifference, AuditOutcome, AuditRecord, Exactness
+from sweeper.records.exactness import AuditedDifference, AuditOutcome, AuditRecord, Exactness
 from sweeper.storage.queries.studies import trials_of
 from sweeper.storage.tables import AnyRow, Audit, Trial
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.errors import UsageError
-from sweeper.lengths import Extension, ExtensionPlan
+from sweeper.records.lengths import Extension, ExtensionPlan
 from sweeper.storage.database import Database
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.claims import is_open

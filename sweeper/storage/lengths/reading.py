@@ -10,9 +10,9 @@ from typing import Literal, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.lengths import LengthRecord
+from sweeper.declared.searching import At, Objective, value_at
+from sweeper.records.lengths import LengthRecord
 from sweeper.search.spaces import Observation
-from sweeper.searching import At, Objective, value_at
 from sweeper.storage.queries.leading import objectives_of
 from sweeper.storage.queries.progress import values_by_name
 from sweeper.storage.tables import AnyRow, Epoch, Trial, aware

@@ -16,10 +16,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from sweeper.declared.policy import Fault
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.errors import NonFiniteError, StorageError, SupersededError
-from sweeper.policy import Fault
 from sweeper.results import CheckpointRecord, EpochRecord, Outcome
-from sweeper.space import CategoricalChoice, Distribution
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.parameters import check_in_study
 from sweeper.storage.queries.rungs.deciding import DecidedRung, lock_rounds, reach, settle

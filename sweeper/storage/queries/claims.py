@@ -16,11 +16,10 @@ from typing import Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from sweeper.ancestry import ParentRecord
+from sweeper.declared.policy import Fault
+from sweeper.declared.space import CategoricalChoice
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError
-from sweeper.policy import Fault
-from sweeper.processes import ProcessIdentity
-from sweeper.space import CategoricalChoice
+from sweeper.records.ancestry import ParentRecord
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.descent.deciding import next_generation
 from sweeper.storage.queries.rungs.deciding import settle_all
@@ -37,6 +36,7 @@ from sweeper.storage.queries.study_rows import row_of
 from sweeper.storage.tables import AnyRow, Attempt, Trial, UtcAfter, UtcNow
 from sweeper.storage.trial_tables.branches import is_beside, last_and_beside, parents_of
 from sweeper.storage.trial_tables.lengths import Length
+from sweeper.support.processes import ProcessIdentity
 
 TrialSeed = Callable[[int], int]
 """``number -> seed`` of a new trial, from 0 to 2**63 - 1."""

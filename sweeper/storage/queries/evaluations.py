@@ -12,9 +12,9 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from sweeper.declared.space import Distribution
 from sweeper.errors import UnknownStudyError
-from sweeper.evaluations import EvaluationRecord
-from sweeper.space import Distribution
+from sweeper.records.evaluations import EvaluationRecord
 from sweeper.storage.database import Database
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.studies import find_study

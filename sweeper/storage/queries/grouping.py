@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.code import CodeGroup, short_code
+from sweeper.records.code import CodeGroup, short_code
 from sweeper.results import BestTrial
 from sweeper.storage.queries.studies import trials_of
 from sweeper.storage.tables import AnyRow, Attempt, Trial

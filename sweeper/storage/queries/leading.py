@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from sweeper.declared.searching import Objective
 from sweeper.results import BestTrial, ParetoTrial
-from sweeper.searching import Objective
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.tables import AnyRow, Trial
 

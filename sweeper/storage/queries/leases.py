@@ -16,7 +16,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.processes import ProcessIdentity, is_gone
 from sweeper.results import WorkerRecord
 from sweeper.storage.queries.studies import find_study
 from sweeper.storage.tables import (
@@ -29,6 +28,7 @@ from sweeper.storage.tables import (
     Worker,
     aware,
 )
+from sweeper.support.processes import ProcessIdentity, is_gone
 
 _GAP = 0.5
 """Of a lease's length: a worker that renewed nothing for longer was not in unbroken contact.

@@ -20,10 +20,10 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from sqlalchemy.engine import Connection
 
+from sweeper.declared.searching import Direction
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.errors import ParameterError, StorageError
 from sweeper.search.spaces import from_internal, from_text, to_internal, to_text
-from sweeper.searching import Direction
-from sweeper.space import CategoricalChoice, Distribution
 from sweeper.storage.tables import UtcNow
 
 _Studies: Any = models.StudyModel.__table__

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
+from sweeper.declared.space import Distribution
 from sweeper.search.spaces import check_alike, from_text, to_text
-from sweeper.space import Distribution
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.tables import Parameter
 

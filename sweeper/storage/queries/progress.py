@@ -10,9 +10,9 @@ from typing import cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.populations import first_epochs
+from sweeper.declared.populations import first_epochs
+from sweeper.declared.searching import Objective
 from sweeper.results import TrialState, TrialStatus
-from sweeper.searching import Objective
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.studies import trials_of
 from sweeper.storage.tables import AnyRow, Attempt, Epoch, Trial, UtcNow

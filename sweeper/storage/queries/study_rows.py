@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeper.code import CodeFingerprint
+from sweeper.declared.searching import Direction
 from sweeper.definition import POLICY, definition_fingerprint
 from sweeper.errors import DefinitionError
-from sweeper.searching import Direction
+from sweeper.records.code import CodeFingerprint
 from sweeper.storage.tables import AnyRow
 
 _MAY_DIFFER = ("target", *POLICY)

@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, Boolean, ForeignKey, String, Text
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Mapped, aliased, mapped_column
 
-from sweeper.ancestry import ParentRecord
+from sweeper.records.ancestry import ParentRecord
 from sweeper.search.spaces import from_text
 from sweeper.storage.tables import AnyRow, Base, Trial
 

@@ -13,7 +13,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from sweeper.arguments import checked_whole
+from sweeper.declared.arguments import checked_whole
 from sweeper.errors import ExecutionError, FactoryError
 
 _HOST = "127.0.0.1"

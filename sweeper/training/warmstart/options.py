@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sweeper.arguments import with_named_arguments
+from sweeper.declared.arguments import with_named_arguments
 from sweeper.errors import DefinitionError
 from sweeper.paths import RunPaths
 

@@ -35,9 +35,9 @@ def copy(
 
     Nothing may be running. Checkpoints stay where they are.
     """
-    from sweeper.shown import shown_url
     from sweeper.storage.copying import copy_database
     from sweeper.storage.database import Database
+    from sweeper.support.shown import shown_url
 
     with (
         Database.open(source, create=False) as origin,

@@ -20,7 +20,7 @@ from sweeper.errors import CorruptCheckpointError, SweeperError, UsageError
 
 if TYPE_CHECKING:
     from sweeper.export.report import Exported
-    from sweeper.model_source import At
+    from sweeper.records.model_source import At
 
 
 def export(

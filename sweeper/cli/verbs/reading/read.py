@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweeper.ancestry import schedule_of
 from sweeper.cli.options import AsCsv, AsJson, Debug, RunsDir, Storage, StudyName, TrialNumber
 from sweeper.cli.output import check_one_form, print_csv, print_json, print_table
 from sweeper.cli.reading import open_reader, read_settings
 from sweeper.errors import SweeperError
+from sweeper.records.ancestry import schedule_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

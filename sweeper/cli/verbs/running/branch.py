@@ -59,7 +59,7 @@ def branch(
     _debug: Debug = False,
 ) -> None:
     """Add a trial that begins at a checkpoint of trial N, with other parameters."""
-    from sweeper.branching import BranchRequest, branch_trial
+    from sweeper.continuing.branching import BranchRequest, branch_trial
     from sweeper.paths import RunPaths, absolute_location
     from sweeper.settings import load_settings
     from sweeper.storage.database import Database

@@ -17,7 +17,7 @@ from sweeper.cli.study_words import stored_hint
 from sweeper.cli.verbs.reading.read import next_commands
 from sweeper.errors import Interrupted, StudyFileError, UsageError
 from sweeper.events import Event, Listener, StudyOpened
-from sweeper.lengths import Extension
+from sweeper.records.lengths import Extension
 
 if TYPE_CHECKING:
     from sweeper.results import StudyResults

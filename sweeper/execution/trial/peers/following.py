@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
+from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.errors import FactoryError
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.framing import GarbledError, MessagePipe
 from sweeper.execution.protocol.messages import Assignment, Failed, Message
 from sweeper.execution.protocol.peers import Agreed, ClusterJoined, PeerDone, ResumedFrom
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
-from sweeper.space import CategoricalChoice, Distribution
 from sweeper.training.replicas.multiworker import ClusterTask
 
 _EXIT_FIRST_GONE = 75

@@ -14,8 +14,8 @@ from typing import Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.ancestry import ParentRecord
-from sweeper.populations import Population, descents, perturbed, population_of
+from sweeper.declared.populations import Population, descents, perturbed, population_of
+from sweeper.records.ancestry import ParentRecord
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.descent.inserting import NewBranch, insert_branch
 from sweeper.storage.tables import AnyRow, Checkpoint, Trial

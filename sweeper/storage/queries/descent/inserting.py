@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.ancestry import ParentRecord
+from sweeper.declared.space import CategoricalChoice, Distribution
+from sweeper.records.ancestry import ParentRecord
 from sweeper.search.spaces import to_text
-from sweeper.space import CategoricalChoice, Distribution
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.studies import no_such_trial
 from sweeper.storage.tables import AnyRow, Trial

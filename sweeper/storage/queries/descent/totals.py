@@ -6,9 +6,9 @@ import json
 
 from sqlalchemy.engine import Connection
 
-from sweeper.budgets import rung_schedule
+from sweeper.declared.budgets import rung_schedule
+from sweeper.declared.populations import population_of
 from sweeper.errors import DefinitionError
-from sweeper.populations import population_of
 from sweeper.storage.queries import studies
 from sweeper.storage.queries.studies import lock_study
 from sweeper.storage.queries.study_rows import StudyRow

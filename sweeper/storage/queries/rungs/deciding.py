@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.budgets import Round, RungSchedule, promoted
+from sweeper.declared.budgets import Round, RungSchedule, promoted
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.rungs.standing import PROMOTED, WAITS, round_starts, schedule_of
 from sweeper.storage.tables import AnyRow, Attempt, Study, Trial, UtcNow

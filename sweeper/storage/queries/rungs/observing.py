@@ -13,9 +13,9 @@ import math
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.budgets import RungSchedule
+from sweeper.declared.budgets import RungSchedule
+from sweeper.declared.searching import value_at
 from sweeper.search.spaces import Observation
-from sweeper.searching import value_at
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.tables import AnyRow, Epoch, Trial
 from sweeper.storage.trial_tables.branches import is_beside

@@ -7,7 +7,7 @@ from collections import defaultdict
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.rungs import ComparedTrial, RungDecision, RungRecord
+from sweeper.records.rungs import ComparedTrial, RungDecision, RungRecord
 from sweeper.storage.tables import Trial, aware
 from sweeper.storage.trial_tables.rungs import Rung, RungMember
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.budgets import RungSchedule, rung_schedule
+from sweeper.declared.budgets import RungSchedule, rung_schedule
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.storage.tables import AnyRow, Epoch, Trial
 from sweeper.storage.trial_tables.rungs import RoundStart, Rung, RungMember

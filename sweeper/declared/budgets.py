@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweeper.arguments import with_named_arguments
+from sweeper.declared.arguments import with_named_arguments
+from sweeper.declared.populations import Population, describe_population
+from sweeper.declared.searching import Direction, Objective
 from sweeper.errors import DefinitionError
-from sweeper.populations import Population, describe_population
-from sweeper.searching import Direction, Objective
 
 _KINDS = ("halving", "hyperband")
 

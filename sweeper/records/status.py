@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
-from sweeper.ancestry import BranchStatus
-from sweeper.code import CodeGroup
-from sweeper.exactness import Exactness
-from sweeper.model_source import HasModel, ModelSource
-from sweeper.searching import Direction, Objective
-from sweeper.space import CategoricalChoice
+from sweeper.declared.searching import Direction, Objective
+from sweeper.declared.space import CategoricalChoice
+from sweeper.records.ancestry import BranchStatus
+from sweeper.records.code import CodeGroup
+from sweeper.records.exactness import Exactness
+from sweeper.records.model_source import HasModel, ModelSource
 
 Params = Mapping[str, CategoricalChoice]
 """A trial's parameters: name to value."""
@@ -43,7 +43,7 @@ class WorkerRecord:
             not known to be gone.
 
     Examples:
-        >>> from sweeper.status import WorkerRecord
+        >>> from sweeper.records.status import WorkerRecord
         >>> def where(worker: WorkerRecord) -> str:
         ...     return f"{worker.slots} on {worker.host}"
     """

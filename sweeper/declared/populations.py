@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sweeper.arguments import with_named_arguments
+from sweeper.declared.arguments import with_named_arguments
+from sweeper.declared.searching import Direction, Objective
+from sweeper.declared.space import CategoricalChoice, Distribution, FloatRange, IntRange
 from sweeper.errors import DefinitionError
-from sweeper.searching import Direction, Objective
-from sweeper.space import CategoricalChoice, Distribution, FloatRange, IntRange
 
 if TYPE_CHECKING:
     from numpy.random import Generator

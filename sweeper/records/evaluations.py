@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sweeper.declared.searching import Direction, Objective
 from sweeper.errors import UsageError
-from sweeper.searching import Direction, Objective
 
 _LARGER_IS_BETTER = frozenset(
     {

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sweeper.status import StudyStatus, ranked
+from sweeper.records.status import StudyStatus, ranked
 
 TrialRecord = Any
 """`sweeper.results.TrialRecord`, whose module imports this one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sweeper.errors import UsageError
-from sweeper.status import StudyStatus
+from sweeper.records.status import StudyStatus
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

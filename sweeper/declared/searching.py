@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from sweeper.declared.space import CategoricalChoice
 from sweeper.errors import DefinitionError
-from sweeper.space import CategoricalChoice
 
 Direction = Literal["minimize", "maximize"]
 

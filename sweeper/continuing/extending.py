@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sweeper.arguments import checked_whole
+from sweeper.declared.arguments import checked_whole
 from sweeper.definition import StudyDefinition
 from sweeper.errors import UsageError
-from sweeper.lengths import Extension
+from sweeper.records.lengths import Extension
 
 if TYPE_CHECKING:
     from sweeper.results import StudyResults

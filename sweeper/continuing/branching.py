@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sweeper.ancestry import ParentRecord
 from sweeper.checkpoints.format import (
     MANIFEST_FILE,
     STATE_FILE,
@@ -26,13 +25,20 @@ from sweeper.checkpoints.names import unfinished_name
 from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.policy import KeptCheckpoint
 from sweeper.checkpoints.reading import load_checkpoint, read_kept
+from sweeper.declared.space import (
+    Categorical,
+    CategoricalChoice,
+    Distribution,
+    FloatRange,
+    IntRange,
+)
 from sweeper.errors import CheckpointError, ParameterError, UsageError
 from sweeper.execution.trial.pinning import link_checkpoint
 from sweeper.execution.worker.checkpoints import locate
 from sweeper.paths import BRANCH_START, Location, RemotePath, RunPaths, parse_location
+from sweeper.records.ancestry import ParentRecord
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import same_choice, to_internal
-from sweeper.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 from sweeper.storage.repository import NewBranch, Repository, StudyRow
 
 _TRIES = 20

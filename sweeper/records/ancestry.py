@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sweeper.space import CategoricalChoice, Distribution
+from sweeper.declared.space import CategoricalChoice, Distribution
 
 
 @dataclass(frozen=True, slots=True)

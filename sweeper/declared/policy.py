@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sweeper.arguments import with_named_arguments
+from sweeper.declared.arguments import with_named_arguments
 from sweeper.errors import DefinitionError
 
 Fault = Literal["crash", "memory", "error", "time"]

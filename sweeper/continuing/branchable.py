@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sweeper.declared.space import CategoricalChoice
     from sweeper.paths import Location
     from sweeper.results import TrialRecord
-    from sweeper.space import CategoricalChoice
 
 
 class CanBranch:
@@ -60,7 +60,7 @@ class CanBranch:
             ParameterError: The parent has no such parameter, or a value is of another type.
             CheckpointError: The parent keeps no such checkpoint; those that it keeps are listed.
         """
-        from sweeper.branching import BranchRequest, branch_trial
+        from sweeper.continuing.branching import BranchRequest, branch_trial
         from sweeper.paths import RunPaths, absolute_location
         from sweeper.settings import load_settings
         from sweeper.storage.database import Database

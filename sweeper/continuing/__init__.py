@@ -1,0 +1,1 @@
+"""What goes on from trials that have run: branches at their checkpoints, and more epochs."""

@@ -1,0 +1,1 @@
+"""What a study declares, checked when it is written down: parameters, search, budget, retries."""
