@@ -95,9 +95,13 @@ def pruned_study() -> StudyText:
 def pruned(
     pruned_study: StudyText, tmp_path_factory: pytest.TempPathFactory, forking: Forking
 ) -> Path:
-    """A directory with the file of the pruned study, and what one worker made of it in ``one``."""
+    """A directory with the file of the pruned study, and what one worker made of it in ``one``.
+
+    Six of its trials: the last two are pruned.
+    """
     directory = tmp_path_factory.mktemp("pruned")
-    pruned_study.write(directory / "pruned.py")
+    arguments = pruned_study.arguments.replace("trials=8", "trials=6")
+    replace(pruned_study, arguments=arguments).write(directory / "pruned.py")
     with forking():
         sweep(directory / "pruned.py", directory / "one", workers=1)
     return directory
