@@ -1,12 +1,14 @@
 """What every file that a training can begin from promises: exact values by name, or an error.
 
 A format is a line of `WRITERS`: a function that writes a model's values, and those of its optimizer
-where the format has them. Every model of `MODELS` is written by it, and read into one made anew.
+where the format has them. Every model of `MODELS` is written by it, once, and read into others made
+anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,59 +144,77 @@ def writer(request: pytest.FixtureRequest) -> Callable[[keras.Model, Path], Path
     return WRITERS[request.param][0]
 
 
-@pytest.fixture(params=MODELS, ids=str)
-def model(request: pytest.FixtureRequest) -> Callable[[], keras.Model]:
-    return MODELS[request.param]
+@dataclass(frozen=True)
+class Source:
+    """A model that was written, and where to; and of what kind, to make another.
+
+    Attributes:
+        has_optimizer: Whether the file has the optimizer's state.
+    """
+
+    model: keras.Model
+    path: Path
+    factory: Callable[[], keras.Model]
+    has_optimizer: bool
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=str)
+def written_model(request: pytest.FixtureRequest) -> tuple[keras.Model, Callable[[], keras.Model]]:
+    return built(MODELS[request.param], 1), MODELS[request.param]
+
+
+@pytest.fixture(scope="module", params=WRITERS, ids=str)
+def source(
+    request: pytest.FixtureRequest,
+    written_model: tuple[keras.Model, Callable[[], keras.Model]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Source:
+    model, factory = written_model
+    write, has_optimizer = WRITERS[request.param]
+    return Source(model, write(model, tmp_path_factory.mktemp("source")), factory, has_optimizer)
 
 
 def values(variables: Any) -> list[bytes]:
     return [v.numpy().tobytes() for v in variables if not is_random_state(v.path)]
 
 
-def test_every_value_comes_back_bit_for_bit(writer: Any, model: Any, tmp_path: Path) -> None:
-    source, target = built(model, 1), built(model, 2)
-    path = writer(source, tmp_path)
-    warm = match_warm_start(WarmStart(path), target)
+def test_every_value_comes_back_bit_for_bit_and_what_the_source_does_later_changes_nothing(
+    source: Source,
+) -> None:
+    target = built(source.factory, 2)
+    warm = match_warm_start(WarmStart(source.path), target)
     assert warm.report.mismatches == ()
-    assert values(target.variables) != values(source.variables)
+    assert values(target.variables) != values(source.model.variables)
     before = values(target.optimizer.variables)
     warm.assign()
-    assert values(target.variables) == values(source.variables)
-    assert values(target.optimizer.variables) == before
-
-
-def test_what_the_source_does_later_changes_nothing(
-    writer: Any, model: Any, tmp_path: Path
-) -> None:
-    source, target = built(model, 1), built(model, 2)
-    match_warm_start(WarmStart(writer(source, tmp_path)), target).assign()
     given = values(target.variables)
-    for v in source.trainable_variables:
-        v.assign_add(np.ones(v.shape))
+    assert given == values(source.model.variables)
+    assert values(target.optimizer.variables) == before
+    kept = [(v, v.numpy()) for v in source.model.trainable_variables]
+    for v, value in kept:
+        v.assign(value + 1)
+    assert values(source.model.variables) != given
     assert values(target.variables) == given
-    shared = {id(v) for v in source.variables} & {id(v) for v in target.variables}
+    for v, value in kept:
+        v.assign(value)
+    shared = {id(v) for v in source.model.variables} & {id(v) for v in target.variables}
     assert not shared
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_the_optimizers_state_is_taken_but_for_its_learning_rate(
-    name: str, model: Any, tmp_path: Path
-) -> None:
-    write, has_optimizer = WRITERS[name]
-    source, target = built(model, 1), built(model, 2)
+def test_the_optimizers_state_is_taken_but_for_its_learning_rate(source: Source) -> None:
+    target = built(source.factory, 2)
     target.optimizer.learning_rate.assign(0.5)
-    path = write(source, tmp_path)
-    if not has_optimizer:
+    if not source.has_optimizer:
         with pytest.raises(WarmStartError, match="holds no optimizer's state"):
-            match_warm_start(WarmStart(path, optimizer=True), target)
+            match_warm_start(WarmStart(source.path, optimizer=True), target)
         return
-    warm = match_warm_start(WarmStart(path, optimizer=True), target)
+    warm = match_warm_start(WarmStart(source.path, optimizer=True), target)
     warm.assign()
     assert warm.report.optimizer == len(target.optimizer.variables) - 1
     assert float(target.optimizer.learning_rate.numpy()) == 0.5
-    target.optimizer.learning_rate.assign(source.optimizer.learning_rate)
-    assert values(target.optimizer.variables) == values(source.optimizer.variables)
-    assert values(target.variables) == values(source.variables)
+    target.optimizer.learning_rate.assign(source.model.optimizer.learning_rate)
+    assert values(target.optimizer.variables) == values(source.model.optimizer.variables)
+    assert values(target.variables) == values(source.model.variables)
 
 
 def test_random_generators_stay_the_trials_own(writer: Any, tmp_path: Path) -> None:

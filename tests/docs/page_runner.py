@@ -12,6 +12,7 @@ Python's trials are run inline, which makes the same trials without a server for
 from __future__ import annotations
 
 import doctest
+import gc
 import json
 import os
 import subprocess
@@ -31,18 +32,27 @@ def main(jobs_file: str) -> None:
 
 
 def _import_what_pages_import() -> None:
-    import keras  # noqa: F401
-    import numpy as np  # noqa: F401
+    from importlib import import_module
+
     import optuna  # noqa: F401
     import sklearn.datasets  # noqa: F401
     import tensorflow as tf
+    from shared_commands import WHAT_COMMANDS_IMPORT
 
     import sweeper.definition
+    from sweeper.execution.launch import warm_server
+
+    warm_server._import_everything()
+    for name in WHAT_COMMANDS_IMPORT:
+        import_module(name)
 
     # Inline trials need the threads that their study has, and a page may run TensorFlow before.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     sweeper.definition.usable_cores = lambda: 1
+    # As a warm server does before it forks: a trial then collects what it has made itself.
+    gc.collect()
+    gc.freeze()
 
 
 def _run_apart(job: dict) -> bool:

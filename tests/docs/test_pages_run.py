@@ -1,18 +1,46 @@
-"""Every block of the guides and of the reference runs as it stands, in the order of the page."""
+"""Every block of the guides and of the reference runs as it stands, in the order of the page.
+
+By default all but the blocks marked as long, with commands that are forked from one process. Where pages are
+asked for, the pages with long blocks run whole, and their commands are the installed one.
+"""
 
 from __future__ import annotations
 
+import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
 from doc_blocks import DOCS, ROOT, all_pages, blocks, blocks_of
 from doc_runs import checkout, run_pages, runnable
 
-OWN_TESTS = ("README.md", "docs/tutorial/index.md", "docs/reference/index.md")
-"""Pages that are run by files of their own."""
+TUTORIAL = "docs/tutorial/index.md"
+OWN_TESTS = ("README.md", TUTORIAL, "docs/reference/index.md")
+"""Pages that are run apart: in an empty directory, or by files of their own."""
 
 FIRST = "docs/how-to/index.md"
 """The page whose study the others go on from."""
+
+
+COMPARED = """\
+```console
+for words in --version "status no-such-study" no-such-verb; do
+    forked=0
+    sweeper $words > forked.txt 2>&1 || forked=$?
+    installed=0
+    {installed} $words > installed.txt 2>&1 || installed=$?
+    test $forked -eq $installed
+    cmp forked.txt installed.txt
+done
+sweeper dashboard --port 0 > url.txt &
+until test -s url.txt; do sleep 0.1; done
+kill -KILL $!
+ended=0
+wait $! || ended=$?
+test $ended -eq 137
+```
+"""
+"""The forked commands are as the installed one is: their exit codes, what they say, and how they end."""
 
 
 def pages_here() -> list[str]:
@@ -22,13 +50,27 @@ def pages_here() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of each page that failed, what it said last. All are run in one checkout, the guides' index first."""
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The empty directory of the tutorial."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, str]:
+    """Of each page that failed, what it said last.
+
+    The guides and the reference are run in one checkout, the guides' index first.
+    """
     directory = tmp_path_factory.mktemp("pages")
     place = checkout(directory / "checkout")
     names = pages_here()
+    found = {name: runnable(ROOT / name) for name in (*names, TUTORIAL)}
+    installed = Path(sys.executable).with_name("sweeper")
+    compared = blocks_of(COMPARED.format(installed=installed), "compared.md")
     return run_pages(
-        dict.fromkeys(names, place), directory, {name: runnable(ROOT / name) for name in names}
+        {**dict.fromkeys(names, place), TUTORIAL: home, "compared.md": place},
+        directory,
+        {**found, "compared.md": compared},
     )
 
 
@@ -46,7 +88,7 @@ def failures_of_long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     directory = tmp_path_factory.mktemp("long")
     place = checkout(directory / "checkout")
     found = {name: runnable(ROOT / name, long=True) for name in [FIRST, *LONG]}
-    return run_pages(dict.fromkeys(found, place), directory, found)
+    return run_pages(dict.fromkeys(found, place), directory, found, installed=True)
 
 
 @pytest.mark.pages
@@ -58,6 +100,38 @@ def test_a_pages_long_blocks_run_too(page: str, failures_of_long: dict[str, str]
 @pytest.mark.parametrize("page", pages_here())
 def test_a_pages_blocks_run_as_they_stand(page: str, failures: dict[str, str]) -> None:
     assert page not in failures, failures[page]
+
+
+def test_control_the_commands_of_pages_are_as_the_installed_one(failures: dict[str, str]) -> None:
+    assert "compared.md" not in failures, failures["compared.md"]
+
+
+def check_tutorial(home: Path) -> None:
+    """A new user has got a resumed and verified sweep."""
+    database = sqlite3.connect(home / "first-sweep" / "runs" / "sweeper.db")
+    results = database.execute("SELECT result FROM sweeper_trials").fetchall()
+    assert results == [("complete",)] * 5
+    went_on = "SELECT count(*) FROM sweeper_attempts WHERE number > 1 AND start_step > 0"
+    assert database.execute(went_on).fetchone()[0] >= 1, "the kill came between the checkpoints"
+    verdicts = database.execute("SELECT mode, verdict FROM sweeper_verdicts ORDER BY id").fetchall()
+    assert verdicts == [("replay", "holds"), ("interrupt", "holds")]
+    database.close()
+
+
+def test_the_tutorial_typed_in_an_empty_directory_does_what_it_says(
+    home: Path, failures: dict[str, str]
+) -> None:
+    assert TUTORIAL not in failures, failures[TUTORIAL]
+    check_tutorial(home)
+
+
+@pytest.mark.pages
+def test_the_tutorials_long_block_runs_too(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    found = {TUTORIAL: runnable(ROOT / TUTORIAL, long=True)}
+    assert run_pages({TUTORIAL: home}, tmp_path, found, installed=True) == {}
+    check_tutorial(home)
 
 
 def test_control_a_block_that_fails_is_named(tmp_path: Path) -> None:

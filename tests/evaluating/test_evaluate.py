@@ -26,6 +26,7 @@ from sweeper.errors import SweeperError, UnknownStudyError, UsageError
 from sweeper.evaluating.evaluate import EvaluationRequest, StudyEvaluation, evaluate_with
 from sweeper.evaluating.held_out import held_out_data
 from sweeper.events import Notice
+from sweeper.execution.launch import server_process
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.options import WorkerOptions
@@ -128,15 +129,17 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(tmp_path_factory: pytest.TempPathFactory, forked_servers: tuple[str, ...]) -> Iterator[Ran]:
     directory = tmp_path_factory.mktemp("evaluated")
     (directory / "small.py").write_text(STUDY)
     (directory / "other.py").write_text(OTHER)
     (directory / "width.txt").write_text("8")
-    sweep(directory / "small.py", directory / "runs")
     source = StudySource("target", str(directory / "small.py"), "small")
-    with open_launcher(source, "auto", pytest.fail) as (launcher, _):
-        yield Ran(directory, launcher)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_process, "_SERVER", forked_servers)
+        sweep(directory / "small.py", directory / "runs")
+        with open_launcher(source, "auto", pytest.fail) as (launcher, _):
+            yield Ran(directory, launcher)
 
 
 @dataclass
@@ -273,12 +276,13 @@ def test_on_the_validation_data_each_gives_what_its_epoch_recorded(copy: Copy) -
         assert record.metrics == {name: recorded[f"val_{name}"] for name in ("loss", "accuracy")}
     assert len(copy.stored()) == 9
     first = {r.evaluated_at for r in copy.stored()}
-    copy.evaluate()
-    assert len(copy.stored()) == 18
-    again = copy.evaluate(data=copy.data("validated"))
-    assert [r.metrics for r in again.records] == [r.metrics for r in found.records]
-    newest = {r.evaluated_at for r in copy.stored() if r.data != "test"}
-    assert len(copy.stored()) == 18
+    copy.evaluate(0)
+    assert len(copy.stored()) == 12
+    again = copy.evaluate(0, data=copy.data("validated"))
+    before = [r.metrics for r in found.records if r.trial == 0]
+    assert [r.metrics for r in again.records] == before
+    newest = {r.evaluated_at for r in copy.stored() if r.trial == 0 and r.data != "test"}
+    assert len(copy.stored()) == 12
     assert min(newest) > max(first)
 
 
@@ -498,9 +502,9 @@ def test_a_metric_that_was_not_reported_and_one_without_a_direction_are_refused(
 
 
 def test_a_study_without_test_data_says_how_to_give_some(tmp_path: Path) -> None:
-    without = STUDY.replace("test=test, ", "").replace("trials=3", "trials=1")
+    without = STUDY.replace("test=test, ", "").replace("epochs=3, trials=3", "epochs=1, trials=1")
     (tmp_path / "without.py").write_text(without)
-    sweep(tmp_path / "without.py", tmp_path / "runs", workers=1)
+    sweep(tmp_path / "without.py", tmp_path / "runs", workers=1, isolation="inline")
     study = load_study(tmp_path / "without.py")
     with pytest.raises(UsageError) as refused:
         study.evaluate(

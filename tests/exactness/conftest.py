@@ -1,4 +1,4 @@
-"""A server and a count for each file of the corpus, and one test for each study of its groups."""
+"""A server for the corpus, a count for each of its files, and one test for each study of its groups."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from exactness_list import StudyPart, studies_of
+from exactness_list import BY_DEFAULT, StudyPart, groups, studies_of
 from exactness_server import JudgingServer
 from exactness_verdicts import ALL_KILLS, Verdict
-
-BY_DEFAULT = 3
-"""Of so many studies in the order of their files, one is run by default."""
 
 COUNTED = ("identical", "refused", "silent")
 
@@ -22,8 +19,8 @@ COUNTED = ("identical", "refused", "silent")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give ``part`` each study of the groups that the test's module names in ``GROUPS``.
 
-    And ``kills`` how often each is killed: three times in the whole suite. By default every third study
-    (of the controls, each) is run, and killed once.
+    And ``kills`` how often each is killed: three times in the whole suite. By default those of
+    `BY_DEFAULT` are run, and killed once.
     """
     if "part" in metafunc.fixturenames:
         parts = [part for group in metafunc.module.GROUPS for part in studies_of(group)]
@@ -31,19 +28,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(part, ALL_KILLS, id=f"{part.name}-three kills", marks=pytest.mark.whole)
             for part in parts
         ]
-        controls = "controls" in metafunc.module.GROUPS
-        some = parts if controls else parts[::BY_DEFAULT]
+        some = [part for part in parts if part.name in BY_DEFAULT]
+        assert some, "no study of this file is run by default"
         few = [pytest.param(part, 1, id=f"{part.name}-one kill") for part in some]
         metafunc.parametrize(("part", "kills"), few + whole)
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[JudgingServer]:
+    """Serves every group, since importing takes it longer than judging a study."""
+    opened = JudgingServer(tuple(groups()))
+    yield opened
+    opened.close()
+
+
 @pytest.fixture(scope="module")
 def judge(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    server: JudgingServer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[StudyPart, int], Verdict]]:
     """Judges a study; at the end of the module, what all came to is printed."""
-    groups = request.module.GROUPS
-    server = JudgingServer(groups)
+    of_module = request.module.GROUPS
     counts: Counter[str] = Counter()
 
     def judged(part: StudyPart, kills: int) -> Verdict:
@@ -52,19 +58,20 @@ def judge(
         return verdict
 
     yield judged
-    server.close()
     base = tmp_path_factory.getbasetemp()
-    total = _added(base.parent if hasattr(request.config, "workerinput") else base, groups, counts)
+    total = _added(
+        base.parent if hasattr(request.config, "workerinput") else base, of_module, counts
+    )
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(
-            f"\nexactness, {' and '.join(groups)}: {_counted(counts)}; so far: {_counted(total)}",
+            f"\nexactness, {' and '.join(of_module)}: {_counted(counts)}; so far: {_counted(total)}",
             file=sys.stderr,
         )
 
 
-def _added(directory: Path, groups: tuple[str, ...], counts: Counter[str]) -> Counter[str]:
+def _added(directory: Path, of_module: tuple[str, ...], counts: Counter[str]) -> Counter[str]:
     """The counts of every file of this run so far, which share a directory."""
-    (directory / f"exactness-{groups[0]}.json").write_text(json.dumps(counts), encoding="utf-8")
+    (directory / f"exactness-{of_module[0]}.json").write_text(json.dumps(counts), encoding="utf-8")
     total: Counter[str] = Counter()
     for file in directory.glob("exactness-*.json"):
         total.update(json.loads(file.read_text(encoding="utf-8")))

@@ -19,6 +19,33 @@ STUDIES = Path(__file__).with_name("studies")
 Outcome = Literal["identical", "refused", "silent"]
 
 
+BY_DEFAULT = frozenset(
+    {
+        *("plain", "callback-with-a-list"),
+        # What the walk captures: in a closure, in a module, and in an object of a library.
+        *("loss-closure-counter", "module-global-int", "series-that-grows"),
+        # Data: a dataset with an order of its own, a variable in a map, and what is either right or
+        # refused, in the first segment or by the second.
+        *("pydataset-progressive", "dataset-map-closure-variable"),
+        *("epoch-function-closure-generator", "open-file-read-on"),
+        # TensorFlow's: its seed, a resource, a session that is cleared, and a kernel that is refused.
+        *("eager-step-random-op-seed", "mutable-hash-table", "clear-session-in-callback"),
+        "random-kernel-in-loss",
+        # A network unfrozen late, a step with a network and an optimizer of its own, and two refusals.
+        *("unfrozen-by-callback", "training-step-own-network"),
+        *("negatives-by-random-shuffle", "generator-in-a-loop"),
+        # Output that nothing exempts and that something does, a clock, weights swapped for validation.
+        *("bar-without-output-only", "output-only-bar", "time-history", "ema-for-validation"),
+        # What never changes: a teacher in a closure, and an open file.
+        *("call-over-fixed-teacher", "holds-open-file"),
+        # Validation that goes on, a vector, identity, and an order that is the process's.
+        *("validation-shuffled-repeats", "f1-score-in-callback", "list-shared-with-module"),
+        "set-of-strings-popped",
+    }
+)
+"""What the tests run by default: of every test file, every verdict and every way to run a study, one."""
+
+
 @dataclass(frozen=True)
 class Expectation:
     """What a study is to come to.

@@ -9,7 +9,7 @@ import exactness_list
 import pytest
 from exactness_attempts import Attempt
 from exactness_checks import check
-from exactness_list import Expectation, StudyPart, find, groups, studies_of
+from exactness_list import BY_DEFAULT, Expectation, StudyPart, find, groups, studies_of
 from exactness_server import JudgingServer
 from exactness_verdicts import Verdict, judged_failure
 
@@ -32,7 +32,7 @@ def without_first_line() -> Iterator[JudgingServer]:
 def test_what_is_left_out_of_checkpoints_is_seen_as_silent(
     without_first_line: JudgingServer, tmp_path: Path
 ) -> None:
-    verdict = without_first_line.judge(find("callback-with-a-list"), tmp_path)
+    verdict = without_first_line.judge(find("callback-with-a-list"), tmp_path, kills=1)
     assert verdict.outcome == "silent"
     assert "digest" in verdict.message
 
@@ -40,7 +40,8 @@ def test_what_is_left_out_of_checkpoints_is_seen_as_silent(
 def test_what_is_left_out_and_not_there_changes_nothing(
     without_first_line: JudgingServer, tmp_path: Path
 ) -> None:
-    assert without_first_line.judge(find("plain"), tmp_path) == Verdict("plain", "identical")
+    verdict = without_first_line.judge(find("plain"), tmp_path, kills=1)
+    assert verdict == Verdict("plain", "identical")
 
 
 PART = StudyPart("s", "", "controls", Expectation(("refused",), ("'book'", "get_state")))
@@ -73,6 +74,14 @@ def test_the_corpus_is_as_large_as_promised() -> None:
     unchanging = [part for part in parts if part.group.startswith("unchanging")]
     assert len(unchanging) >= 40
     assert len(parts) - len(unchanging) >= 90
+
+
+def test_what_is_run_by_default_is_in_the_corpus_and_comes_to_every_verdict() -> None:
+    parts = [find(name) for name in BY_DEFAULT]
+    outcomes = {part.expects.outcomes for group in groups() for part in studies_of(group)}
+    assert {part.expects.outcomes for part in parts} == outcomes
+    assert {part.own_server for part in parts} == {part.clocks for part in parts} == {False, True}
+    assert {part.expects.by for part in parts} == {1, 2}
 
 
 def test_every_group_has_a_test_file() -> None:

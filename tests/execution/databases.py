@@ -1,16 +1,22 @@
-"""A database of a test's own on the server that `SWEEPER_TEST_POSTGRES` names, and a cable to cut."""
+"""A database of a test's own: a file, or on the server that `SWEEPER_TEST_POSTGRES` names.
+
+And a cable to that server, to cut.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import selectors
 import socket
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -18,6 +24,21 @@ import sqlalchemy as sa
 from sweeper.storage.database import Database
 
 POSTGRES = "SWEEPER_TEST_POSTGRES"
+
+
+@functools.cache
+def _empty() -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "empty.db"
+        Database.open(f"sqlite:///{file}", create=True).close()
+        return file.read_bytes()
+
+
+def opened_database(file: Path) -> Database:
+    """Open a database of SQLite's; a new one is a copy, as its migrations take their time."""
+    if not file.exists():
+        file.write_bytes(_empty())
+    return Database.open(f"sqlite:///{file}", create=True)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Run as ``python fake_trial.py DESCRIPTOR PACE``. Its "weights" after an epoch are a hash of those before,
 so a trial that lost, repeated or mixed up an epoch anywhere ends with another digest. It imports
-nothing of sweeper's, so that it starts in some hundredths of a second.
+nothing of sweeper's, and nothing of `multiprocessing`, so that it starts in some hundredths of a
+second.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import hashlib
 import json
 import os
 import random
+import select
 import signal
+import struct
 import sys
 import time
 from collections.abc import Iterable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,34 @@ def chained(digest: str, epoch: int, x: float) -> str:
 
 def value_of(digest: str) -> float:
     return int(digest[:8], 16) / 2**32
+
+
+class Connection:
+    """As that of `multiprocessing`, whose import takes as long as all others."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def send_bytes(self, data: bytes) -> None:
+        left = memoryview(struct.pack("!i", len(data)) + data)
+        while left:
+            left = left[os.write(self.descriptor, left) :]
+
+    def recv_bytes(self) -> bytes:
+        [size] = struct.unpack("!i", self._read(4))
+        return self._read(size)
+
+    def poll(self, seconds: float) -> bool:
+        return bool(select.select([self.descriptor], [], [], seconds)[0])
+
+    def _read(self, size: int) -> bytes:
+        read = b""
+        while len(read) < size:
+            more = os.read(self.descriptor, size - len(read))
+            if not more:
+                raise EOFError
+            read += more
+        return read
 
 
 class Stopped(Exception):  # noqa: N818 - an outcome

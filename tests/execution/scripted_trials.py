@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from databases import opened_database
+
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.events import Event
 from sweeper.execution.audit.auditor import Auditor
@@ -29,7 +31,6 @@ from sweeper.execution.worker.study import StudyAccess
 from sweeper.paths import RunPaths
 from sweeper.results import TrialRecord
 from sweeper.search.spec import search_spec
-from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
 
 Script = Callable[["ScriptedTrial"], int]
@@ -178,7 +179,7 @@ def scripted_sweep(
     of_context = arguments.pop("context", {})
     settings = definition(**arguments).settings()
     events: list[Event] = []
-    with Database.open(f"sqlite:///{directory / 'scripted.db'}", create=True) as database:
+    with opened_database(directory / "scripted.db") as database:
         repository = Repository(database)
         stored = repository.create_or_open(
             StudyRow(

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import pytest
 from study_files import StudyText
-from sweeps import command, trials_in
+from sweeps import Ended, trials_in
+
+from sweeper.cli.main import main
 
 STUDY = StudyText(
     head="from sweeper import Keep",
@@ -18,27 +23,53 @@ STUDY = StudyText(
 )
 
 
-def test_branches_begin_where_their_parent_was_and_are_verified(tmp_path: Path) -> None:
+@pytest.fixture
+def sweeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ended]:
+    """The command, in this process and an empty directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> Ended:
+        code = main([str(word) for word in words])
+        return Ended(code, *capsys.readouterr())
+
+    return run
+
+
+def test_branches_begin_where_their_parent_was_train_as_far_and_are_verified(
+    sweeper: Callable[..., Ended], tmp_path: Path
+) -> None:
+    """As far as the parent has been extended, and not to the study's first length."""
     STUDY.write(tmp_path / "small.py")
-    assert command("run", "small.py", "--workers", 1, cwd=tmp_path).code == 0
-    same = command("branch", "small", 0, "--epoch", 1, "--json", cwd=tmp_path)
+    assert sweeper("run", "small.py", "--workers", 1).code == 0
+    longer = sweeper("run", "small.py", "--workers", 1, "--epochs", 3)
+    assert longer.code == 0, longer.err
+    same = sweeper("branch", "small", 0, "--epoch", 1, "--json")
     assert same.code == 0, same.err
     told = json.loads(same.out)
     assert (told["number"], told["state"], told["parent"]["number"]) == (1, "waiting", 0)
-    other = command("branch", "small", 0, "--epoch", 1, "--set", "learning_rate=0.5", cwd=tmp_path)
+    other = sweeper("branch", "small", 0, "--epoch", 1, "--set", "learning_rate=0.5")
     assert other.out.startswith(
-        "trial 2 of study small begins at step 20 of trial 0 (epoch 1 of 2)"
+        "trial 2 of study small begins at step 20 of trial 0 (epoch 1 of 3)"
     )
     assert "warning: learning_rate=0.5 is outside of FloatRange(low=0.001, high=0.1" in other.err
+    late = sweeper("branch", "small", 0, "--epoch", 2)
+    assert late.out.startswith(
+        "trial 3 of study small begins at step 40 of trial 0 (epoch 2 of 3)"
+    ), late.err
 
     # Whatever becomes of the parent's own, what a branch begins from stays.
-    shutil.rmtree(tmp_path / "runs/small/trial-00000/attempt-01/checkpoints")
-    resumed = command("resume", "small", "--workers", 1, cwd=tmp_path)
+    for attempt in ("attempt-01", "attempt-02"):
+        shutil.rmtree(tmp_path / f"runs/small/trial-00000/{attempt}/checkpoints")
+    resumed = sweeper("resume", "small", "--workers", 1)
     assert resumed.code == 0, resumed.err
-    parent, unchanged, changed = trials_in(tmp_path / "runs")
-    assert unchanged.digest == parent.digest
-    assert (unchanged.value, unchanged.epochs) == (parent.value, parent.epochs)
-    assert [a.start_step for a in (*unchanged.attempts, *changed.attempts)] == [20, 20]
+    parent, unchanged, changed, last = trials = trials_in(tmp_path / "runs")
+    assert [len(trial.epochs) for trial in trials] == [3] * 4
+    for branch in (unchanged, last):
+        assert (branch.digest, branch.value) == (parent.digest, parent.value)
+        assert branch.epochs == parent.epochs
+    assert [a.start_step for trial in trials[1:] for a in trial.attempts] == [20, 20, 40]
     assert changed.digest != parent.digest
     assert changed.epochs[0] == parent.epochs[0]
     assert changed.epochs[1] != parent.epochs[1]
@@ -47,38 +78,25 @@ def test_branches_begin_where_their_parent_was_and_are_verified(tmp_path: Path) 
     assert changed.branch_report is not None
     assert changed.branch_report["kept"] == ["adam/learning_rate"]
     rows = [path.read_bytes() for path in sorted(tmp_path.glob("runs/*/*/files/log.csv"))]
-    assert rows[0] == rows[1] != rows[2]
+    assert rows[0] == rows[1] == rows[3] != rows[2]
 
     words = ("verify", "small", "--trial", 2, "--workers", 1)
-    verified = command(*words, "--interrupt", "--seed", 4, cwd=tmp_path)
+    verified = sweeper(*words, "--interrupt", "--seed", 4)
     assert verified.code == 0, verified.out + verified.err
     assert "trial 2 holds" in verified.out
     assert "resumed at step" in verified.out
 
     # Negative control: had the branch begun elsewhere, its replay would say so.
-    with sqlite3.connect(tmp_path / "runs/sweeper.db") as database:
+    with closing(sqlite3.connect(tmp_path / "runs/sweeper.db")) as database, database:
         database.execute("UPDATE sweeper_branches SET digest = 'another'")
-    refuted = command(*words, cwd=tmp_path)
+    refuted = sweeper(*words)
     assert refuted.code == 4, refuted.out + refuted.err
     assert "and this branch began from another" in refuted.out
 
 
-def test_a_branch_of_an_extended_trial_trains_as_far_as_that(tmp_path: Path) -> None:
-    STUDY.write(tmp_path / "small.py")
-    assert command("run", "small.py", "--workers", 1, cwd=tmp_path).code == 0
-    longer = command("run", "small.py", "--workers", 1, "--epochs", 3, cwd=tmp_path)
-    assert longer.code == 0, longer.err
-    added = command("branch", "small", 0, "--epoch", 2, cwd=tmp_path)
-    assert added.out.startswith(
-        "trial 1 of study small begins at step 40 of trial 0 (epoch 2 of 3)"
-    ), added.err
-    assert command("resume", "small", "--workers", 1, cwd=tmp_path).code == 0
-    parent, branch = trials_in(tmp_path / "runs")
-    assert len(branch.epochs) == 3
-    assert (branch.digest, branch.value) == (parent.digest, parent.value)
-
-
-def test_parameters_that_make_another_shape_fail_the_branch_by_name(tmp_path: Path) -> None:
+def test_parameters_that_make_another_shape_fail_the_branch_by_name(
+    sweeper: Callable[..., Ended], tmp_path: Path
+) -> None:
     rate = 'trial.suggest_int("units", 4, 8); model = keras.Sequential([keras.Input((16,)), '
     rate += (
         'keras.layers.Dense(trial.suggest_int("units", 4, 8)), keras.layers.Dense(4)]); rate = 0.1'
@@ -87,13 +105,15 @@ def test_parameters_that_make_another_shape_fail_the_branch_by_name(tmp_path: Pa
         rate=rate,
         arguments='objective="val_loss", epochs=2, trials=1, sampler="random", audit="off"',
     ).write(tmp_path / "small.py")
-    assert command("run", "small.py", "--workers", 1, cwd=tmp_path).code == 0
+    assert sweeper("run", "small.py", "--workers", 1).code == 0
     (parent,) = trials_in(tmp_path / "runs")
     units = 4 if parent.params["units"] != 4 else 5
     words = ("branch", "small", 0, "--set", f"units={units}", "--epochs", 3)
-    assert command(*words, cwd=tmp_path).code == 0
-    command("resume", "small", "--workers", 1, cwd=tmp_path)
-    _, branch = trials_in(tmp_path / "runs")
+    assert sweeper(*words).code == 0
+    assert sweeper("branch", "small", 0, "--epochs", 3).code == 0
+    sweeper("resume", "small", "--workers", 1)
+    _, branch, fitting = trials_in(tmp_path / "runs")
+    assert (fitting.state, len(fitting.epochs)) == ("complete", 3), "the control"
     assert branch.state == "failed"
     assert branch.error is not None
     assert (

@@ -50,7 +50,7 @@ class Sweeps:
     def options(self, study: str, sampler: str = "random") -> WorkerOptions:
         settings = settings_of(
             study,
-            trials=30 if sampler == "tpe" else TRIALS,
+            trials=17 if sampler == "tpe" else TRIALS,
             epochs=EPOCHS,
             budget=Hyperband(),
             sampler=sampler,
@@ -107,11 +107,15 @@ def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps: Sweeps) -> Non
     ]
 
 
-def test_workers_that_are_killed_ten_times_give_the_sweep_of_one(sweeps: Sweeps) -> None:
-    options = replace(sweeps.options("killed"), slots=2)
+@pytest.mark.parametrize("times", [4, pytest.param(10, marks=pytest.mark.whole)])
+def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(
+    sweeps: Sweeps, times: int
+) -> None:
+    study = f"killed-{times}"
+    options = replace(sweeps.options(study), slots=2)
     draw = random.Random(5)
     kills = 0
-    while kills < 10:
+    while kills < times:
         with FakeWorker(options) as victim:
             deadline = time.monotonic() + draw.uniform(0.05, 0.5)
             seen = victim.wait_for("AttemptStarted")
@@ -123,14 +127,14 @@ def test_workers_that_are_killed_ten_times_give_the_sweep_of_one(sweeps: Sweeps)
             kills += 1
     with FakeWorker(options) as last:
         assert last.end() == 0
-    assert sweeps.outcome("killed") == sweeps.outcome("undisturbed")
-    outcomes = [a.outcome for t in sweeps.repository.trials("killed") for a in t.attempts]
+    assert sweeps.outcome(study) == sweeps.outcome("undisturbed")
+    outcomes = [a.outcome for t in sweeps.repository.trials(study) for a in t.attempts]
     assert "lost" in outcomes
     assert kills >= 3
 
 
 def test_a_sampler_that_looks_draws_the_same_on_any_number_of_workers(sweeps: Sweeps) -> None:
-    """With a window of 3, the last 17 trials are drawn from what ten others and more gave."""
+    """With a window of 3, the last 4 trials are drawn from what ten others and more gave."""
     sweeps.run("tpe", slots=1, sampler="tpe")
     sweeps.run("tpe-2", slots=2, sampler="tpe", workers=2)
     assert sweeps.outcome("tpe-2") == sweeps.outcome("tpe")

@@ -56,6 +56,7 @@ def last_words(code: str, directory: Path, *, log: str = os.devnull) -> tuple[Me
 
 FAILING = """
 from sweeper.execution.trial import process
+process.look_for_gpus = lambda: None
 process.configure_tensorflow = lambda **_: None
 
 def load():

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from databases import opened_database
 
 from sweeper.continuing.extending import asked_extension
 from sweeper.definition import StudySettings
@@ -23,7 +24,6 @@ from sweeper.execution.worker.assignment import assignment_of
 from sweeper.paths import RunPaths
 from sweeper.records.lengths import Extension, LengthRead
 from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage.database import Database
 from sweeper.storage.queries.attempts import Ending
 from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
 
@@ -39,7 +39,7 @@ SETTINGS = StudySettings(
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Iterator[Repository]:
-    with Database.open(f"sqlite:///{tmp_path / 'sweeper.db'}", create=True) as database:
+    with opened_database(tmp_path / "sweeper.db") as database:
         repository = Repository(database)
         repository.create_or_open(ROW)
         for value in (2.0, 1.0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from sweeps import Result, command, differing, python, results_of, sweep, trials
 
 from sweeper.errors import DefinitionError
 from sweeper.events import Notice
+from sweeper.execution.launch import server_process
 from sweeper.execution.launch.environment import trial_environment
 from sweeper.execution.launch.launchers import ForkLauncher, SpawnLauncher, WarmServer
 from sweeper.execution.launch.sources import target_source
@@ -57,10 +59,13 @@ WATCHED = StudyText(
     (trial.directory / "seen.json").write_text(json.dumps(seen))
     """,
     arguments="""objective="val_loss", epochs=2, trials=2, sampler="random", threads=2,
-    checkpoint_every=Every(steps=13)""",
+    audit="off", checkpoint_every=Every(steps=13)""",
 )
 
 REAL_SERVERS = True
+"""For how trials are made; tests for which any server will do have `forking`."""
+
+REAL_SERVER = server_process._SERVER
 
 
 CREDENTIALS = {
@@ -75,11 +80,16 @@ CREDENTIALS = {
 class Observed:
     results: dict[int, Result]
     seen: list[dict[str, object]]
-    message: str
+    runs: Path
 
 
-def seen_in(runs: Path, study: str = "small") -> list[dict[str, object]]:
-    return [json.loads(p.read_text()) for p in sorted((runs / study).rglob("seen.json"))]
+def seen_in(runs: Path) -> list[dict[str, object]]:
+    return [json.loads(p.read_text()) for p in sorted((runs / "small").rglob("seen.json"))]
+
+
+@pytest.fixture
+def forking(monkeypatch: pytest.MonkeyPatch, forked_servers: tuple[str, ...]) -> None:
+    monkeypatch.setattr(server_process, "_SERVER", forked_servers)
 
 
 @pytest.fixture(scope="module")
@@ -89,30 +99,55 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def observe(watched: Path) -> Callable[[str], Observed]:
+    """Trials 0 and 1 forked; of the same study 2 and 3 spawned; and all four inline.
+
+    A study that goes on is not rehearsed, and each rehearsal is another import of TensorFlow where
+    it is spawned.
+    """
     known: dict[str, Observed] = {}
 
     def run(isolation: str) -> Observed:
         if isolation not in known:
             runs = watched.parent / isolation
-            ended = command(
-                *("run", watched, "--isolation", isolation, "--runs-dir", runs),
-                cwd=watched.parent,
-                env={"SWEEPER_STORAGE": f"sqlite:///{runs / 'sweeper.db'}", **CREDENTIALS},
-            )
-            assert ended.code == 0, ended.err
-            known[isolation] = Observed(results_of(trials_in(runs)), seen_in(runs), ended.err)
+            if isolation == "spawn":
+                shutil.copytree(run("fork").runs, runs)
+            trials = 2 if isolation.startswith("fork") else 4
+            known[isolation] = observed(watched, runs, isolation, trials)
         return known[isolation]
 
     return run
 
 
-@pytest.mark.parametrize("isolation", ["spawn", "inline"])
+def observed(file: Path, runs: Path, isolation: str, trials: int) -> Observed:
+    before = len(seen_in(runs))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_process, "_SERVER", REAL_SERVER)
+        ended = command(
+            *("run", file, "--isolation", isolation, "--trials", trials, "--runs-dir", runs),
+            cwd=file.parent,
+            env={"SWEEPER_STORAGE": f"sqlite:///{runs / 'sweeper.db'}", **CREDENTIALS},
+        )
+    assert ended.code == 0, ended.err
+    results = results_of(trials_in(runs)[before:])
+    return Observed(results, seen_in(runs)[before:], runs)
+
+
+@pytest.mark.parametrize("isolation", ["fork", "spawn"])
 def test_forked_spawned_and_inline_trials_give_equal_digests(
     observe: Callable[[str], Observed], isolation: str
 ) -> None:
-    forked, other = observe("fork"), observe(isolation)
-    assert all(r.digest for r in forked.results.values())
-    assert differing(forked.results, other.results) == []
+    inline, other = observe("inline").results, observe(isolation).results
+    assert len(other) == 2
+    assert all(r.digest for r in other.values())
+    assert differing(other, {number: inline[number] for number in other}) == []
+
+
+@pytest.mark.whole
+def test_a_study_that_is_spawned_from_its_beginning_gives_the_same(
+    observe: Callable[[str], Observed], watched: Path, tmp_path: Path
+) -> None:
+    spawned = observed(watched, tmp_path / "runs", "spawn", 2)
+    assert differing(observe("fork").results, spawned.results) == []
 
 
 @pytest.mark.parametrize("isolation", ["fork", "spawn"])
@@ -154,7 +189,9 @@ def test_a_trials_environment_keeps_what_is_its_own(monkeypatch: pytest.MonkeyPa
 
 
 def test_inline_trials_share_one_process(observe: Callable[[str], Observed]) -> None:
-    assert len({s["pid"] for s in observe("inline").seen}) == 1
+    seen = observe("inline").seen
+    assert len(seen) == 4
+    assert len({s["pid"] for s in seen}) == 1
 
 
 def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(
@@ -183,19 +220,24 @@ def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(
         ),
     ],
 )
+@pytest.mark.usefixtures("forking")
 def test_a_study_that_cannot_be_forked_is_spawned_with_the_same_results_and_says_so(
     observe: Callable[[str], Observed], tmp_path: Path, head: str, reason: str
 ) -> None:
+    """It goes on here with a study that could be: its code says the same."""
     file = replace(WATCHED, head=dedent(WATCHED.head) + dedent(head)).write(
         tmp_path / "unforkable.py"
     )
     with pytest.raises(DefinitionError, match="cannot be forked"):
         sweep(file, tmp_path / "never", isolation="fork")
     assert not (tmp_path / "never").exists()
-    swept = sweep(file, tmp_path / "runs")
+    shutil.copytree(observe("fork").runs, tmp_path / "runs")
+    swept = sweep(file, tmp_path / "runs", trials=3)
     notices = [e.message for e in swept.events if isinstance(e, Notice)]
     assert any(reason in n and "a Python of its own" in n for n in notices), notices
-    assert differing(observe("fork").results, results_of(swept.trials)) == []
+    inline = observe("inline").results
+    found = results_of(swept.trials)
+    assert differing({number: inline[number] for number in range(3)}, found) == []
 
 
 # ---------------------------------------------------------------- where the study is defined
@@ -212,6 +254,7 @@ print(json.dumps([t.digest for t in study.run(workers=2).trials]))
 """
 
 
+@pytest.mark.usefixtures("forking")
 @pytest.mark.parametrize(
     "tail",
     [
@@ -222,7 +265,13 @@ print(json.dumps([t.digest for t in study.run(workers=2).trials]))
 def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
     observe: Callable[[str], Observed], tmp_path: Path, tail: str
 ) -> None:
-    script = replace(WATCHED, tail=tail).write(tmp_path / "script.py")
+    servers = f"""
+    from sweeper.execution.launch import server_process
+
+    server_process._SERVER = {server_process._SERVER!r}
+    """
+    head = dedent(WATCHED.head) + dedent(servers)
+    script = replace(WATCHED, head=head, tail=tail).write(tmp_path / "script.py")
     ended = python(script, cwd=tmp_path)
     assert ended.code == 0, ended.err
     expected = observe("fork").results
@@ -240,6 +289,7 @@ def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
         assert "Traceback" not in more.err
 
 
+@pytest.mark.usefixtures("forking")
 def test_a_study_that_runs_itself_when_imported_is_refused(tmp_path: Path) -> None:
     file = StudyText(tail="study.run()").write(tmp_path / "unguarded.py")
     ended = command("run", file, cwd=tmp_path)
@@ -249,6 +299,7 @@ def test_a_study_that_runs_itself_when_imported_is_refused(tmp_path: Path) -> No
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("forking")
 def test_a_study_in_a_package_is_found_by_its_path_and_again_from_elsewhere(
     tmp_path: Path,
 ) -> None:
@@ -261,7 +312,8 @@ def test_a_study_in_a_package_is_found_by_its_path_and_again_from_elsewhere(
         rate="RATE",
         tail="""
         other = Study(
-            name="other", model=build_model, data=load_data, epochs=1, trials=1, sampler="random"
+            name="other", model=build_model, data=load_data, epochs=1, trials=1, sampler="random",
+            audit="off",
         )
         """,
     ).write(package / "deep.py")
@@ -319,70 +371,103 @@ def ends(process: TrialProcess) -> bool:
 
 
 @pytest.fixture(scope="module", params=["fork", "spawn"])
-def launcher(request: pytest.FixtureRequest, watched: Path) -> Iterator[Launcher]:
+def launcher(
+    request: pytest.FixtureRequest, watched: Path, forked_servers: tuple[str, ...]
+) -> Iterator[Launcher]:
     if request.param == "spawn":
         spawning = SpawnLauncher(target_source(str(watched)))
         yield spawning
         spawning.close()
         return
-    server = WarmServer(target_source(str(watched)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_process, "_SERVER", forked_servers)
+        server = WarmServer(target_source(str(watched)))
     server.loaded()
     launcher = ForkLauncher(server)
     yield launcher
     launcher.close()
 
 
+@dataclass(frozen=True)
+class SideBySide:
+    """Two trials at once, of which one is killed and the other is asked to stop after that.
+
+    Attributes:
+        before: How the killed one had ended before it was killed.
+        death: How it ended then.
+        pipe_ended: Whether its pipe came to its end while the other one's was open.
+        stopped: What the other one said last, and ``end`` how it ended; ``other`` is its process.
+        directory: Where the other one's files are.
+    """
+
+    before: ExitStatus | None
+    death: ExitStatus | None
+    pipe_ended: bool
+    stopped: Message
+    end: ExitStatus | None
+    other: TrialProcess
+    directory: Path
+
+
+@pytest.fixture(scope="module")
+def side_by_side(
+    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SideBySide]:
+    directory = tmp_path_factory.mktemp("side_by_side")
+    one = launcher.launch(assignment(directory, 0))
+    other = launcher.launch(assignment(directory, 1, devices="5"))
+    assert isinstance(hear(one, Started), Started)
+    assert isinstance(hear(other, Started), Started)
+    before = one.wait(0)
+    one.kill()
+    death, pipe_ended = one.wait(30), ends(one)
+    other.channel.send(Stop())
+    stopped = hear(other, StoppedHere)
+    yield SideBySide(
+        *(before, death, pipe_ended, stopped, other.wait(30)),
+        other=other,
+        directory=directory / "trial-1",
+    )
+    one.channel.close()
+    other.channel.close()
+
+
 def test_a_trial_process_sees_the_devices_it_is_given_and_stops_with_a_checkpoint(
-    launcher: Launcher, tmp_path: Path
+    side_by_side: SideBySide,
 ) -> None:
-    process = launcher.launch(assignment(tmp_path, devices="5"))
-    assert isinstance(hear(process, Started), Started)
-    process.channel.send(Stop())
-    stopped = hear(process, StoppedHere)
-    assert isinstance(stopped, StoppedHere)
-    assert process.wait(30) == ExitStatus(0)
-    [seen] = [json.loads(p.read_text()) for p in tmp_path.rglob("seen.json")]
+    assert isinstance(side_by_side.stopped, StoppedHere)
+    assert side_by_side.end == ExitStatus(0)
+    [seen] = [json.loads(p.read_text()) for p in side_by_side.directory.rglob("seen.json")]
     assert seen["devices"] == "5"
-    assert seen["pid"] == process.pid
-    names = [p.name for p in tmp_path.rglob("step-*") if p.is_dir()]
-    assert f"step-{stopped.step:09d}" in names
-    process.channel.close()
+    assert seen["pid"] == side_by_side.other.pid
+    names = [p.name for p in side_by_side.directory.rglob("step-*") if p.is_dir()]
+    assert f"step-{side_by_side.stopped.step:09d}" in names
 
 
+def test_a_killed_trial_process_is_known_by_its_signal_and_its_pipe_ends(
+    side_by_side: SideBySide,
+) -> None:
+    assert side_by_side.before is None
+    assert side_by_side.death == ExitStatus(-signal.SIGKILL)
+    assert side_by_side.death.killed
+    assert side_by_side.pipe_ended, "the other trial holds the pipe open"
+
+
+def test_one_trials_death_ends_no_other_trials_pipe(side_by_side: SideBySide) -> None:
+    assert side_by_side.death == ExitStatus(-signal.SIGKILL)
+    assert isinstance(side_by_side.stopped, StoppedHere), "it heard that it was to stop"
+    assert side_by_side.end == ExitStatus(0)
+
+
+# What a trial does about its pipe is the same code however its process was made.
+@pytest.mark.parametrize(
+    "launcher", ["fork", pytest.param("spawn", marks=pytest.mark.whole)], indirect=True
+)
 def test_a_trial_process_whose_pipe_closes_ends_itself(launcher: Launcher, tmp_path: Path) -> None:
     process = launcher.launch(assignment(tmp_path))
     hear(process, Started)
     process.channel.close()
     assert process.wait(30) == ExitStatus(EXIT_WORKER_GONE)
-
-
-def test_a_killed_trial_process_is_known_by_its_signal_and_its_pipe_ends(
-    launcher: Launcher, tmp_path: Path
-) -> None:
-    process = launcher.launch(assignment(tmp_path))
-    hear(process, Started)
-    assert process.wait(0) is None
-    process.kill()
-    status = process.wait(30)
-    assert status == ExitStatus(-signal.SIGKILL)
-    assert status.killed
-    assert ends(process)
-    process.channel.close()
-
-
-def test_one_trials_death_ends_no_other_trials_pipe(launcher: Launcher, tmp_path: Path) -> None:
-    one = launcher.launch(assignment(tmp_path, 0))
-    other = launcher.launch(assignment(tmp_path, 1))
-    hear(one, Started)
-    hear(other, Started)
-    one.kill()
-    assert one.wait(30) == ExitStatus(-signal.SIGKILL)
-    assert ends(one), "the other trial holds the pipe open"
-    other.channel.send(Stop())
-    assert isinstance(hear(other, StoppedHere), StoppedHere)
-    assert other.wait(30) == ExitStatus(0)
-    one.channel.close()
-    other.channel.close()
 
 
 @pytest.mark.parametrize(

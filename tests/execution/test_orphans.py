@@ -243,6 +243,7 @@ def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path
     from sweeper.execution.trial import process
     from sweeper.execution.protocol.signals import signals_held
 
+    process.look_for_gpus = lambda: None
     process.configure_tensorflow = lambda **_: None
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     os.kill(os.getpid(), signal.SIGINT)

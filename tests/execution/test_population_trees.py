@@ -10,10 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+from databases import opened_database
 from fake_workers import FakeWorker, WorkerOptions, create, faults_of, results_of, settings_of
 from study_files import StudyText
-from sweeps import command, trials_in
+from sweeps import sweep
 
+from sweeper.cli.main import main
 from sweeper.results import TrialRecord
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
@@ -31,7 +34,7 @@ def population(tmp_path: Path, name: str) -> WorkerOptions:
     """A study of four generations of four fake trials."""
     url = f"sqlite:///{tmp_path / name}.db"
     settings = replace(settings_of("tree", trials=16, epochs=8), budget=BUDGET, concurrency=4)
-    with Database.open(url, create=True) as database:
+    with opened_database(tmp_path / f"{name}.db") as database:
         create(Repository(database), settings)
     return WorkerOptions(url, str(tmp_path / name), "tree", pace=0.01)
 
@@ -58,15 +61,17 @@ def tree_of(trials: Sequence[TrialRecord]) -> dict[int, Any]:
     return {t.number: (t.parent and (t.parent.number, t.parent.step), t.params) for t in trials}
 
 
-def test_a_population_is_the_same_tree_on_one_worker_and_two_and_killed(tmp_path: Path) -> None:
+# Two workers of whom three were killed before see all that two undisturbed ones do.
+@pytest.mark.parametrize("kills", [3, pytest.param(0, marks=pytest.mark.whole)])
+def test_a_population_is_the_same_tree_on_one_worker_and_on_two_of_whom_some_are_killed(
+    tmp_path: Path, kills: int
+) -> None:
     whole = ran(population(tmp_path, "one"), workers=1)
     assert [t.state for t in whole] == ["complete"] * 16
     assert [len(t.epochs) for t in whole] == [2] * 4 + [4] * 4 + [6] * 4 + [8] * 4
-    expected = results_of(whole)
-    for name, workers, kills in (("two", 2, 0), ("killed", 2, 3)):
-        trials = ran(population(tmp_path, name), workers=workers, kills=kills)
-        assert tree_of(trials) == tree_of(whole), name
-        assert faults_of(trials, expected) == [], name
+    trials = ran(population(tmp_path, "two"), workers=2, kills=kills)
+    assert tree_of(trials) == tree_of(whole)
+    assert faults_of(trials, results_of(whole)) == []
     replaced = [t for t in whole if t.parent is not None and t.parent.changed]
     assert len(replaced) == 3, "one of each generation is replaced"
     assert all(t.parent.number == t.number - 4 for t in whole if t.parent and not t.parent.changed)
@@ -80,20 +85,22 @@ STUDY = StudyText(
 )
 
 
-def test_the_winners_schedule_replayed_gives_its_digest(tmp_path: Path) -> None:
-    STUDY.write(tmp_path / "small.py")
-    swept = command("run", "small.py", "--workers", 2, cwd=tmp_path)
-    assert swept.code == 0, swept.err
-    trials = trials_in(tmp_path / "runs")
+def test_the_winners_schedule_replayed_gives_its_digest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    trials = sweep(STUDY.write(tmp_path / "small.py"), runs).trials
     assert [t.state for t in trials] == ["complete"] * 4
     replaced = next(t for t in trials[2:] if t.parent is not None and t.parent.changed)
-    best = json.loads(command("best", "small", "--json", cwd=tmp_path).out)
+    assert main(["best", "small", "--json", "--runs-dir", str(runs)]) == 0
+    best = json.loads(capsys.readouterr().out)
     first, *later = best["schedule"]
     assert (first["from_epoch"], first["to_epoch"]) == (0, 1)
     assert [(s["from_epoch"], s["to_epoch"]) for s in later] in ([], [(1, 2)])
     assert best["schedule"][-1]["trial"] == best["number"]
     assert best["schedule"][-1]["params"] == best["params"]
-    words = ("verify", "small", "--workers", 1, "--trial", replaced.number)
-    verified = command(*words, cwd=tmp_path)
-    assert verified.code == 0, verified.out + verified.err
-    assert f"trial {replaced.number} holds: final digest" in verified.out
+    words = ("verify", "small", "--workers", "1", "--trial", str(replaced.number))
+    verified = main([*words, "--runs-dir", str(runs)])
+    out, err = capsys.readouterr()
+    assert verified == 0, out + err
+    assert f"trial {replaced.number} holds: final digest" in out

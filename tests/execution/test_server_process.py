@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from sweeper.execution.launch import server_process
 from sweeper.execution.launch.launchers import WarmServer
 from sweeper.execution.launch.server_process import ServerProcess, begin_server
 from sweeper.execution.launch.sources import target_source
@@ -64,10 +65,14 @@ def heavy_and_threads(module: str) -> str:
 def test_one_that_spawns_trials_has_imported_nothing_that_has_threads() -> None:
     """It forks, and a signal that came early must meet its one thread, or the held trial's."""
     assert heavy_and_threads("sweeper.execution.launch.warm_server") == "[] 1"
-    assert heavy_and_threads("sweeper.execution.launch.warm_server, keras") != "[] 1", "the control"
+    assert heavy_and_threads("sweeper.execution.launch.warm_server, numpy") != "[] 1", "the control"
 
 
-def test_it_serves_the_study_that_it_is_given_later(tmp_path: Path) -> None:
+def test_it_serves_the_study_that_it_is_given_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_servers: tuple[str, ...]
+) -> None:
+    """A forked one, which waits for it as a real one does that has imported the rest."""
+    monkeypatch.setattr(server_process, "_SERVER", forked_servers)
     study = tmp_path / "study.py"
     study.write_text("from nowhere import nothing\n")
     with ServerProcess() as begun:

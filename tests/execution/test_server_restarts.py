@@ -30,7 +30,7 @@ from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
 TRIALS, EPOCHS = 6, 5
-RESTARTS = 3
+RESTARTS = 2
 AWAY = 540.0
 """Seconds: most of the ten minutes that trials go on without their database."""
 

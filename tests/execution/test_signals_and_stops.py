@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from databases import opened_database
 from scripted_trials import definition
 from test_environment_faults import last_words
 
@@ -22,7 +23,6 @@ from sweeper.execution.protocol.messages import Failed
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.signals import early_termination, stop_signals
 from sweeper.fitting import _stop_signals
-from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository, StudyRow
 
 
@@ -95,6 +95,7 @@ def test_a_trials_process_stops_on_sighup_as_on_sigterm(tmp_path: Path) -> None:
     code = """
     from sweeper.execution.trial import process
     import signal
+    process.look_for_gpus = lambda: None
     process.configure_tensorflow = lambda **_: None
 
     def load():
@@ -139,7 +140,7 @@ def test_a_late_sigterm_ends_the_command_with_a_code_of_its_own(when: str, code:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Iterator[Repository]:
-    with Database.open(f"sqlite:///{tmp_path / 'runs.db'}", create=True) as database:
+    with opened_database(tmp_path / "runs.db") as database:
         yield Repository(database)
 
 

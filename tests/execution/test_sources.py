@@ -26,8 +26,6 @@ from sweeper.study import Study
 
 SCALE = 3
 
-REAL_SERVERS = True
-
 
 def study(**changes: object) -> Study:
     values = {"name": "s", "model": lambda trial: SCALE, "data": print, "epochs": 1, "trials": 1}

@@ -8,8 +8,9 @@ from pathlib import Path
 import keras
 import pytest
 from study_files import StudyText
-from sweeps import command, sweep
+from sweeps import sweep
 
+from sweeper.cli.main import main
 from sweeper.errors import DefinitionChangedError, DefinitionError
 from sweeper.events import Notice
 
@@ -26,7 +27,7 @@ class DiesOnce(keras.callbacks.Callback):
             self.mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 """
-ARGUMENTS = 'objective="val_loss", epochs=4, trials=2, sampler="random", audit="off"'
+ARGUMENTS = 'objective="val_loss", epochs=4, sampler="random", audit="off"'
 
 
 def base_weights(path: Path, seed: int = 1) -> Path:
@@ -43,57 +44,77 @@ def base_weights(path: Path, seed: int = 1) -> Path:
     return path
 
 
-def study(directory: Path, warm_start: str, *, dies: bool = False) -> Path:
+def study(directory: Path, warm_start: str, *, dies: bool = False, trials: int = 2) -> Path:
     directory.mkdir()
     text = StudyText(
         head=HEAD,
         callbacks="DiesOnce(trial)" if dies else "",
-        arguments=f"{ARGUMENTS}, warm_start={warm_start}",
+        arguments=f"{ARGUMENTS}, trials={trials}, warm_start={warm_start}",
     )
     return text.write(directory / "small.py")
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str | None]]:
+    """The digests of both trials, with the file and without: inline, which is the same and quicker."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    base = base_weights(directory / "base.weights.h5")
+    digests = {}
+    for how, given in (("warm", f"WarmStart({str(base)!r})"), ("cold", "None")):
+        swept = sweep(study(directory / how, given), directory / how, workers=1, isolation="inline")
+        digests[how] = [t.digest for t in swept.trials]
+    return digests
+
+
 @pytest.mark.parametrize(
-    "given", ["WarmStart({path!r})", "lambda trial: {path!r} if trial.number else None"]
+    ("given", "kinds"),
+    [
+        ("WarmStart({path!r})", ["warm"]),
+        ("lambda trial: {path!r} if trial.number else None", ["cold", "warm"]),
+    ],
 )
 def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies(
-    given: str, tmp_path: Path
+    given: str,
+    kinds: list[str],
+    undisturbed: dict[str, list[str | None]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    base = base_weights(tmp_path / "base.weights.h5")
-    warm_start = given.format(path=str(base))
-    whole = sweep(study(tmp_path / "a", warm_start), tmp_path / "a/runs")
-    dying = study(tmp_path / "b", warm_start, dies=True)
-    killed = sweep(dying, tmp_path / "b/runs")
-    cold = sweep(study(tmp_path / "c", "None"), tmp_path / "c/runs")
-    assert [len(t.attempts) for t in killed.trials] == [2, 2]
-    assert [t.digest for t in killed.trials] == [t.digest for t in whole.trials]
-    assert killed.trials[1].digest != cold.trials[1].digest
-    assert (killed.trials[0].digest == cold.trials[0].digest) is ("lambda" in given)
-    report = killed.trials[1].warm_start
+    base, last = base_weights(tmp_path / "base.weights.h5"), len(kinds) - 1
+    dying = study(tmp_path / "b", given.format(path=str(base)), dies=True, trials=len(kinds))
+    runs = tmp_path / "b/runs"
+    killed = sweep(dying, runs)
+    assert [len(t.attempts) for t in killed.trials] == [2] * len(kinds)
+    expected = [undisturbed[kind][number] for number, kind in enumerate(kinds)]
+    assert [t.digest for t in killed.trials] == expected
+    assert undisturbed["warm"][last] != undisturbed["cold"][last]
+    report = killed.trials[last].warm_start
     assert report is not None
     assert (report["path"], report["kind"], report["of"]) == (str(base), "Keras weights", 4)
     said = [
         e.message for e in killed.events if isinstance(e, Notice) and "begins from" in e.message
     ]
-    assert sum(m.startswith("trial 1:") for m in said) == 1
+    assert sum(m.startswith(f"trial {last}:") for m in said) == 1
 
-    words = ("small", "--all", "--interrupt", "--runs-dir", tmp_path / "b/runs")
-    verified = command("verify", *words, cwd=tmp_path)
-    assert verified.code == 0, verified.err
-    shown = command("show", "small", 1, "--json", "--runs-dir", tmp_path / "b/runs", cwd=tmp_path)
-    assert json.loads(shown.out)["warm_start"] == report
+    in_runs = ("--runs-dir", str(runs))
+    verified = main(["verify", "small", "--all", "--interrupt", *in_runs])
+    assert verified == 0, capsys.readouterr()
+    capsys.readouterr()
+    assert main(["show", "small", str(last), "--json", *in_runs]) == 0
+    assert json.loads(capsys.readouterr().out)["warm_start"] == report
 
     base_weights(base, seed=2)
-    again = command("verify", *words[:2], *words[3:], cwd=tmp_path)
+    again = main(["verify", "small", "--trial", str(last), *in_runs])
+    out, err = capsys.readouterr()
     if "lambda" in given:
-        assert again.code == 4, again.err
-        assert "what it began from is no longer the same" in again.out + again.err
+        assert again == 4, err
+        assert "what it began from is no longer the same" in out + err
         return
-    assert again.code == 1, again.out
-    assert "defined otherwise" in again.err
-    assert "warm_start" in again.err
+    assert again == 1, out
+    assert "defined otherwise" in err
+    assert "warm_start" in err
     with pytest.raises(DefinitionChangedError, match="warm_start"):
-        sweep(dying, tmp_path / "b/runs", trials=3)
+        sweep(dying, runs, trials=3)
 
 
 def test_a_study_whose_file_is_missing_or_does_not_fit_says_so(tmp_path: Path) -> None:
@@ -102,7 +123,7 @@ def test_a_study_whose_file_is_missing_or_does_not_fit_says_so(tmp_path: Path) -
         sweep(gone, tmp_path / "a/runs")
     base = base_weights(tmp_path / "base.weights.h5")
     given = f"WarmStart({str(base)!r}, rename={{'layers/dense': 'layers/other'}})"
-    unfit = sweep(study(tmp_path / "b", given), tmp_path / "b/runs")
+    unfit = sweep(study(tmp_path / "b", given), tmp_path / "b/runs", workers=1, isolation="inline")
     assert {t.state for t in unfit.trials} == {"failed"}
     assert "sequential/dense/kernel is not in it; looked for layers/other/vars/0" in str(
         unfit.trials[0].error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from study_files import StudyText
 from sweeps import python
 
@@ -27,17 +28,21 @@ assert heavy() == ["keras", "tensorflow"], "the control"
 """
 
 
-def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path) -> None:
+# A second extension, and a replay of every trial, are by request: the verbs are the same.
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.whole)])
+def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path, again: bool) -> None:
     """The trials' processes do; beside them it would cost every command seconds, and its memory."""
-    StudyText().write(tmp_path / "small.py")
+    StudyText(arguments='objective="val_loss", epochs=2, trials=1, sampler="random"').write(
+        tmp_path / "small.py"
+    )
     commands = [
         ["run", "small.py", "--workers", "1"],
         ["extend", "small", "--epochs", "3"],
-        ["run", "small.py", "--workers", "1", "--epochs", "3"],
-        ["branch", "small", "0", "--epochs", "4"],
+        *([["run", "small.py", "--workers", "1", "--epochs", "4"]] if again else []),
+        ["branch", "small", "0", "--epochs", "5"],
         ["resume", "small", "--workers", "1"],
         ["worker", "small", "--slots", "1"],
-        ["verify", "small"],
+        ["verify", "small", *([] if again else ["--trial", "0"])],
         ["check", "small.py"],
         ["export", "small", "--format", "weights", "--output", "end.weights.h5"],
         ["report", "small", "--output", "report.html"],

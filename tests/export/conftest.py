@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,3 +13,12 @@ from small_models import Runner
 @pytest.fixture
 def run(tmp_path: Path) -> Runner:
     return Runner(tmp_path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> Iterator[None]:
+    """Trials collect what they have made; what was there before need not be looked through each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -7,6 +7,9 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from sweeper.declared.space import Categorical, CategoricalChoice, Distribution
 from sweeper.errors import IndependenceError
@@ -20,6 +23,28 @@ from sweeper.trial import Trial
 PITFALLS = Path(__file__).parent / "pitfalls"
 REFUSED = sorted((PITFALLS / "refused").glob("*.py"))
 ALLOWED = sorted((PITFALLS / "allowed").glob("*.py"))
+
+REHEARSED = {
+    # Refused to the first trial: one of each factory, and a step; found in a module, in another one,
+    # in what train_step uses, and of a layer that says that it is like any other.
+    *("liar", "loss_tracker", "other_module", "constant_callbacks", "used_up_iterator"),
+    *("training_step_made_once",),
+    # Harmless to trials with a process each: by cache, closure, class or thread, within a clone, only to
+    # trials with the same parameter, and an optimizer.
+    *("cached_model", "memoized", "singleton", "thread_local", "same_layers_in_a_clone"),
+    *("registry_by_parameter", "cached_optimizer"),
+    # Sound: data, weights and a dataset made once, what looks like a pitfall, and what is warned of.
+    *("cached_data", "cached_weights", "dataset_once", "shuffled_once", "everything_inside"),
+    *("frozen_teacher", "initializer_used_twice", "results_kept", "training_step_of_its_own"),
+}
+"""What is rehearsed by default; the guard itself is tested on every file, which costs less."""
+
+
+def rehearsed_by_default(files: list[Path]) -> list[Any]:
+    """The files as parameters of a test; all but those of `REHEARSED` by request."""
+    assert {file.stem for file in (*REFUSED, *ALLOWED)} >= REHEARSED
+    marks = pytest.mark.whole
+    return [f if f.stem in REHEARSED else pytest.param(f, marks=marks) for f in files]
 
 
 @dataclass

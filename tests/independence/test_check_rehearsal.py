@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from corpus import REFUSED
+from corpus import REFUSED, rehearsed_by_default
 from rehearsals import rehearsed
 from study_files import StudyText
 
@@ -278,7 +278,7 @@ def test_a_factory_that_goes_by_what_ran_before_is_a_warning(tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
-@pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", rehearsed_by_default(REFUSED), ids=lambda file: file.stem)
 def test_a_pitfall_does_not_hold_and_says_in_which_line(file: Path, tmp_path: Path) -> None:
     report = rehearsed(file, tmp_path, "build")
     found = [f for f in report.findings if f.level == "error"]

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forgetful import ONCE_AN_EPOCH, WITH_EVERY_BATCH
 from study_files import StudyText
 from sweeps import command, trials_in
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.py"))
+COSTLY = {file.stem for file in STUDIES} - {"rmsprop_two_rates"}
+"""Those that are checked by request: larger networks, longer epochs or two replicas."""
 
 CLOCK = StudyText(
     head="""
@@ -22,20 +25,7 @@ CLOCK = StudyText(
             self.model.optimizer.learning_rate = rate * (1 + 1e-2 * (time.time() % 1))
     """,
     callbacks="Jitter()",
-)
-FORGETFUL = StudyText(
-    head="""
-    import math
-
-    math.steps = [0]
-
-    class Drop(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            math.steps[0] += 1
-            if math.steps[0] == 36:
-                self.model.optimizer.learning_rate = 1e-4
-    """,
-    callbacks="Drop()",
+    arguments='objective="val_loss", epochs=1, trials=2, sampler="random"',
 )
 SHARED = StudyText(
     name="shared",
@@ -54,7 +44,11 @@ def checked(file: Path, directory: Path, code: int) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    [pytest.param(f, marks=pytest.mark.whole) if f.stem in COSTLY else f for f in STUDIES],
+    ids=lambda file: file.stem,
+)
 def test_every_study_kept_here_holds(file: Path, tmp_path: Path) -> None:
     report = checked(file, tmp_path, 0)
     assert report["holds"] is True
@@ -79,6 +73,7 @@ def test_every_study_kept_here_holds(file: Path, tmp_path: Path) -> None:
     assert report["steps"] > 0
 
 
+@pytest.mark.whole  # by default: two rehearsals of it, in test_check_rehearsal.py
 def test_a_clock_in_a_callback_exits_with_4_and_names_it(tmp_path: Path) -> None:
     file = CLOCK.write(tmp_path / "clock.py")
     [finding] = checked(file, tmp_path, 4)["findings"]
@@ -89,15 +84,27 @@ def test_a_clock_in_a_callback_exits_with_4_and_names_it(tmp_path: Path) -> None
     assert "time.time in Jitter.on_epoch_end" in finding["message"]
 
 
+@pytest.mark.parametrize(
+    ("text", "where", "line"),
+    [
+        (ONCE_AN_EPOCH, "Decay.on_epoch_end", "math.epochs_seen = "),
+        pytest.param(
+            WITH_EVERY_BATCH, "Drop.on_train_batch_end", "steps[0] += 1", marks=pytest.mark.whole
+        ),
+    ],
+    ids=["once an epoch", "with every batch"],
+)
 def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(
-    tmp_path: Path,
+    text: StudyText, where: str, line: str, tmp_path: Path
 ) -> None:
-    file = FORGETFUL.write(tmp_path / "forgetful.py")
+    file = text.write(tmp_path / "forgetful.py")
     report = checked(file, tmp_path, 4)
     [finding] = report["findings"]
     assert (finding["level"], finding["check"]) == ("error", "resume")
-    assert "the module variable 'math' in Drop.on_train_batch_end" in finding["message"]
-    assert "steps[0] += 1" in file.read_text().splitlines()[finding["line"] - 1]
+    assert finding["message"].startswith("killed after step ")
+    assert "kept where no checkpoint finds it" in finding["message"]
+    assert f"the module variable 'math' in {where}" in finding["message"]
+    assert line in file.read_text().splitlines()[finding["line"] - 1]
     assert any("repeat bit for bit" in held for held in report["held"]), "without a kill, it does"
 
 

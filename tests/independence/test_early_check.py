@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from corpus import ALLOWED, PITFALLS, REFUSED, expected
+from corpus import ALLOWED, PITFALLS, REFUSED, expected, rehearsed_by_default
 from rehearsals import rehearsed
 from study_files import StudyText
-from sweeps import command, sweep, trials_in
+from sweeps import Swept, command, sweep, trials_in
 
 from sweeper.errors import IndependenceError, Interrupted
 from sweeper.events import Notice
@@ -33,7 +33,7 @@ def of_sharing(report: RehearsalReport) -> list[Finding]:
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
-@pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", rehearsed_by_default(REFUSED), ids=lambda file: file.stem)
 def test_what_a_process_of_its_own_makes_harmless_is_a_warning_and_all_else_an_error(
     file: Path, tmp_path: Path
 ) -> None:
@@ -57,7 +57,7 @@ def test_what_a_process_of_its_own_makes_harmless_is_a_warning_and_all_else_an_e
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
-@pytest.mark.parametrize("file", ALLOWED, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", rehearsed_by_default(ALLOWED), ids=lambda file: file.stem)
 def test_a_sound_study_is_neither_refused_nor_warned_of(file: Path, tmp_path: Path) -> None:
     assert of_sharing(rehearsed(file, tmp_path, "early")) == []
 
@@ -166,8 +166,14 @@ def test_a_second_trial_that_would_be_refused_is_reported_by_its_number(tmp_path
 
 def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Path) -> None:
     text = StudyText(name="first", model="if trial.number == 0: raise KeyError('first')")
-    trials = sweep(text.write(tmp_path / "first.py"), tmp_path / "runs").trials
-    assert [trial.state for trial in trials] == ["failed", "complete"]
+    swept = sweep(text.write(tmp_path / "first.py"), tmp_path / "runs")
+    assert [trial.state for trial in swept.trials] == ["failed", "complete"]
+    assert warned_of_sharing(swept) == [], "what is sound is not warned of"
+
+
+def warned_of_sharing(swept: Swept) -> list[str]:
+    notices = [event.message for event in swept.events if isinstance(event, Notice)]
+    return [m for m in notices if "in the same process" in m or "in one process" in m]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +181,7 @@ def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Pa
     [
         ("memoized", f"{APART}model 'encoder' is model.layers[0] of a second trial and "),
         ("copied", "trial 1 begins with other weights when trial 0 was built before it"),
-        ("dataset_once", None),
+        pytest.param("dataset_once", None, marks=pytest.mark.whole),
     ],
 )
 def test_a_run_warns_of_what_only_its_processes_keep_apart_and_goes_on(
@@ -187,14 +193,14 @@ def test_a_run_warns_of_what_only_its_processes_keep_apart_and_goes_on(
         file = PITFALLS / ("refused" if message else "allowed") / f"{name}.py"
     swept = sweep(file, tmp_path / "runs")
     assert [trial.state for trial in swept.trials] == ["complete", "complete"]
-    notices = [event.message for event in swept.events if isinstance(event, Notice)]
-    warned = [m for m in notices if "in the same process" in m or "in one process" in m]
+    warned = warned_of_sharing(swept)
     assert len(warned) == (message is not None)
     if message is not None:
         assert re.match(r"\S+\.py:\d+: ", warned[0])
         assert message in warned[0]
 
 
+@pytest.mark.whole  # by default: a shared callback, in test_check_studies.py
 def test_a_loss_tracker_of_the_module_ends_a_run_with_4_and_says_where_to_make_it(
     tmp_path: Path,
 ) -> None:

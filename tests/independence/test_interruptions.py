@@ -1,10 +1,14 @@
-"""Where a rehearsed trial is killed, and what acts once an epoch: found by its effect."""
+"""Where a rehearsed trial is killed, and what acts once an epoch: found by its effect.
+
+By default that is seen once, in test_check_studies.py: each case is a whole check, and costs as much.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from forgetful import ARGUMENTS, ONCE_AN_EPOCH, RATES
 from study_files import StudyText
 
 from sweeper.independence.findings import CheckReport
@@ -40,26 +44,6 @@ def test_every_kill_is_between_its_checkpoint_and_the_end() -> None:
                     before = kill.checkpoint
 
 
-RATES = """
-    def slower(self):
-        self.model.optimizer.learning_rate = float(self.model.optimizer.learning_rate) * 0.5
-"""
-ARGUMENTS = 'objective="val_loss", epochs=6, trials=2, sampler="random"'
-IN_A_LIBRARY = StudyText(
-    name="library",
-    head=f"""
-import math
-
-
-class Decay(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        seen = math.epochs_seen = getattr(math, "epochs_seen", 0) + 1
-        if seen >= 2:
-            self.slower()
-{RATES}""",
-    callbacks="Decay()",
-    arguments=ARGUMENTS,
-)
 IN_A_FILE = StudyText(
     name="file",
     head=f"""
@@ -117,9 +101,10 @@ def checked(text: StudyText, directory: Path) -> CheckReport:
     return checking.check_study(str(text.write(directory / f"{text.name}.py")))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "text",
-    [IN_A_LIBRARY, IN_A_FILE, AFTER_VALIDATIONS],
+    [ONCE_AN_EPOCH, IN_A_FILE, AFTER_VALIDATIONS],
     ids=lambda text: text.name,
 )
 def test_what_acts_once_an_epoch_and_is_in_no_checkpoint_is_found_by_its_effect(
@@ -133,6 +118,7 @@ def test_what_acts_once_an_epoch_and_is_in_no_checkpoint_is_found_by_its_effect(
     assert any("repeat bit for bit" in held for held in report.held), "without a kill, it does"
 
 
+@pytest.mark.whole  # by default: a study kept here, in test_check_studies.py
 def test_what_the_callback_keeps_in_itself_holds_at_an_epochs_end_and_in_its_middle(
     tmp_path: Path,
 ) -> None:
@@ -148,11 +134,12 @@ def test_what_the_callback_keeps_in_itself_holds_at_an_epochs_end_and_in_its_mid
     assert all("bit-identical at step 62" in held for held in held_after)
 
 
+@pytest.mark.whole  # by default: the other finding is none, in test_check_studies.py
 def test_without_interruptions_it_would_not_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "interruptions", lambda end, steps: ())
-    assert checked(IN_A_LIBRARY, tmp_path).holds
+    assert checked(ONCE_AN_EPOCH, tmp_path).holds
 
 
 @pytest.mark.parametrize(

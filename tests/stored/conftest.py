@@ -1,13 +1,16 @@
-"""Runs studies in this process, below a directory of the test's own."""
+"""Runs studies in this process, below a directory of the test's own or of several tests that read."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from small_models import Runner
+from small_models import Ran, Runner
+
+from sweeper import Keep
 
 
 @pytest.fixture
@@ -15,9 +18,30 @@ def run(tmp_path: Path) -> Runner:
     return Runner(tmp_path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A study of `network` as the defaults have it, for tests that read it, or a copy."""
+    return Runner(tmp_path_factory.mktemp("plain"))()
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The same, with every epoch's checkpoint kept."""
+    return Runner(tmp_path_factory.mktemp("kept"))(objective="val_loss", keep=Keep(last=9))
+
+
+@pytest.fixture(scope="module")
 def without_constant_folding() -> Iterator[None]:
     """Single steps and steps in a loop of the graph are folded otherwise, in the last bits."""
     tf.config.optimizer.set_experimental_options({"constant_folding": False})
     yield
     tf.config.optimizer.set_experimental_options({"constant_folding": True})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> Iterator[None]:
+    """Trials collect what they have made; what was there before need not be looked through each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

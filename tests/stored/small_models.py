@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +57,14 @@ def network(trial: Trial, optimizer: Any = None, units: int = 12) -> keras.Model
     return model
 
 
+def regression(trial: Trial) -> keras.Model:
+    """A layer and no slots: for what no state of the model matters to."""
+    del trial
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
 class Noisy(keras.Model):
     """Built by its first batch, with a generator of its own; its layers bear made-up names."""
 
@@ -89,6 +100,18 @@ class Ran:
     study: Study
     places: Mapping[str, Any]
     results: StudyResults
+
+    def copy(self, directory: Path) -> Ran:
+        """The same below another directory, to be changed."""
+        runs = self.places["runs_dir"]
+        shutil.copytree(runs, directory / "runs")
+        with closing(sqlite3.connect(directory / "runs" / "sweeper.db")) as database, database:
+            database.execute(
+                "UPDATE sweeper_checkpoints SET path = replace(path, ?, ?)",
+                (str(runs), str(directory / "runs")),
+            )
+        places = {"runs_dir": directory / "runs"}
+        return Ran(self.study, places, self.study.results(**places))
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_models import Runner, network
+from small_models import Runner, network, regression
 
 from sweeper import DefinitionError, Every, Keep, Study
 from sweeper.checkpoints.reading import read_manifest
@@ -23,7 +23,12 @@ def test_the_value_is_the_best_epochs_and_its_checkpoint_is_kept_whatever_is_due
 ) -> None:
     """The largest loss counts as the best, so that it is the first epoch's."""
     ran = run(
-        objective="loss", direction="maximize", at="best", checkpoint_every=CLOCK, keep=Keep(last=1)
+        regression,
+        objective="loss",
+        direction="maximize",
+        at="best",
+        checkpoint_every=CLOCK,
+        keep=Keep(last=1),
     )
     best = ran.results.best
     values = [e.metrics["loss"] for e in best.epochs]
@@ -35,14 +40,27 @@ def test_the_value_is_the_best_epochs_and_its_checkpoint_is_kept_whatever_is_due
 
 
 def test_without_it_the_last_epoch_counts_and_nothing_more_is_kept(run: Runner) -> None:
-    ran = run(objective="loss", direction="maximize", checkpoint_every=CLOCK, keep=Keep(last=1))
+    ran = run(
+        regression,
+        objective="loss",
+        direction="maximize",
+        checkpoint_every=CLOCK,
+        keep=Keep(last=1),
+    )
     best = ran.results.best
     assert best.value == best.epochs[-1].metrics["loss"]
     assert [c.step for c in best.checkpoints] == [32]
 
 
 def test_every_epoch_that_is_the_best_so_far_ends_with_a_checkpoint(run: Runner) -> None:
-    ran = run(objective="loss", at="best", checkpoint_every=CLOCK, keep=Keep(last=9), epochs=4)
+    ran = run(
+        regression,
+        objective="loss",
+        at="best",
+        checkpoint_every=CLOCK,
+        keep=Keep(last=9),
+        epochs=4,
+    )
     values = [e.metrics["loss"] for e in ran.results.best.epochs]
     improved = [i for i, v in enumerate(values) if all(v < w for w in values[:i])]
     steps = {8 * (i + 1) for i in improved} | {32}
@@ -50,7 +68,7 @@ def test_every_epoch_that_is_the_best_so_far_ends_with_a_checkpoint(run: Runner)
 
 
 def test_gc_keeps_the_best_epochs_checkpoint_too(run: Runner) -> None:
-    ran = run(objective="loss", direction="maximize", at="best", keep=Keep(last=3))
+    ran = run(regression, objective="loss", direction="maximize", at="best", keep=Keep(last=3))
     with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
         collect(Repository(database), "small", ran.places["runs_dir"], keep=Keep(last=1))
     trial = ran.study.results(**ran.places).trials[0]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import fsspec
 import keras
 import pytest
-from small_models import Runner, fitted, network, same, variables
+from small_models import Ran, Runner, fitted, network, same, variables
 
 from sweeper import CheckpointError, Keep, UnknownStudyError
 from sweeper.checkpoints.reading import read_manifest
@@ -18,6 +18,8 @@ from sweeper.execution.removal import remove_study
 from sweeper.paths import RemotePath, RunPaths
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
+
+pytestmark = pytest.mark.usefixtures("without_constant_folding")
 
 
 def stopping() -> list[keras.callbacks.Callback]:
@@ -34,17 +36,30 @@ def averaged(trial: Any) -> keras.Model:
     return network(trial, optimizer)
 
 
-@pytest.mark.usefixtures("without_constant_folding")
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A study of `averaged`, for tests that read it, or a copy."""
+    return Runner(tmp_path_factory.mktemp("averaged"))(averaged)
+
+
+@pytest.fixture(scope="module")
+def restored(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Runner(tmp_path_factory.mktemp("restored"))(callbacks=lambda _: stopping())
+
+
 @pytest.mark.parametrize(
-    ("model", "callbacks", "differs"),
-    [(network, stopping, True), (averaged, list, True), (network, list, False)],
+    ("study", "model", "callbacks", "differs"),
+    [
+        ("restored", network, stopping, True),
+        ("finished", averaged, list, True),
+        ("plain", network, list, False),
+    ],
     ids=["restored-best-weights", "finished-averages", "plain"],
 )
 def test_the_model_at_the_end_is_what_fit_leaves(
-    run: Runner, model: Any, callbacks: Any, differs: bool
+    request: pytest.FixtureRequest, study: str, model: Any, callbacks: Any, differs: bool
 ) -> None:
-    ran = run(model, callbacks=lambda _: callbacks())
-    best = ran.results.best
+    best = request.getfixturevalue(study).results.best
 
     theirs = fitted(model, best.params, callbacks())
 
@@ -53,18 +68,18 @@ def test_the_model_at_the_end_is_what_fit_leaves(
     assert same(variables(last), variables(theirs)) is not differs
 
 
-def test_what_did_not_change_is_kept_as_a_name_and_nothing_is_written_twice(run: Runner) -> None:
-    ran = run()
-    (end,) = (ran.places["runs_dir"] / "small/trial-00000/end").iterdir()
+def test_what_did_not_change_is_kept_as_a_name_and_nothing_is_written_twice(
+    plain: Ran, finished: Ran
+) -> None:
+    (end,) = (plain.places["runs_dir"] / "small/trial-00000/end").iterdir()
     assert read_manifest(end).tensors == ()
 
-    ran = run(averaged, name="averaged")
-    (end,) = (ran.places["runs_dir"] / "averaged/trial-00000/end").iterdir()
-    assert len(read_manifest(end).tensors) == len(ran.results.best.load_model().variables)
+    (end,) = (finished.places["runs_dir"] / "small/trial-00000/end").iterdir()
+    assert len(read_manifest(end).tensors) == len(finished.results.best.load_model().variables)
 
 
-def test_gc_leaves_it_and_rm_takes_it(run: Runner) -> None:
-    ran = run(averaged)
+def test_gc_leaves_it_and_rm_takes_it(finished: Ran, tmp_path: Path) -> None:
+    ran = finished.copy(tmp_path)
     before = variables(ran.results.best.load_model())
     with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
         repository = Repository(database)
@@ -75,26 +90,26 @@ def test_gc_leaves_it_and_rm_takes_it(run: Runner) -> None:
     assert not (ran.places["runs_dir"] / "small").exists()
 
 
-def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run: Runner) -> None:
-    here = run(averaged, name="here").results.best
-    ran = run(
-        averaged, name="here", checkpoints_dir="memory://kept", runs_dir=run.directory / "far"
-    )
+def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run: Runner, finished: Ran) -> None:
+    here = finished.results.best
+    ran = run(averaged, checkpoints_dir="memory://kept")
     objects = fsspec.filesystem("memory")
     assert [path for path in objects.find("/kept") if "/end/" in path]
     assert same(variables(ran.results.best.load_model()), variables(here.load_model()))
 
     with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
         location = RemotePath("memory", ("kept",))
-        paths = RunPaths(ran.places["runs_dir"].absolute(), "here", location)
+        paths = RunPaths(ran.places["runs_dir"].absolute(), "small", location)
         remove_study(Repository(database), paths)
     assert objects.find("/kept") == []
-    with pytest.raises(UnknownStudyError, match="has no study 'here'"):
+    with pytest.raises(UnknownStudyError, match="has no study 'small'"):
         ran.results.best.load_model()
 
 
-def test_one_that_is_lost_is_never_taken_for_one_that_did_not_change(run: Runner) -> None:
-    ran = run(epochs=2)
+def test_one_that_is_lost_is_never_taken_for_one_that_did_not_change(
+    plain: Ran, tmp_path: Path
+) -> None:
+    ran = plain.copy(tmp_path)
     end = ran.places["runs_dir"] / "small/trial-00000/end"
     shutil.rmtree(end)
 
@@ -102,28 +117,28 @@ def test_one_that_is_lost_is_never_taken_for_one_that_did_not_change(run: Runner
         ran.results.best.load_model()
     assert str(raised.value) == (
         "trial 0 of study 'small' keeps no model as training left it (a version of sweeper that "
-        f"kept none ran it, or {end} was removed); it keeps the checkpoints of the steps 8 (1 "
-        "epoch), 16 (2 epochs): at=16 is the newest"
+        f"kept none ran it, or {end} was removed); it keeps the checkpoints of the steps 24 (3 "
+        "epochs), 32 (4 epochs): at=32 is the newest"
     )
 
 
-def test_one_whose_checkpoint_is_gone_is_refused(run: Runner) -> None:
-    ran = run(epochs=2)
+def test_one_whose_checkpoint_is_gone_is_refused(plain: Ran, tmp_path: Path) -> None:
+    ran = plain.copy(tmp_path)
     kept = ran.places["runs_dir"] / "small/trial-00000/attempt-01/checkpoints"
     digest = ran.results.best.digest
-    shutil.rmtree(kept / "step-000000016")
+    shutil.rmtree(kept / "step-000000032")
 
     with pytest.raises(CheckpointError) as raised:
         ran.results.best.load_model()
-    end = ran.places["runs_dir"] / "small/trial-00000/end/step-000000016"
+    end = ran.places["runs_dir"] / "small/trial-00000/end/step-000000032"
     assert str(raised.value) == (
-        "the model as training left it is that of the checkpoint step-000000016 with the digest "
+        "the model as training left it is that of the checkpoint step-000000032 with the digest "
         f"{digest} ({end} says so), and that checkpoint is gone"
     )
 
 
 def test_a_trial_killed_between_its_model_and_its_result_leaves_one_model(
-    run: Runner, monkeypatch: pytest.MonkeyPatch
+    run: Runner, finished: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process dies after the model was written and before it said that it had finished."""
     import sweeper.execution.trial.run as trial_run
@@ -146,9 +161,6 @@ def test_a_trial_killed_between_its_model_and_its_result_leaves_one_model(
     assert (attempt.outcome, again.outcome) == ("crashed", "complete")
     (end,) = (ran.places["runs_dir"] / "small/trial-00000/end").iterdir()
     assert end.name == "step-000000032.2"
-    monkeypatch.undo()
-    undisturbed = partial(run, averaged, name="undisturbed")()
     assert same(
-        variables(ran.results.best.load_model()),
-        variables(undisturbed.results.best.load_model()),
+        variables(ran.results.best.load_model()), variables(finished.results.best.load_model())
     )

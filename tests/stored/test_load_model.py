@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import keras
 import numpy as np
 import optuna
 import pytest
-from small_models import Ran, Runner, network, same, unbuilt, variables
+from small_models import Ran, Runner, network, regression, same, unbuilt, variables
 
 from sweeper import (
     CheckpointError,
@@ -53,20 +54,27 @@ def saved(record: TrialRecord, step: int) -> list[Any]:
     return [loaded.tensors[f"model/{i:05d}"] for i in range(len(loaded.state["model"]))]
 
 
-@pytest.mark.parametrize("model", [network, unbuilt])
-def test_every_variable_of_the_asked_step_comes_back(run: Runner, model: Any) -> None:
-    ran = run(model, keep=Keep(last=9))
-    best = ran.results.best
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Runner(tmp_path_factory.mktemp("noisy"))(unbuilt, keep=Keep(last=9))
 
-    for step in (8, 16, 32):
-        assert same(variables(best.load_model(at=step)), saved(best, step))
-    assert not same(variables(best.load_model(at=8)), saved(best, 16))
+
+@pytest.mark.parametrize("study", ["kept", "noisy"])
+def test_every_variable_of_the_asked_step_comes_back(
+    request: pytest.FixtureRequest, study: str
+) -> None:
+    best = request.getfixturevalue(study).results.best
+
+    found = {step: variables(best.load_model(at=step)) for step in (8, 16, 32)}
+    for step, values in found.items():
+        assert same(values, saved(best, step))
+    assert not same(found[8], saved(best, 16))
     assert best.load_model().compiled
 
 
-def test_the_best_is_the_kept_checkpoint_with_the_best_objective(run: Runner) -> None:
-    for direction, choose in (("minimize", min), ("maximize", max)):
-        ran = run(name=direction, objective="val_loss", direction=direction, keep=Keep(last=9))
+def test_the_best_is_the_kept_checkpoint_with_the_best_objective(run: Runner, kept: Ran) -> None:
+    largest = run(objective="val_loss", direction="maximize", keep=Keep(last=9))
+    for ran, choose in ((kept, min), (largest, max)):
         best = ran.results.best
         values = [e.metrics["val_loss"] for e in best.epochs]
         step = 8 * (values.index(choose(values)) + 1)
@@ -74,13 +82,13 @@ def test_the_best_is_the_kept_checkpoint_with_the_best_objective(run: Runner) ->
         assert same(variables(best.load_model(at="best")), saved(best, step))
 
 
-def test_records_of_every_kind_give_their_model(run: Runner) -> None:
-    ran = run(objective=["val_loss", "loss"], direction=["minimize", "minimize"])
+def test_records_of_every_kind_give_their_model(run: Runner, plain: Ran) -> None:
+    ran = run(regression, objective=["val_loss", "loss"], direction=["minimize", "minimize"])
     expected = variables(ran.results.trials[0].load_model())
 
     assert same(variables(ran.results.status.pareto[0].load_model()), expected)
     assert same(variables(ran.results.pareto[0].load_model()), expected)
-    ran = run(name="one")
+    ran = plain
     expected = variables(ran.results.best.load_model())
     status = ran.study.status(**ran.places)
     assert status.best is not None
@@ -88,14 +96,13 @@ def test_records_of_every_kind_give_their_model(run: Runner) -> None:
     assert same(variables(ran.study.results(**ran.places).trials[0].load_model()), expected)
 
 
-def test_the_generators_of_the_process_are_as_they_were(run: Runner) -> None:
-    ran = run(unbuilt)
+def test_the_generators_of_the_process_are_as_they_were(noisy: Ran) -> None:
     for seed in (random.seed, np.random.seed, keras.utils.set_random_seed):
         seed(3)
     expected = [random.random(), np.random.random(), float(keras.random.uniform(()))]
 
     keras.utils.set_random_seed(3)
-    ran.results.best.load_model()
+    noisy.results.best.load_model()
 
     assert expected == [random.random(), np.random.random(), float(keras.random.uniform(()))]
 
@@ -106,13 +113,12 @@ def error_of(ran: Ran, at: Any, kind: type[Exception] = CheckpointError) -> str:
     return str(raised.value)
 
 
-def test_what_is_not_there_is_an_error_that_lists_what_is(run: Runner) -> None:
-    ran = run()
-    assert error_of(ran, 8) == (
+def test_what_is_not_there_is_an_error_that_lists_what_is(plain: Ran) -> None:
+    assert error_of(plain, 8) == (
         "trial 0 of study 'small' has no checkpoint of step 8; it keeps the checkpoints of the "
         "steps 24 (3 epochs), 32 (4 epochs): at=32 is the newest"
     )
-    assert error_of(ran, "last", UsageError) == (
+    assert error_of(plain, "last", UsageError) == (
         "at='last'; it is 'end', 'best', or the step of a kept checkpoint"
     )
 
@@ -127,7 +133,7 @@ def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run: Runner) -> N
             if epoch == 2:
                 raising()
 
-    ran = run(callbacks=lambda _: [Raises()], failing_alike=None)
+    ran = run(regression, callbacks=lambda _: [Raises()], failing_alike=None)
     assert ran.results.trials[0].state == "failed"
     assert error_of(ran, "end") == (
         "trial 0 of study 'small' failed, so its training did not come to its end; it keeps the "
@@ -140,7 +146,7 @@ def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run: Runner) -> N
 def test_a_pruned_trial_has_no_end_and_its_newest_checkpoint(run: Runner) -> None:
     """Its value is that of its best epoch, too, where that is what counts."""
     pruner = optuna.pruners.ThresholdPruner(upper=0.0, n_warmup_steps=1)
-    ran = run(objective="loss", direction="maximize", at="best", pruner=pruner)
+    ran = run(regression, objective="loss", direction="maximize", at="best", pruner=pruner)
     (trial,) = ran.results.trials
 
     assert (trial.state, len(trial.epochs)) == ("pruned", 2)
@@ -162,8 +168,10 @@ def test_a_record_from_elsewhere_says_how_to_get_one(run: Runner) -> None:
     )
 
 
-def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(run: Runner) -> None:
-    ran = run()
+def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(
+    run: Runner, plain: Ran
+) -> None:
+    ran = plain
     wider = partial(network, units=20)
     changed = Study(model=wider, **run.defaults)
     trial = changed.results(**ran.places).trials[0]
@@ -190,19 +198,17 @@ def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(run: Runner)
     assert lines[1].endswith("/kernel) is float32[6, 20], and float32[6, 12] in it")
 
 
-@pytest.fixture
-def file_study(tmp_path: Path) -> Path:
-    file = tmp_path / "stored_file_study.py"
+@pytest.fixture(scope="module")
+def file_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("file") / "stored_file_study.py"
     file.write_text(_FILE.format(units=1, name="from-a-file"))
     study = load_study(file)
-    study.run(isolation="inline", listener=lambda _: None, runs_dir=tmp_path / "runs")
+    study.run(isolation="inline", listener=lambda _: None, runs_dir=file.parent / "runs")
     return file
 
 
-def test_a_stored_study_is_read_by_its_name_and_its_code_found(
-    file_study: Path, tmp_path: Path
-) -> None:
-    stored = load_study("from-a-file", runs_dir=tmp_path / "runs")
+def test_a_stored_study_is_read_by_its_name_and_its_code_found(file_study: Path) -> None:
+    stored = load_study("from-a-file", runs_dir=file_study.parent / "runs")
 
     assert not isinstance(stored, Study)
     assert stored.status().complete == 1
@@ -213,11 +219,18 @@ def test_a_stored_study_is_read_by_its_name_and_its_code_found(
     assert stored.run(isolation="inline", listener=lambda _: None).best.number == 0
 
 
+@pytest.fixture
+def moved(file_study: Path) -> Iterator[Path]:
+    """The file under another name, for the time of a test."""
+    moved = file_study.rename(file_study.with_name("elsewhere.py"))
+    yield moved
+    moved.rename(file_study)
+
+
 def test_a_study_whose_code_is_gone_is_read_and_says_how_to_give_it(
-    file_study: Path, tmp_path: Path
+    file_study: Path, moved: Path
 ) -> None:
-    moved = file_study.rename(tmp_path / "elsewhere.py")
-    stored = load_study("from-a-file", runs_dir=tmp_path / "runs")
+    stored = load_study("from-a-file", runs_dir=file_study.parent / "runs")
     assert not isinstance(stored, Study)
 
     with pytest.raises(StudyFileError) as raised:
@@ -226,7 +239,7 @@ def test_a_study_whose_code_is_gone_is_read_and_says_how_to_give_it(
         f"study 'from-a-file' was defined in {file_study}, which is gone; give its new place: "
         "load_study(name, source='FILE[:NAME]'), or `sweeper export … --source FILE[:NAME]`"
     )
-    given = load_study("from-a-file", runs_dir=tmp_path / "runs", source=str(moved))
+    given = load_study("from-a-file", runs_dir=file_study.parent / "runs", source=str(moved))
     assert not isinstance(given, Study)
     assert same(variables(given.trials[0].load_model()), saved(stored.trials[0], 4))
 
@@ -239,8 +252,8 @@ def test_a_name_that_nothing_has_is_an_error(tmp_path: Path) -> None:
     )
 
 
-def test_a_copied_database_gives_the_same_models(run: Runner, tmp_path: Path) -> None:
-    ran = run(keep=Keep(last=9))
+def test_a_copied_database_gives_the_same_models(kept: Ran, tmp_path: Path) -> None:
+    ran = kept.copy(tmp_path)
     before = {at: variables(ran.results.best.load_model(at=at)) for at in ("end", "best", 16)}
     copy = f"sqlite:///{tmp_path / 'copy.db'}"
     with (

@@ -1,25 +1,124 @@
-"""Studies that several modules compare with, each run whole once."""
+"""Studies that several modules compare with, each run whole once, and commands in this process."""
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from interruptions import INTERRUPTED_STUDY, WholeRun
 from pruned_study import PRUNED_STUDY
-from sweeps import sweep
+from study_files import StudyText
+from sweeps import Ended, results_of, sweep
+
+from sweeper.cli.main import main
+from sweeper.execution.launch import server_process
+
+Forking = Callable[[], contextlib.AbstractContextManager[None]]
+
+SHORT = replace(
+    INTERRUPTED_STUDY,
+    arguments="""objective="val_loss", epochs=40, trials=3, sampler="random", audit="off",
+    checkpoint_every=Every(steps=7)""",
+)
+"""The interrupted study with half of its trials, so that one still waits for two workers."""
+
+
+class Reference(WholeRun):
+    """A study of which nothing is ever killed, run from this process."""
+
+    def __init__(self, study: StudyText, directory: Path) -> None:
+        self.file = study.write(directory / "interrupted.py")
+        self.runs = directory / "runs"
+        begun = time.monotonic()
+        swept = sweep(self.file, self.runs)
+        self.seconds = time.monotonic() - begun
+        self.results = results_of(swept.trials)
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
-    directory = tmp_path_factory.mktemp("whole")
-    return WholeRun(INTERRUPTED_STUDY.write(directory / "interrupted.py"), directory / "runs")
+def forking(forked_servers: tuple[str, ...]) -> Forking:
+    """What has sweeps of fixtures that are older than a test on forked servers, as the test's are."""
+
+    @contextlib.contextmanager
+    def forks() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server_process, "_SERVER", forked_servers)
+            yield
+
+    return forks
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers_of_fixtures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As ``servers`` for tests: for what a file's tests share."""
+    if getattr(request.module, "REAL_SERVERS", False):
+        yield
+        return
+    with request.getfixturevalue("forking")():
+        yield
 
 
 @pytest.fixture(scope="session")
-def pruned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the file of the pruned study, and what one worker made of it in ``one``."""
+def whole(tmp_path_factory: pytest.TempPathFactory, forking: Forking) -> WholeRun:
+    with forking():
+        return Reference(SHORT, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="session")
+def long_whole(tmp_path_factory: pytest.TempPathFactory, forking: Forking) -> WholeRun:
+    with forking():
+        return Reference(INTERRUPTED_STUDY, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="session")
+def pruned_study() -> StudyText:
+    """The study of twelve trials with eight, of which the last are drawn from what others gave.
+
+    So few have to be judged by a severe pruner, for some to end.
+    """
+    changes = {
+        "trials=12": 'trials=8, audit="off"',
+        "MedianPruner(": "PercentilePruner(10.0, ",
+    }
+    arguments = PRUNED_STUDY.arguments
+    for was, now in changes.items():
+        assert was in arguments
+        arguments = arguments.replace(was, now)
+    return replace(PRUNED_STUDY, arguments=arguments)
+
+
+@pytest.fixture(scope="session")
+def pruned(
+    pruned_study: StudyText, tmp_path_factory: pytest.TempPathFactory, forking: Forking
+) -> Path:
+    """A directory with the file of the pruned study, and what one worker made of it in ``one``.
+
+    Six of its trials: the last two are pruned.
+    """
     directory = tmp_path_factory.mktemp("pruned")
-    PRUNED_STUDY.write(directory / "pruned.py")
-    sweep(directory / "pruned.py", directory / "one", workers=1)
+    arguments = pruned_study.arguments.replace("trials=8", "trials=6")
+    replace(pruned_study, arguments=arguments).write(directory / "pruned.py")
+    with forking():
+        sweep(directory / "pruned.py", directory / "one", workers=1)
     return directory
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """``sweeper WORDS`` in this process, which has imported everything; its trials have their own.
+
+    What a command's own process does, signals and exit codes among it, needs ``command``.
+    """
+
+    def call(*words: object, cwd: Path) -> Ended:
+        capsys.readouterr()
+        with contextlib.chdir(cwd):
+            code = main([str(word) for word in words])
+        said = capsys.readouterr()
+        return Ended(code, said.out, said.err)
+
+    return call

@@ -8,13 +8,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from study_files import StudyText
-from sweeps import RunningCommand, Swept, command, database_url, results_of, sweep, trials_in
+from sweeps import (
+    Ended,
+    RunningCommand,
+    Swept,
+    command,
+    database_url,
+    results_of,
+    sweep,
+    trials_in,
+)
 
 from sweeper.errors import DatabaseUnavailableError, ExactnessError
 from sweeper.events import Notice
@@ -24,7 +34,7 @@ from sweeper.storage.database import Database
 from sweeper.storage.exactness.audits import Audits
 from sweeper.storage.repository import Repository
 
-ARGUMENTS = 'objective="val_loss", epochs=3, trials=2, sampler="random"'
+ARGUMENTS = 'objective="val_loss", epochs=2, trials=2, sampler="random"'
 
 CLEAN = StudyText(
     head="""
@@ -66,7 +76,7 @@ HOLE = StudyText(
                 self.model.optimizer.learning_rate = 0.01 * 0.5**seen
         """,
     callbacks="Halving()",
-    arguments='objective="val_loss", epochs=4, trials=3, sampler="random"',
+    arguments='objective="val_loss", epochs=3, trials=2, sampler="random"',
 )
 """It keeps what its learning rate hangs on where no checkpoint can see it."""
 
@@ -120,13 +130,15 @@ def test_a_clean_study_is_alike_and_its_results_and_files_are_those_without_audi
             (directory / f"fixed-{number}.csv").read_text().splitlines()
             for directory in (tmp_path, clean[0])
         ]
-        assert len(rows[0]) == len(rows[1]) == 4, "no replay cut the file back or wrote to it"
+        assert len(rows[0]) == len(rows[1]) == 3, "no replay cut the file back or wrote to it"
         epochs = tmp_path / "runs" / "small" / f"trial-{number:05d}" / "files" / "epochs.txt"
-        assert epochs.read_text() == "0\n1\n2\n"
+        assert epochs.read_text() == "0\n1\n"
     assert not list((tmp_path / "runs").rglob("audit*")), "nothing is pinned any more"
 
 
-def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path: Path) -> None:
+def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(
+    tmp_path: Path, here: Callable[..., Ended]
+) -> None:
     file, runs = HOLE.write(tmp_path / "hole.py"), tmp_path / "runs"
     with pytest.raises(ExactnessError) as raised:
         sweep(file, runs)
@@ -152,15 +164,15 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path: Path) -
     assert again.code == 4
     assert "is another one at step 40" in again.err
     assert "'math' in Halving.on_epoch_begin" in again.err
-    assert "0/3 done" not in again.err, "no trial was begun"
+    assert "0/2 done" not in again.err, "no trial was begun"
 
-    accepted = command("resume", "hole", "--runs-dir", runs, "--accept-inexact", cwd=tmp_path)
+    accepted = here("resume", "hole", "--runs-dir", runs, "--accept-inexact", cwd=tmp_path)
     assert accepted.code == 0
     assert "notice: exactness is not promised" in accepted.err
     for verb in (("status", "hole"), ("show", "hole", "1"), ("best", "hole"), ("ls",)):
-        shown = command(*verb, "--runs-dir", runs, cwd=tmp_path)
+        shown = here(*verb, "--runs-dir", runs, cwd=tmp_path)
         assert "exactness is not promised: an audit found that trial 0" in shown.out, verb
-    shown = command("show", "hole", "0", "--json", "--runs-dir", runs, cwd=tmp_path)
+    shown = here("show", "hole", "0", "--json", "--runs-dir", runs, cwd=tmp_path)
     assert json.loads(shown.out)["audits"] == [
         {"from_step": 10, "to_step": 20, "alike": True},
         {"from_step": 20, "to_step": 40, "alike": False},
@@ -233,13 +245,13 @@ def test_two_workers_compare_every_interval_once_and_the_results_are_the_same(
     file = replace(CLEAN, arguments=arguments).write(tmp_path / "study.py")
     runs = tmp_path / "runs"
     with RunningCommand("run", file, "--workers", 1, "--runs-dir", runs, cwd=tmp_path) as run:
-        assert run.wait_for("trial 0 epoch 1/3")
+        assert run.wait_for("trial 0 epoch 1/2")
         flags = ("--slots", 1, "--runs-dir", runs)
         with RunningCommand("worker", "small", *flags, cwd=tmp_path) as worker:
             assert worker.end() == 0, worker.err
         assert run.end() == 0, run.err
     trials = trials_in(runs)
     intervals = [[(a.from_step, a.to_step) for a in trial.audits] for trial in trials]
-    assert intervals == [[(10, 20), (20, 40), (40, 60)], [(0, 20), (20, 40), (40, 60)]]
+    assert intervals == [[(10, 20), (20, 40)], [(0, 20), (20, 40)]]
     assert all(a.outcome == "alike" for trial in trials for a in trial.audits)
     assert [t.digest for t in trials] == [t.digest for t in clean[1].trials]

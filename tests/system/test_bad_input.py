@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,10 @@ def written(directory: Path) -> list[str]:
         ("a/b", "there is no file a/b"),
     ],
 )
-def test_a_study_that_is_nowhere(tmp_path: Path, word: str, message: str) -> None:
-    check_refused(command("run", word, cwd=tmp_path), 2, message)
+def test_a_study_that_is_nowhere(
+    tmp_path: Path, here: Callable[..., Ended], word: str, message: str
+) -> None:
+    check_refused(here("run", word, cwd=tmp_path), 2, message)
     assert written(tmp_path) == []
 
 
@@ -51,30 +54,32 @@ def test_a_module_that_cannot_be_imported_shows_its_own_traceback_once(tmp_path:
     assert written(tmp_path) == []
 
 
-def test_a_file_without_a_study_and_one_with_two(tmp_path: Path) -> None:
+def test_a_file_without_a_study_and_one_with_two(
+    tmp_path: Path, here: Callable[..., Ended]
+) -> None:
     empty = tmp_path / "empty.py"
     empty.write_text("x = 1\n")
-    check_refused(command("run", empty, cwd=tmp_path), 2, f"{empty} holds no study")
+    check_refused(here("run", empty, cwd=tmp_path), 2, f"{empty} holds no study")
     two = tmp_path / "two.py"
     two.write_text(f"{StudyText()}\nother = Study(name='b', model=build_model, data=load_data, ")
     with two.open("a") as file:
         file.write("epochs=1, trials=1)\n")
-    ended = command("run", two, cwd=tmp_path)
+    ended = here("run", two, cwd=tmp_path)
     check_refused(ended, 2, "holds 2 studies", f"{two}:study or {two}:other")
     assert written(tmp_path) == []
 
 
-def test_a_name_that_cannot_be_a_directorys(tmp_path: Path) -> None:
+def test_a_name_that_cannot_be_a_directorys(tmp_path: Path, here: Callable[..., Ended]) -> None:
     file = StudyText(name="a/b").write(tmp_path / "slash.py")
-    check_refused(command("run", file, cwd=tmp_path), 1, "'a/b' cannot be a study's name")
-    assert command("resume", "../b", cwd=tmp_path).code == 2
+    check_refused(here("run", file, cwd=tmp_path), 1, "'a/b' cannot be a study's name")
+    assert here("resume", "../b", cwd=tmp_path).code == 2
     assert written(tmp_path) == []
 
 
-def test_more_trials_than_the_grid_has_points(tmp_path: Path) -> None:
+def test_more_trials_than_the_grid_has_points(tmp_path: Path, here: Callable[..., Ended]) -> None:
     arguments = 'epochs=1, trials=3, sampler="grid", grid={"learning_rate": [0.1, 0.2]}'
     file = StudyText(arguments=arguments).write(tmp_path / "grid.py")
-    check_refused(command("run", file, cwd=tmp_path), 1, "trials=3, but the grid has 2 points")
+    check_refused(here("run", file, cwd=tmp_path), 1, "trials=3, but the grid has 2 points")
     assert written(tmp_path) == []
 
 
@@ -102,7 +107,7 @@ FAULTS = StudyText(
     study.model = lambda trial: spoilt(well(trial), trial.params["fault"])
     """,
     arguments="""objective="val_accuracy", direction="maximize", epochs=1, trials=6,
-    sampler="grid", grid={"fault": FAULTS}""",
+    sampler="grid", grid={"fault": FAULTS}, audit="off", threads=1""",
 )
 FAULT_NAMES = ["nothing returned", "not compiled", "no such metric", "lengths", "nan", "none"]
 
@@ -150,41 +155,43 @@ def test_a_trials_fault_is_one_clear_message_kept_with_the_trial(
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    arguments = 'epochs=1, trials=1, sampler="random"'
+    arguments = 'epochs=1, trials=1, sampler="random", audit="off"'
     return StudyText(arguments=arguments).write(tmp_path_factory.mktemp("small") / "small.py")
 
 
-def test_a_database_that_is_none(small: Path, tmp_path: Path) -> None:
+def test_a_database_that_is_none(small: Path, tmp_path: Path, here: Callable[..., Ended]) -> None:
     file = tmp_path / "notes.db"
     file.write_text("these are notes, and no database, and they must stay as they are\n" * 100)
     before = file.read_bytes()
-    ended = command("run", small, "--storage", f"sqlite:///{file}", cwd=tmp_path)
+    ended = here("run", small, "--storage", f"sqlite:///{file}", cwd=tmp_path)
     check_refused(ended, 1, str(file))
     assert file.read_bytes() == before
     assert written(tmp_path) == ["notes.db"]
 
 
-def test_a_database_that_cannot_be_opened(small: Path, tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_opened(
+    small: Path, tmp_path: Path, here: Callable[..., Ended]
+) -> None:
     (tmp_path / "file").write_text("")
     url = f"sqlite:///{tmp_path / 'file' / 'below' / 'sweeper.db'}"
-    check_refused(command("run", small, "--storage", url, cwd=tmp_path), 1, "file")
+    check_refused(here("run", small, "--storage", url, cwd=tmp_path), 1, "file")
     assert written(tmp_path) == ["file"]
-    ended = command("run", small, "--storage", "mysql://localhost/x", cwd=tmp_path)
+    ended = here("run", small, "--storage", "mysql://localhost/x", cwd=tmp_path)
     check_refused(ended, 1, "mysql")
-    ended = command("run", small, "--storage", "postgresql://127.0.0.1:1/x", cwd=tmp_path)
+    ended = here("run", small, "--storage", "postgresql://127.0.0.1:1/x", cwd=tmp_path)
     check_refused(ended, 1, "127.0.0.1:1")
     assert written(tmp_path) == ["file"]
 
 
-def test_a_database_that_is_newer(small: Path, tmp_path: Path) -> None:
-    assert command("run", small, cwd=tmp_path).code == 0
+def test_a_database_that_is_newer(small: Path, tmp_path: Path, here: Callable[..., Ended]) -> None:
+    assert here("run", small, cwd=tmp_path).code == 0
     database = tmp_path / "runs" / "sweeper.db"
     with sqlite3.connect(database) as connection:
         names = [row[0] for row in connection.execute("select name from sqlite_master")]
         [table] = {n for n in names if n.startswith("sweeper") and "version" in n}
         connection.execute(f"update {table} set version_num = 'r9999'")
     connection.close()
-    ended = command("run", small, "--trials", 2, cwd=tmp_path)
+    ended = here("run", small, "--trials", 2, cwd=tmp_path)
     check_refused(ended, 1, "r9999")
     with sqlite3.connect(database) as connection:
         assert connection.execute("select count(*) from sweeper_trials").fetchone() == (1,)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import leaving
 import optuna
 import pytest
 from budgeted_study import BUDGETED_STUDY, decisions
-from leaving import check_leaving
 from same_sweeps import killed, on_cluster, on_postgresql
 from study_files import StudyText
 from sweeps import (
+    Ended,
     RunningCommand,
-    command,
     database_url,
     differing,
     results_of,
@@ -31,7 +32,8 @@ from sweeper.results import TrialRecord
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the study's file, and what one worker made of it in ``one``."""
     made = tmp_path_factory.mktemp("budgeted")
-    file = BUDGETED_STUDY.write(made / "budgeted.py")
+    unaudited = replace(BUDGETED_STUDY, arguments=f'{BUDGETED_STUDY.arguments}, audit="off"')
+    file = unaudited.write(made / "budgeted.py")
     swept = sweep(file, made / "one", workers=1)
     (made / "events.json").write_text(
         json.dumps([e.message for e in swept.events if isinstance(e, Remark)])
@@ -76,16 +78,23 @@ def test_the_trials_of_a_round_go_on_from_rung_to_rung(
     assert any(message.startswith("workers waited for other trials ") for message in said)
 
 
+def test_a_sweep_that_lacks_a_trial_is_another(alone: tuple[TrialRecord, ...]) -> None:
+    """The control of the comparisons below."""
+    assert is_the_same_sweep(alone, alone)
+    assert not is_the_same_sweep(alone[:-1], alone)
+
+
+# Two workers whose run is killed besides are below.
+@pytest.mark.whole
 def test_two_workers_decide_promote_and_train_the_same(
     directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
     two = sweep(directory / "budgeted.py", tmp_path, workers=2).trials
     assert is_the_same_sweep(two, alone)
-    assert not is_the_same_sweep(two[:-1], alone)
 
 
 def test_verify_replays_promoted_and_left_trials_and_decides_their_rungs_again(
-    directory: Path, alone: tuple[TrialRecord, ...]
+    directory: Path, alone: tuple[TrialRecord, ...], here: Callable[..., Ended]
 ) -> None:
     """A promoted trial's replay is that trial run whole, in one process."""
     runs = directory / "one"
@@ -93,14 +102,14 @@ def test_verify_replays_promoted_and_left_trials_and_decides_their_rungs_again(
     left = next(t.number for t in alone[:4] if t.state == "pruned")
     flags = ("--storage", database_url(runs), "--runs-dir", runs)
     for number in (whole, left):
-        held = command("verify", "budgeted", "--trial", number, *flags, cwd=directory)
+        held = here("verify", "budgeted", "--trial", number, *flags, cwd=directory)
         assert held.code == 0, held.out + held.err
         assert f"trial {number} holds" in held.out
     with sqlite3.connect(runs / "sweeper.db") as database:
         change = "UPDATE sweeper_rung_members SET value = value + ? WHERE trial_id = ?"
         database.execute(change, (1.0, left + 1))
         database.commit()
-        differs = command("verify", "budgeted", "--trial", whole, *flags, cwd=directory)
+        differs = here("verify", "budgeted", "--trial", whole, *flags, cwd=directory)
         database.execute(change, (-1.0, left + 1))
         database.execute(
             "UPDATE sweeper_rung_members SET value = "
@@ -113,22 +122,27 @@ def test_verify_replays_promoted_and_left_trials_and_decides_their_rungs_again(
 
 
 def test_promoted_and_left_trials_are_measured_and_leave_as_others_do(
-    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+    directory: Path,
+    alone: tuple[TrialRecord, ...],
+    tmp_path: Path,
+    here: Callable[..., Ended],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(leaving, "command", here)
     whole = next(t for t in alone[:4] if t.state == "complete")
     left = next(t for t in alone[:4] if t.state == "pruned")
-    check_leaving(directory / "budgeted.py", directory / "one", (whole, left), tmp_path)
+    leaving.check_leaving(directory / "budgeted.py", directory / "one", (whole, left), tmp_path)
 
 
-def test_every_reading_verb_tells_of_rungs(directory: Path, alone: tuple[TrialRecord, ...]) -> None:
+def test_every_reading_verb_tells_of_rungs(
+    directory: Path, alone: tuple[TrialRecord, ...], here: Callable[..., Ended]
+) -> None:
     whole = next(t for t in alone[:4] if t.state == "complete")
     flags = ("--storage", database_url(directory / "one"))
-    shown = command("show", "budgeted", whole.number, *flags, cwd=directory)
+    shown = here("show", "budgeted", whole.number, *flags, cwd=directory)
     assert "promoted" in shown.out
     assert "4 trials of bracket 0 from trial 0 on, of which 2 went on" in shown.out
-    read = json.loads(
-        command("show", "budgeted", whole.number, "--json", *flags, cwd=directory).out
-    )
+    read = json.loads(here("show", "budgeted", whole.number, "--json", *flags, cwd=directory).out)
     assert [(r["epochs"], r["promoted"]) for r in read["rungs"]] == [(1, True), (2, True)]
     assert len(read["rungs"][0]["decision"]["compared"]) == 4
     study = optuna.load_study(study_name="budgeted", storage=database_url(directory / "one"))
@@ -137,7 +151,8 @@ def test_every_reading_verb_tells_of_rungs(directory: Path, alone: tuple[TrialRe
         assert len(theirs.intermediate_values) == len(ours.epochs)
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("times", [2, 10])
 def test_a_driver_that_is_killed_changes_no_decision(
     directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path, times: int
 ) -> None:
@@ -145,10 +160,10 @@ def test_a_driver_that_is_killed_changes_no_decision(
     assert is_the_same_sweep(found, alone)
 
 
-def test_a_damaged_checkpoint_of_a_paused_trial_changes_no_decision(
+def test_a_killed_driver_and_a_damaged_checkpoint_of_a_paused_trial_change_no_decision(
     directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
-    """The one before is used, and the steps between are trained again."""
+    """The one before is used, and the steps between are trained again; the others go on."""
     file = directory / "budgeted.py"
     number = next(t.number for t in alone[:4] if t.state == "complete")
     words = ("run", file, "--workers", 2, "--runs-dir", tmp_path)
@@ -160,8 +175,7 @@ def test_a_damaged_checkpoint_of_a_paused_trial_changes_no_decision(
     before, newest = paused.checkpoints[-2:]
     for part in Path(newest.path).iterdir():
         part.write_bytes(part.read_bytes()[:-7])
-    assert command(*words, cwd=tmp_path).code == 0
-    found = trials_in(tmp_path, "budgeted")
+    found = sweep(file, tmp_path, workers=2).trials
     assert is_the_same_sweep(found, alone)
     assert found[number].attempts[1].start_step == before.step < newest.step
 

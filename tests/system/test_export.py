@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from study_files import StudyText
-from sweeps import command, sweep
+from sweeps import Ended, command, sweep
 
 TEXT = StudyText(
     arguments='objective="val_loss", epochs=2, trials=1, sampler="random", audit="off"'
@@ -36,8 +37,8 @@ def test_a_model_is_written_and_said(runs: Path) -> None:
     assert card.is_file()
 
 
-def test_json_has_the_card(runs: Path) -> None:
-    done = command(
+def test_json_has_the_card(runs: Path, here: Callable[..., Ended]) -> None:
+    done = here(
         "export", "small", "--format", "tf-checkpoint", "--output", "tfc", "--trial", 0,
         "--max-to-keep", 2, "--name", "model", "--json", cwd=runs,
     )  # fmt: skip
@@ -49,11 +50,11 @@ def test_json_has_the_card(runs: Path) -> None:
     assert (runs / "tfc" / "model-40.index").is_file()
 
 
-def test_code_that_changed_is_refused(runs: Path) -> None:
+def test_code_that_changed_is_refused(runs: Path, here: Callable[..., Ended]) -> None:
     """The trial's factory, edited: the file is no longer the one that the study was run from."""
     changed = runs / "changed.py"
     changed.write_text(str(TEXT).replace("Dropout(0.3)", "Dropout(0.4)"))
-    done = command(
+    done = here(
         "export", "small", "--format", "keras", "--output", "c.keras", "--source", changed, cwd=runs
     )
     assert done.code == 1
@@ -99,7 +100,7 @@ def test_code_that_changed_is_refused(runs: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_an_error(
-    runs: Path, words: tuple[str, ...], code: int, said: str
+    runs: Path, here: Callable[..., Ended], words: tuple[str, ...], code: int, said: str
 ) -> None:
-    done = command("export", "small", *words, cwd=runs)
+    done = here("export", "small", *words, cwd=runs)
     assert (done.code, done.err.splitlines()[-1]) == (code, said)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from study_files import StudyText
-from sweeps import Swept, command, database_url, sweep
+from sweeps import Ended, Swept, database_url, sweep
 
 from sweeper.checkpoints.end import read_end
 from sweeper.errors import ExactnessError
@@ -49,7 +50,7 @@ def digest_at_end(trial: TrialRecord, runs: Path) -> str:
 
 
 def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning(
-    tmp_path: Path,
+    tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
     whole = sweep(write(tmp_path / "whole.py", 5), tmp_path / "whole", workers=1).trials
     file, runs = write(tmp_path / "small.py", 2, killed=True), tmp_path / "runs"
@@ -64,7 +65,7 @@ def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning
     assert further.results.status.trials[0].epochs == 3
 
     flags = ("--storage", database_url(runs), "--runs-dir", runs, "--workers", 1)
-    extended = command("extend", "small", "--epochs", 5, "--trial", 0, *flags, cwd=tmp_path)
+    extended = here("extend", "small", "--epochs", 5, "--trial", 0, *flags, cwd=tmp_path)
     assert extended.code == 0, extended.err
     assert "study 'small': trial 0 trains on to 5 epochs" in extended.err
     assert "epochs: 5 for trial 0; 3 for trial 1" in extended.out
@@ -79,7 +80,7 @@ def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning
     assert [a.start_step for a in first.attempts] == [0, 40, 40, 60]
     assert digest_at_end(first, runs) == digest_at_end(whole[0], tmp_path / "whole")
 
-    verified = command("verify", "small", "--trial", 0, *flags[:4], cwd=tmp_path)
+    verified = here("verify", "small", "--trial", 0, *flags[:4], cwd=tmp_path)
     assert verified.code == 0, verified.out + verified.err
 
 

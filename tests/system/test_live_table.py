@@ -22,7 +22,9 @@ from terminals import Screen
 
 from sweeper.execution.launch import server_process
 
-STUDY = StudyText(arguments='objective="val_loss", epochs=5000, trials=3, sampler="random"')
+STUDY = StudyText(
+    arguments='objective="val_loss", epochs=5000, trials=3, sampler="random", audit="off"'
+)
 """Too long to end before it is interrupted."""
 
 COLUMNS, LINES = 80, 24

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sweeps import command, differing, results_of, sweep, trials_in
+from sweeps import Ended, differing, results_of, sweep, trials_in
 
 from sweeper.checkpoints.reading import load_checkpoint
 from sweeper.results import TrialRecord
@@ -18,34 +19,40 @@ KILLED = """
 import os
 import signal
 import time
+from pathlib import Path
 
 
 class KilledOnce(keras.callbacks.Callback):
-    def __init__(self, mark, step):
+    def __init__(self, directory, step, kept):
         super().__init__()
-        self.mark, self.step = str(mark), step
+        self.directory, self.step, self.kept = str(directory), step, kept
 
     def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations.numpy()) == self.step and not os.path.exists(self.mark):
-            open(self.mark, "w").close()
-            time.sleep(0.5)  # for the checkpoint that is being written
+        mark = Path(self.directory, f"killed-{self.step}")
+        if int(self.model.optimizer.iterations.numpy()) == self.step and not mark.exists():
+            mark.touch()
+            newest = f"attempt-*/checkpoints/step-{self.kept:09}"
+            while not list(mark.parents[1].glob(newest)):
+                time.sleep(0.01)  # for the checkpoint that is being written
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def build_callbacks(trial):
-    steps = (36, 59) if KILLS else ()
-    return [KilledOnce(trial.directory / f"killed-{step}", step) for step in steps]
+    kills = ((36, 30), (59, 50)) if KILLS else ()
+    return [KilledOnce(trial.directory, *kill) for kill in kills]
 
 
 study = Study(
     callbacks=build_callbacks,
 """
-"""Each trial is killed in the middle of its second epoch, and again in its third, of 22 steps each."""
+"""The trial is killed in the middle of its second epoch, and again in its third, of 22 steps each."""
 
 
 def write(file: Path, *, kills: bool) -> Path:
     text = STUDY.read_text().replace("study = Study(\n", KILLED.replace("KILLS", str(kills)))
-    file.write_text(text.replace("epochs=8", "epochs=4").replace("trials=4", "trials=2"))
+    file.write_text(
+        text.replace("epochs=8", "epochs=4").replace("trials=4", 'trials=1, audit="off"')
+    )
     return file
 
 
@@ -58,22 +65,18 @@ def last_checkpoint(trial: TrialRecord) -> dict[str, np.ndarray]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the study and the runs of it that nobody killed."""
     directory = tmp_path_factory.mktemp("whole")
-    sweep(write(directory / "replicas.py", kills=False), directory / "runs", workers=2)
+    sweep(write(directory / "replicas.py", kills=False), directory / "runs", workers=1)
     return directory
 
 
 def test_a_study_killed_in_the_middle_of_epochs_ends_replica_by_replica_as_one_that_was_not(
     whole: Path, tmp_path: Path
 ) -> None:
-    sweep(write(tmp_path / "replicas.py", kills=True), tmp_path / "runs", workers=2)
+    sweep(write(tmp_path / "replicas.py", kills=True), tmp_path / "runs", workers=1)
     trials = trials_in(tmp_path / "runs", "two-replicas")
     for trial in trials:
         assert [a.outcome for a in trial.attempts] == ["crashed", "crashed", "complete"]
-        begun = [a.start_step for a in trial.attempts]
-        assert begun[0] == 0
-        assert begun[1] in (22, 30)
-        assert begun[2] in (44, 50)
-    assert any(a.start_step % 22 for trial in trials for a in trial.attempts)
+        assert [a.start_step for a in trial.attempts] == [0, 30, 50], "in the middle of epochs"
     undisturbed = trials_in(whole / "runs", "two-replicas")
     assert differing(results_of(undisturbed), results_of(trials)) == []
     for one, other in zip(undisturbed, trials, strict=True):
@@ -83,14 +86,20 @@ def test_a_study_killed_in_the_middle_of_epochs_ends_replica_by_replica_as_one_t
         assert all(np.array_equal(ours[name], theirs[name]) for name in compared)
 
 
-def test_a_study_on_two_replicas_verifies_also_interrupted(whole: Path) -> None:
+def test_a_study_on_two_replicas_verifies_also_interrupted(
+    whole: Path, here: Callable[..., Ended]
+) -> None:
     words = ("verify", "two-replicas", "--runs-dir", "runs", "--trial", 0, "--interrupt")
-    done = command(*words, cwd=whole)
+    done = here(*words, cwd=whole)
     assert done.code == 0, done.out + done.err
 
 
-def test_a_study_on_two_replicas_passes_its_check(tmp_path: Path) -> None:
-    done = command("check", STUDY, cwd=tmp_path)
+# The early check of each sweep here rehearses on replicas, too.
+@pytest.mark.whole
+def test_a_study_on_two_replicas_passes_its_check(
+    tmp_path: Path, here: Callable[..., Ended]
+) -> None:
+    done = here("check", STUDY, cwd=tmp_path)
     assert done.code == 0, done.out + done.err
     assert "error" not in done.out
 
@@ -106,13 +115,13 @@ def test_trials_of_one_process_run_on_two_replicas_as_those_of_their_own(
 
 
 def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_leave(
-    whole: Path, tmp_path: Path
+    whole: Path, tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
     runs = ("--runs-dir", whole / "runs")
     (tmp_path / "validation.py").write_text(
         f"import sys\nsys.path.insert(0, {str(whole)!r})\nfrom replicas import load_data\n"
     )
-    measured = command(
+    measured = here(
         *("evaluate", "two-replicas", "--data", tmp_path / "validation.py:load_data", "--json"),
         *runs,
         cwd=tmp_path,
@@ -120,7 +129,7 @@ def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_lea
     assert measured.code == 0, measured.out + measured.err
     trials = {trial.number: trial for trial in trials_in(whole / "runs", "two-replicas")}
     last = [each for each in json.loads(measured.out) if each["epoch"] == 4]
-    assert len(last) == 2
+    assert len(last) == 1
     for each in last:
         validated = trials[each["trial"]].epochs[-1].metrics
         wanted = {n.removeprefix("val_"): v for n, v in validated.items() if n.startswith("val_")}
@@ -128,6 +137,6 @@ def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_lea
     for form in ("weights", "savedmodel"):
         path = tmp_path / ("model.weights.h5" if form == "weights" else "model")
         words = ("export", "two-replicas", "--format", form, "--output", path)
-        left = command(*words, *runs, cwd=tmp_path)
+        left = here(*words, *runs, cwd=tmp_path)
         assert left.code == 0, left.out + left.err
         assert "predictions agree" in left.out

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import leaving
 import pytest
-from leaving import check_leaving
 from same_sweeps import killed, on_cluster, on_postgresql
 from study_files import StudyText
-from sweeps import command, database_url, differing, results_of, sweep, trials_in
+from sweeps import (
+    Ended,
+    RunningCommand,
+    database_url,
+    differing,
+    results_of,
+    sweep,
+    trials_in,
+)
 
 from sweeper.results import TrialRecord
 
 POPULATION_STUDY = StudyText(
     name="population",
     head="from sweeper import Population, Scale",
-    arguments="""objective="val_loss", epochs=6, trials=12, concurrency=4, sampler="random",
-    checkpoint_every=Every(steps=7),
-    budget=Population(size=4, every=2, perturb={"learning_rate": Scale(0.5, 2.0)})""",
+    arguments="""objective="val_loss", epochs=6, trials=9, concurrency=3, sampler="random",
+    checkpoint_every=Every(steps=7), audit="off",
+    budget=Population(size=3, every=2, perturb={"learning_rate": Scale(0.5, 2.0)})""",
 )
-"""Three generations of four trials, two epochs each."""
+"""Three generations of three trials, two epochs each: the best, the worst, and one that goes on."""
+
+SIZE = 3
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +67,15 @@ def is_the_same_tree(found: Sequence[TrialRecord], alone: Sequence[TrialRecord])
 def test_the_worst_of_each_generation_goes_on_from_its_best(
     alone: tuple[TrialRecord, ...],
 ) -> None:
-    assert [t.state for t in alone] == ["complete"] * 12
-    for generation in (alone[:4], alone[4:8]):
+    assert [t.state for t in alone] == ["complete"] * 9
+    for generation in (alone[:SIZE], alone[SIZE : 2 * SIZE]):
         best, *_, worst = sorted(generation, key=lambda t: t.value or 0.0)
-        replaced = alone[worst.number + 4]
+        replaced = alone[worst.number + SIZE]
         assert replaced.parent is not None
         assert replaced.parent.number == best.number
         assert replaced.parent.digest == best.digest
         assert replaced.params["learning_rate"] != best.params["learning_rate"]
-        unchanged = alone[best.number + 4]
+        unchanged = alone[best.number + SIZE]
         assert unchanged.parent is not None
         assert (unchanged.parent.number, unchanged.params) == (best.number, best.params)
 
@@ -75,29 +85,61 @@ def test_another_tree_is_noticed(alone: tuple[TrialRecord, ...]) -> None:
     assert is_the_same_tree(alone, alone)
     last = alone[-1]
     assert last.parent is not None
-    other = replace(last, parent=replace(last.parent, number=(last.parent.number + 1) % 4 + 4))
+    other = replace(
+        last, parent=replace(last.parent, number=(last.parent.number + 1) % SIZE + SIZE)
+    )
     assert not is_the_same_tree([*alone[:-1], other], alone)
     assert not is_the_same_tree([*alone[:-1], replace(last, digest="0" * 32)], alone)
 
 
 def test_a_generations_members_are_measured_and_leave_as_others_do(
-    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+    directory: Path,
+    alone: tuple[TrialRecord, ...],
+    tmp_path: Path,
+    here: Callable[..., Ended],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    changed = next(t for t in alone[4:] if t.parent is not None and t.parent.changed)
-    unchanged = next(t for t in alone[8:] if t.parent is not None and not t.parent.changed)
-    check_leaving(directory / "population.py", directory / "one", (changed, unchanged), tmp_path)
+    monkeypatch.setattr(leaving, "command", here)
+    changed = next(t for t in alone[SIZE:] if t.parent is not None and t.parent.changed)
+    unchanged = next(t for t in alone[2 * SIZE :] if t.parent is not None and not t.parent.changed)
+    leaving.check_leaving(
+        directory / "population.py", directory / "one", (changed, unchanged), tmp_path
+    )
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(10, marks=pytest.mark.whole)])
+def killed_once(file: Path, runs: Path) -> tuple[TrialRecord, ...]:
+    """Run the study, kill it as soon as it has branched, and run it out."""
+    with RunningCommand("run", file, "--workers", 2, "--runs-dir", runs, cwd=runs) as run:
+        assert run.wait_for(f"trial {SIZE} ", "attempt 1"), run.err
+        run.kill_group()
+    unfinished = [t for t in trials_in(runs, "population") if t.state != "complete"]
+    assert any(trial.parent is not None for trial in unfinished)
+    return sweep(file, runs).trials
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param(None, id="where it branches"),
+        *(pytest.param(times, marks=pytest.mark.whole) for times in (3, 10)),
+    ],
+)
 def test_one_that_is_killed_is_the_same_tree_and_its_winners_schedule_gives_its_digest(
-    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path, times: int
+    directory: Path,
+    alone: tuple[TrialRecord, ...],
+    tmp_path: Path,
+    here: Callable[..., Ended],
+    times: int | None,
 ) -> None:
     file = directory / "population.py"
-    found = killed(file, "population", tmp_path, times)
+    if times is None:
+        found = killed_once(file, tmp_path)
+    else:
+        found = killed(file, "population", tmp_path, times)
     assert is_the_same_tree(found, alone)
-    winner = min(found[8:], key=lambda t: t.value or 0.0)
+    winner = min(found[2 * SIZE :], key=lambda t: t.value or 0.0)
     flags = ("--storage", database_url(tmp_path), "--runs-dir", tmp_path)
-    verified = command("verify", "population", "--trial", winner.number, *flags, cwd=directory)
+    verified = here("verify", "population", "--trial", winner.number, *flags, cwd=directory)
     assert verified.code == 0, verified.out + verified.err
     assert f"trial {winner.number} holds: final digest, value, 6 epochs" in verified.out
 

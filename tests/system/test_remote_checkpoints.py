@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from object_faults import BUCKET, s3_environment
+from shared_imports import ADDRESS, shared_imports
 from study_files import StudyText
-from sweeps import RunningCommand, command, database_url, results_of, trials_in
+from sweeps import Ended, RunningCommand, database_url, results_of, sweep, trials_in
 
 from sweeper.checkpoints.format import MANIFEST_FILE, TENSORS_FILE
 from sweeper.checkpoints.policy import Keep
 from sweeper.checkpoints.remote.objects import ObjectStore
 from sweeper.checkpoints.remote.reading import RemoteListing, load_remote
 from sweeper.collection import collect
+from sweeper.execution.launch import server_process
 from sweeper.paths import RemotePath, RunPaths, parse_location
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
@@ -38,30 +42,40 @@ STUDY = StudyText(
     ObjectStore.put = killing_put
     """,
     rate='trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)',
-    arguments="""objective="val_loss", epochs=3, trials=1, sampler="random",
+    arguments="""objective="val_loss", epochs=3, trials=1, sampler="random", audit="off",
     checkpoint_every=Every(steps=7)""",
 )
 
 
 def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bit(
-    tmp_path: Path, s3_url: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    s3_url: str,
+    here: Callable[..., Ended],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    environment = s3_environment(s3_url)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
     file = STUDY.write(tmp_path / "study.py")
+    sweep(file, tmp_path / "undisturbed", workers=1)
+    for name, value in s3_environment(s3_url).items():
+        monkeypatch.setenv(name, value)
+    # Servers of this environment are forked from a process of the same; the killed run has its own.
+    monkeypatch.setenv(ADDRESS, os.environ[ADDRESS])
+    with shared_imports(tmp_path_factory.mktemp("imports"), dict(os.environ)) as program:
+        monkeypatch.setattr(server_process, "_SERVER", program)
+        check_elsewhere(tmp_path, file, here)
+
+
+def check_elsewhere(tmp_path: Path, file: Path, here: Callable[..., Ended]) -> None:
     undisturbed, first, other = (tmp_path / name for name in ("undisturbed", "first", "other"))
     remote = (*("--storage", database_url(tmp_path)), *("--checkpoints", f"s3://{BUCKET}/e2e"))
     words = ("run", file, "--workers", 1, *remote)
-    local = RunningCommand("run", file, "--workers", 1, "--runs-dir", undisturbed, cwd=tmp_path)
     killed = RunningCommand(*words, "--runs-dir", first, cwd=tmp_path, env={"KILL_BEFORE": "6"})
-    with local, killed:
+    with killed:
         assert killed.end() < 0, "the command and its trial were killed"
-        assert local.end() == 0, local.err
     kept = RemotePath("s3", (BUCKET, "e2e", "small", "trial-00000", "attempt-01", "checkpoints"))
     listing = RemoteListing.of(kept, ObjectStore("s3"))
     assert [path.name for path in listing.unfinished()] == ["step-000000021"]
-    resumed = command(*words, "--runs-dir", other, cwd=tmp_path)
+    resumed = here(*words, "--runs-dir", other, cwd=tmp_path)
     assert resumed.code == 0, resumed.err
     assert results_of(trials_in(tmp_path)) == results_of(trials_in(undisturbed))
     (trial,) = trials_in(tmp_path)
@@ -71,21 +85,21 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     assert RemoteListing.of(kept, ObjectStore("s3")).unfinished() == (), "swept"
     for log in tmp_path.rglob("log.txt"):
         assert "nclosed" not in log.read_text()
-    check_verify(tmp_path, other)
+    check_verify(tmp_path, other, here)
     check_gc(tmp_path, other)
 
 
-def check_verify(database: Path, runs: Path) -> None:
+def check_verify(database: Path, runs: Path, here: Callable[..., Ended]) -> None:
     """What lies in the store is replayed and equal, and not once a bit of it is another."""
     words = ("verify", "small", "--all", "--storage", database_url(database), "--runs-dir", runs)
-    holds = command(*words, cwd=database)
+    holds = here(*words, cwd=database)
     assert (holds.code, "2 checkpoints equal" in holds.out) == (0, True), holds.out + holds.err
     (trial,) = trials_in(database)
     store = ObjectStore("s3")
     file = parse_location(trial.checkpoints[-1].path) / TENSORS_FILE
     whole = store.read(file)
     store.put(file, whole[:-1] + bytes([whole[-1] ^ 1]))
-    differs = command(*words, cwd=database)
+    differs = here(*words, cwd=database)
     store.put(file, whole)
     assert differs.code == 4, differs.err
     assert "trial 0 DIFFERS" in differs.out

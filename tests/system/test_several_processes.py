@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import leaving
 import numpy as np
 import pytest
-from leaving import check_leaving
-from sweeps import Swept, command, database_url, sweep
+from sweeps import Ended, Swept, database_url, sweep
 
 from sweeper.checkpoints.reading import load_checkpoint
 from sweeper.preflight.checking import check_study
@@ -120,7 +121,8 @@ def run(directory: Path, *changes: tuple[str, str], isolation: str = "auto") -> 
         text = text.replace(was, now)
     file = directory / "several.py"
     file.write_text(text)
-    return sweep(file, directory / "runs", workers=2, isolation=isolation)
+    workers = 1 if isolation == "inline" else 2
+    return sweep(file, directory / "runs", workers=workers, isolation=isolation)
 
 
 def last_checkpoint(trial: TrialRecord) -> dict[str, np.ndarray]:
@@ -200,9 +202,8 @@ def test_without_the_other_processes_state_the_resumed_trial_ends_elsewhere(
 def test_two_processes_train_as_one_does_on_the_same_batches(
     whole: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
-    alone = run(
-        tmp_path, ("strategy=MultiWorker(processes=2),", ""), ("trials=1", "trials=2")
-    ).trials
+    changes = ("strategy=MultiWorker(processes=2),", ""), ("trials=1", "trials=2")
+    alone = run(tmp_path, *changes, isolation="inline").trials
     one, two = last_checkpoint(alone[1]), last_checkpoint(whole[1])
     names = [n for n in one if n.startswith(("model/", "optimizer/"))]
     assert len(names) >= 8
@@ -212,14 +213,19 @@ def test_two_processes_train_as_one_does_on_the_same_batches(
 
 
 def test_models_of_two_processes_are_measured_in_one_and_leave(
-    whole: tuple[TrialRecord, ...], directory: Path, tmp_path: Path
+    whole: tuple[TrialRecord, ...],
+    directory: Path,
+    tmp_path: Path,
+    here: Callable[..., Ended],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(leaving, "command", here)
     runs = directory / "runs"
-    check_leaving(directory / "several.py", runs, whole[1:], tmp_path, rel=1e-4)
+    leaving.check_leaving(directory / "several.py", runs, whole[1:], tmp_path, rel=1e-4)
     # What each process writes for itself leaves as TensorFlow's own readers have it.
     words = ("export", "several", "--trial", 0, "--output", tmp_path / "model.weights.h5")
     flags = ("--format", "weights", "--storage", database_url(runs), "--runs-dir", runs)
-    left = command(*words, *flags, cwd=tmp_path)
+    left = here(*words, *flags, cwd=tmp_path)
     assert left.code == 0, left.out + left.err
     assert "predictions agree" in left.out
 
@@ -234,9 +240,12 @@ def test_a_check_says_that_it_tries_one_process(tmp_path: Path) -> None:
     ]
 
 
-def test_a_process_that_goes_its_own_way_ends_a_spawned_trial_with_a_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolation", ["fork", pytest.param("spawn", marks=pytest.mark.whole)])
+def test_a_process_that_goes_its_own_way_ends_the_trial_with_a_reason(
+    tmp_path: Path, isolation: str
+) -> None:
     ends = ("[Killed(trial.directory)]", "[EndsInOneProcess()]")
-    [trial] = run(tmp_path, ends, isolation="spawn").trials
+    [trial] = run(tmp_path, ends, isolation=isolation).trials
     assert trial.state == "failed"
     error = (trial.attempts[0].error or "").splitlines()[-1]
     assert error.startswith(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-from sweeps import command, database_url, sweep
+from sweeps import Ended, database_url, sweep
 
 STUDY = """\
 import os
@@ -55,24 +56,32 @@ study = Study(
     epochs=3,
     trials=1,
     checkpoint_every=Every(steps=3),
+    audit="off",
 )
 """
 
 
-def ran(directory: Path, *, killed: bool, objective: str = "val_f1_score[1]") -> dict[str, object]:
+Command = Callable[..., Ended]
+
+
+def ran(
+    directory: Path, here: Command, *, killed: bool, objective: str = "val_f1_score[1]"
+) -> dict[str, object]:
     directory.mkdir()
     text = STUDY.replace("{killed}", str(killed)).replace("{objective}", objective)
     (directory / "vectors.py").write_text(text)
     sweep(directory / "vectors.py", directory / "runs", workers=1)
     flags = ("--storage", database_url(directory / "runs"), "--runs-dir", directory / "runs")
-    shown = command("show", "vectors", 0, "--json", *flags, cwd=directory)
+    shown = here("show", "vectors", 0, "--json", *flags, cwd=directory)
     found: dict[str, object] = json.loads(shown.out)
     return found
 
 
-def test_a_killed_trial_with_a_vector_metric_shows_the_same_components(tmp_path: Path) -> None:
-    whole = ran(tmp_path / "whole", killed=False)
-    resumed = ran(tmp_path / "killed", killed=True)
+def test_a_killed_trial_with_a_vector_metric_shows_the_same_components(
+    tmp_path: Path, here: Command
+) -> None:
+    whole = ran(tmp_path / "whole", here, killed=False)
+    resumed = ran(tmp_path / "killed", here, killed=True)
     assert [attempt["outcome"] for attempt in resumed["attempts"]] == ["crashed", "complete"]
     assert resumed["epochs"] == whole["epochs"]
     assert (resumed["digest"], resumed["value"]) == (whole["digest"], whole["value"])
@@ -82,9 +91,9 @@ def test_a_killed_trial_with_a_vector_metric_shows_the_same_components(tmp_path:
 
 
 def test_a_whole_vector_as_objective_fails_the_trial_with_the_names_to_choose(
-    tmp_path: Path,
+    tmp_path: Path, here: Command
 ) -> None:
-    failed = ran(tmp_path / "whole", killed=False, objective="val_f1_score")
+    failed = ran(tmp_path / "whole", here, killed=False, objective="val_f1_score")
     assert failed["state"] == "failed"
     error = failed["attempts"][-1]["error"]
     assert "'val_f1_score[0]', 'val_f1_score[1]', 'val_f1_score[2]'" in error

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from study_files import StudyText
-from sweeps import Ended, Result, RunningCommand, command, results_of, trials_in
+from sweeps import Ended, Result, RunningCommand, results_of, sweep, trials_in
 
 DATA = """
 from sklearn.datasets import load_digits
@@ -71,13 +72,10 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     directory = tmp_path_factory.mktemp("study")
     file, home = STUDY.write(directory / "study.py"), directory / "home"
     home.mkdir()
-    with (
-        RunningCommand("run", file, "--runs-dir", directory / "whole", cwd=directory) as whole,
-        RunningCommand("run", file, cwd=home, env={"DIE_AT": "50"}) as run,
-    ):
+    whole = sweep(file, directory / "whole", workers=1)
+    with RunningCommand("run", file, cwd=home, env={"DIE_AT": "50"}) as run:
         assert run.end() == -9, run.err
-        assert whole.end() == 0, whole.err
-    return Killed(file, home, results_of(trials_in(directory / "whole")))
+    return Killed(file, home, results_of(whole.trials))
 
 
 def contents(directory: Path) -> dict[str, str]:
@@ -96,12 +94,12 @@ def check_went_on(ended: Ended, killed: Killed, runs: Path) -> None:
 
 
 def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(
-    killed: Killed, tmp_path: Path
+    killed: Killed, tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
     """``cp -r runs``, and resume with ``--runs-dir``: the old place is not written to."""
     before = contents(killed.home)
     there = killed.copy(tmp_path / "there") / "runs"
-    ended = command("resume", "small", "--runs-dir", there, cwd=tmp_path)
+    ended = here("resume", "small", "--runs-dir", there, cwd=tmp_path)
     check_went_on(ended, killed, there)
     assert contents(killed.home) == before
     files = there / "small" / "trial-00000" / "files"
@@ -113,14 +111,14 @@ def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(
 
 
 def test_a_resume_from_another_directory_finds_the_checkpoints_by_their_paths(
-    killed: Killed, tmp_path: Path
+    killed: Killed, tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
     home = killed.home
     kept = tmp_path / "kept"
     killed.copy(kept)
     try:
         url = f"sqlite:///{home / 'runs' / 'sweeper.db'}"
-        ended = command("resume", "small", "--storage", url, cwd=tmp_path)
+        ended = here("resume", "small", "--storage", url, cwd=tmp_path)
         check_went_on(ended, killed, home / "runs")
         assert f"goes on from its checkpoints in {home}" in ended.err
         files = tmp_path / "runs" / "small" / "trial-00000" / "files"
@@ -131,14 +129,14 @@ def test_a_resume_from_another_directory_finds_the_checkpoints_by_their_paths(
 
 
 def test_checkpoints_that_are_gone_are_said_before_anything_is_trained_again(
-    killed: Killed, tmp_path: Path
+    killed: Killed, tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
     runs = killed.copy(tmp_path / "there") / "runs"
     kept = tmp_path / "elsewhere"
     killed.home.rename(kept)
     try:
         shutil.rmtree(runs / "small" / "trial-00000" / "attempt-01" / "checkpoints")
-        ended = command("resume", "small", "--runs-dir", runs, cwd=tmp_path)
+        ended = here("resume", "small", "--runs-dir", runs, cwd=tmp_path)
     finally:
         kept.rename(killed.home)
     assert ended.code == 0, ended.err
@@ -151,7 +149,7 @@ def test_checkpoints_that_are_gone_are_said_before_anything_is_trained_again(
 
 @pytest.mark.parametrize("form", ["database removed", "another database"])
 def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
-    killed: Killed, tmp_path: Path, form: str
+    killed: Killed, tmp_path: Path, here: Callable[..., Ended], form: str
 ) -> None:
     """The attack: other seed, data and range under the same name, on the runs of the first."""
     runs = killed.copy(tmp_path / "there") / "runs"
@@ -168,7 +166,7 @@ def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
         rate='trial.suggest_float("learning_rate", 1e-5, 1e-4, log=True)',
         arguments=f"{STUDY.arguments}, seed=7",
     ).write(tmp_path / "study.py")
-    ended = command("run", other, "--runs-dir", runs, "--storage", storage, cwd=tmp_path)
+    ended = here("run", other, "--runs-dir", runs, "--storage", storage, cwd=tmp_path)
     assert ended.code == 1
     assert f"{runs / 'small'} belongs to study 'small' (identity " in ended.err
     assert "trial 0" not in ended.err

@@ -206,6 +206,10 @@ def writing_by_batches() -> list[keras.callbacks.Callback]:
     ]
 
 
+def every_one_of_keras() -> list[keras.callbacks.Callback]:
+    return [*of_keras(), *writing(), *writing_by_batches()]
+
+
 def scheduled() -> list[keras.callbacks.Callback]:
     return [keras.callbacks.LearningRateScheduler(Warm())]
 

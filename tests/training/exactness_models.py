@@ -69,6 +69,48 @@ def multi_optimizer() -> keras.Model:
     return compiled(optimizers.MultiOptimizer(by_path), layers.Dropout(0.2))
 
 
+def every_optimizer() -> keras.Model:
+    """Each variable has an optimizer of its own: all that keep nothing but slots and a count."""
+    by_path = optimizers.OptimizerMap(optimizers.SGD(schedules.InverseTimeDecay(0.05, 5, 0.5)))
+    each = [
+        optimizers.Adadelta(0.5),
+        optimizers.Adagrad(schedules.ExponentialDecay(0.1, 4, 0.8)),
+        optimizers.Adamax(0.02),
+        optimizers.Adafactor(0.05),
+        optimizers.Nadam(0.02),
+        optimizers.Ftrl(0.1, l2_regularization_strength=0.01),
+        optimizers.Lion(0.01),
+        optimizers.Lamb(0.02),
+        optimizers.RMSprop(0.01, centered=True),
+        optimizers.Muon(0.02),
+    ]
+    middle = []
+    for number, optimizer in enumerate(each):
+        # Muon has other slots for a matrix than for a vector.
+        use_bias = isinstance(optimizer, optimizers.Muon)
+        middle.append(layers.Dense(4, use_bias=use_bias, name=f"of_{number}"))
+        by_path[rf".*\bof_{number}/.*"] = optimizer
+    return compiled(optimizers.MultiOptimizer(by_path), *middle)
+
+
+def every_random_layer() -> keras.Model:
+    return compiled(
+        optimizers.SGD(0.05),
+        layers.AlphaDropout(0.2),
+        layers.GaussianDropout(0.3),
+        layers.GaussianNoise(0.1),
+        layers.Dropout(0.3),
+        GlobalNoise(),
+        first=[
+            *as_image(),
+            layers.RandomFlip(),
+            *as_sequence(),
+            layers.SpatialDropout1D(0.3),
+            layers.SimpleRNN(3, dropout=0.2, recurrent_dropout=0.2),
+        ],
+    )
+
+
 def by_xla() -> keras.Model:
     """Keras compiles nothing by XLA while kernels have to be deterministic, and says so."""
     with warnings.catch_warnings(record=True) as caught:

@@ -13,21 +13,27 @@ import keras
 import numpy as np
 import pytest
 from exactness_callbacks import LearningRatePerBatch
-from trainings import Watcher, plan, train
+from trainings import Watcher, one_layer, plan, train, unvalidated
 
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
+from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.userstate.traversal.built_ins import BUILT_INS, REFUSED
 
 Factory = Callable[[], Sequence[keras.callbacks.Callback]]
+
+
+def light(make: Factory, epochs: int = 2) -> TrainingPlan:
+    """A plan of what the callbacks ask nothing of."""
+    return plan(model=one_layer, data=unvalidated, callbacks=make, epochs=epochs)
 
 
 def stopped_and_resumed(
     make: Factory, directory: Path, stop: int, epochs: int = 2
 ) -> Sequence[keras.callbacks.Callback]:
     """Train to ``stop``, go on in fresh objects to the end, and return the last callbacks."""
-    train(plan(callbacks=make, epochs=epochs), Watcher(directory, block=1, stop_at=stop))
-    planned = plan(callbacks=make, epochs=epochs)
+    train(light(make, epochs), Watcher(directory, block=1, stop_at=stop))
+    planned = light(make, epochs)
     train(planned, Watcher(directory), load_newest([directory], pytest.fail))
     return planned.callbacks
 
@@ -36,7 +42,7 @@ def refusal(make: Factory) -> str:
     """What is said of callbacks before the first step."""
     watcher = Watcher(stop_at=1, block=1)
     with pytest.raises(UncapturableError) as raised:
-        train(plan(callbacks=make), watcher)
+        train(light(make), watcher)
     assert watcher._step == 0
     return str(raised.value)
 
@@ -68,13 +74,8 @@ def test_a_rate_per_batch_goes_on_at_the_exact_batch(tmp_path: Path) -> None:
     def make() -> list[keras.callbacks.Callback]:
         return [Rate(), Recorder()]
 
-    def model() -> keras.Model:
-        built = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
-        built.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        return built
-
     for stop in (10, None):
-        planned = plan(model=model, callbacks=make, epochs=2)
+        planned = light(make)
         loaded = load_newest([tmp_path], pytest.fail)
         seen = list(rates)
         train(planned, Watcher(tmp_path, block=1, stop_at=stop), loaded)
@@ -104,7 +105,7 @@ class Exchanges(Holder):
 def refused_when_it_changed(make: Callable[[], Any]) -> str:
     """What is said at the first checkpoint after the change."""
     with pytest.raises(UncapturableError) as raised:
-        train(plan(callbacks=lambda: [Exchanges(make)]), Watcher(block=1, stop_at=2))
+        train(light(lambda: [Exchanges(make)]), Watcher(block=1, stop_at=2))
     return str(raised.value)
 
 
@@ -244,7 +245,7 @@ def test_what_came_to_be_shared_during_training_stays_shared(tmp_path: Path) -> 
 
 
 def test_a_large_array_that_never_changes_is_not_saved_again(tmp_path: Path) -> None:
-    train(plan(callbacks=lambda: [Holder(np.ones(100_000))]), Watcher(tmp_path, block=1, stop_at=3))
+    train(light(lambda: [Holder(np.ones(100_000))]), Watcher(tmp_path, block=1, stop_at=3))
     loaded = load_newest([tmp_path], pytest.fail)
     assert loaded is not None
     assert not [name for name in loaded.tensors if name.startswith("user_state/")]
@@ -258,10 +259,10 @@ def test_a_variable_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
     def make(size: int) -> Factory:
         return lambda: [Counts(keras.Variable(np.zeros(size)))]
 
-    train(plan(callbacks=make(3)), Watcher(tmp_path, block=1, stop_at=3))
+    train(light(make(3)), Watcher(tmp_path, block=1, stop_at=3))
     loaded = load_newest([tmp_path], pytest.fail)
     with pytest.raises(RestoreError) as raised:
-        train(plan(callbacks=make(4)), Watcher(), loaded)
+        train(light(make(4)), Watcher(), loaded)
     assert "was a variable, float64[3], and is float64[4] now" in str(raised.value)
 
 
@@ -324,7 +325,7 @@ def test_settings_are_the_codes_and_what_training_changed_in_them_is_kept(tmp_pa
 
     for changed, expected in ((False, 5), (True, 77)):
         directory = tmp_path / str(changed)
-        train(plan(callbacks=make(3, changed)), Watcher(directory, block=1, stop_at=4))
-        planned = plan(callbacks=make(5, changed), epochs=1)
+        train(light(make(3, changed)), Watcher(directory, block=1, stop_at=4))
+        planned = light(make(5, changed), epochs=1)
         train(planned, Watcher(), load_newest([directory], pytest.fail))
         assert planned.callbacks[0].patience == expected

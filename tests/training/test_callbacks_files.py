@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 import pytest
-from trainings import Watcher, plan, train
+from trainings import Watcher, one_layer, plan, train, unvalidated
 
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError
@@ -49,8 +49,9 @@ def attempt(
     keeps = directory is not None
     watcher = Watcher(directory, block=1, snapshot_at=lambda at: keeps and at.epoch == 2)
     loaded = None if directory is None else load_newest([directory], pytest.fail)
+    planned = plan(model=one_layer, data=unvalidated, callbacks=lambda: [logger, Dies()])
     try:
-        train(plan(callbacks=lambda: [logger, Dies()]), watcher, loaded)
+        train(planned, watcher, loaded)
     except LostError:
         assert dies_in is not None
     finally:
@@ -146,11 +147,11 @@ def test_tensorboards_steps_go_on(tmp_path: Path) -> None:
         return made
 
     whole = Summary()
-    train(plan(callbacks=lambda: [board(whole)]), Watcher())
+    train(plan(model=one_layer, callbacks=lambda: [board(whole)]), Watcher())
     written: list[Any] = []
     for stop in (3, 10, None):
         part = Summary()
-        planned = plan(callbacks=lambda part=part: [board(part)])
+        planned = plan(model=one_layer, callbacks=lambda part=part: [board(part)])
         watcher = Watcher(tmp_path / "kept", block=1, stop_at=stop)
         train(planned, watcher, load_newest([tmp_path / "kept"], pytest.fail))
         written += part.written

@@ -7,6 +7,7 @@ framework for training on several GPUs. 004: Keras models are modified in place.
 
 from __future__ import annotations
 
+import gc
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, equal, mlp, plan, train, weights
+from trainings import Watcher, equal, mlp, one_layer, plan, train, unvalidated, weights
 
 from sweeper import AtStep, Data, EverySteps, Keep, TrainingStep, Trial, WarmStart, fit
 from sweeper.checkpoints.policy import KeptCheckpoint
@@ -52,13 +53,10 @@ class PerBatchSchedule(keras.callbacks.Callback):
 def test_000_a_schedule_per_batch_goes_on_at_the_exact_batch_after_three_stops(
     tmp_path: Path,
 ) -> None:
-    def settable() -> keras.Model:
-        model = mlp()
-        model.compile(keras.optimizers.RMSprop(0.01), "sparse_categorical_crossentropy")
-        return model
-
     def planned() -> Any:
-        return plan(model=settable, callbacks=lambda: [PerBatchSchedule()], epochs=3)
+        return plan(
+            model=one_layer, data=unvalidated, callbacks=lambda: [PerBatchSchedule()], epochs=3
+        )
 
     whole = train(planned(), Watcher())
     for stop in (2, 5, 7):
@@ -184,13 +182,19 @@ def test_002_a_step_and_a_generator_of_the_users_are_saved_by_name(tmp_path: Pat
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             self.step.assign_add(1)
-            self.model.layers[0].kernel.assign_add(1e-3 * self.noise.normal((8, 16)))
+            self.model.layers[0].kernel.assign_add(1e-3 * self.noise.normal((8, 4)))
 
     def planned() -> tuple[Any, tf.Variable]:
         trial = a_trial(tmp_path)
         step = trial.track("step", tf.Variable(1, trainable=False))
         noise = trial.track("noise", tf.random.Generator.from_seed(5))
-        return plan(callbacks=lambda: [Counts(step, noise)], tracked=lambda: trial.tracked), step
+        made = plan(
+            model=one_layer,
+            data=unvalidated,
+            callbacks=lambda: [Counts(step, noise)],
+            tracked=lambda: trial.tracked,
+        )
+        return made, step
 
     whole, counted = planned()
     train(whole, Watcher())
@@ -412,7 +416,7 @@ def test_004_two_rates_on_one_model_are_one_curve_and_two_models_are_two_and_one
         return model
 
     def curve(model: keras.Model) -> list[float]:
-        loop = train(plan(model=lambda: model, epochs=6), Watcher())
+        loop = train(plan(model=lambda: model, data=unvalidated, epochs=6), Watcher())
         return [epoch.metrics["loss"] for epoch in loop.epochs]
 
     shared = mlp()
@@ -421,6 +425,7 @@ def test_004_two_rates_on_one_model_are_one_curve_and_two_models_are_two_and_one
     right = curve(compiled(mlp(), 0.0001))
     assert right[0] > first[1], "a model of its own begins at the beginning"
 
+    gc.unfreeze()  # The guard freezes what there is by itself, as in a process of its own.
     seeds = TrialSeeds(0, 0)
     trial = Trial(number=0, seed=seeds.root, directory=tmp_path, ask=lambda *_: 0.001)
     with (

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, equal, plan, small_data, train, weights
+from trainings import Watcher, equal, plan, train, unvalidated, weights
 
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import UncapturableError
@@ -74,7 +74,7 @@ def ends(
     for stop in (*stops, None):
         planned = plan(
             model=lambda: build(eager=eager),
-            data=lambda: small_data(validation=None),
+            data=unvalidated,
             callbacks=lambda: [Meddles(what, at)],
             epochs=2,
         )
@@ -125,7 +125,7 @@ def test_a_function_traced_with_a_generator_that_was_replaced_is_refused(
     """Replaced after the trace, before it, and never."""
     planned = plan(
         model=lambda: build(eager=False),
-        data=lambda: small_data(validation=None),
+        data=unvalidated,
         callbacks=lambda: [Predicts("clears", at)],
         epochs=2,
     )

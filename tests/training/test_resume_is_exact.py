@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,24 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, digits, equal, mlp, plan, small_data, train, weights
+from trainings import (
+    Watcher,
+    digits,
+    equal,
+    leave_out,
+    mlp,
+    one_layer,
+    plan,
+    small_data,
+    train,
+    weights,
+    without_component,
+)
 
 from sweeper import Data
+from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.training.loop import loop as loop_module
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.state import state as state_module
@@ -112,7 +126,7 @@ class Carrier(keras.Model):
         return logs
 
 
-def noisy() -> keras.Model:
+def noisy(*, eager: bool = False) -> keras.Model:
     inputs = keras.Input((8,))
     x = keras.layers.Dense(16, activation="relu")(inputs)
     x = Noise()(x)
@@ -123,8 +137,13 @@ def noisy() -> keras.Model:
         optimizer=keras.optimizers.Adam(0.01),
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
+        run_eagerly=eager,
     )
     return model
+
+
+def eager() -> keras.Model:
+    return noisy(eager=True)
 
 
 def watchful() -> list[keras.callbacks.Callback]:
@@ -136,8 +155,14 @@ def watchful() -> list[keras.callbacks.Callback]:
     ]
 
 
+def noisy_plan(
+    model: Callable[[], keras.Model], data: Callable[[], Data], epochs: int
+) -> TrainingPlan:
+    return plan(model=model, data=data, callbacks=watchful, epochs=epochs, tracked=tracked)
+
+
 def planner() -> TrainingPlan:
-    return plan(model=noisy, callbacks=watchful, epochs=4, tracked=tracked)
+    return noisy_plan(noisy, small_data, 4)
 
 
 class ShufflesItself(keras.utils.PyDataset):
@@ -165,17 +190,11 @@ class ShufflesItself(keras.utils.PyDataset):
         self.order = state
 
 
-def shuffling_itself() -> TrainingPlan:
-    return plan(
-        model=noisy,
-        data=lambda: Data(train=ShufflesItself(), validation=digits(30)),
-        callbacks=watchful,
-        epochs=4,
-        tracked=tracked,
-    )
+def shuffling_itself() -> Data:
+    return Data(train=ShufflesItself(), validation=digits(30))
 
 
-def drawing_anew() -> TrainingPlan:
+def drawing_anew() -> Data:
     """A function of the epoch that shuffles by a generator which goes on from epoch to epoch."""
     drawn = np.random.default_rng(8)
 
@@ -186,16 +205,10 @@ def drawing_anew() -> TrainingPlan:
             chosen = order[begin : begin + 16]
             yield x[chosen], y[chosen]
 
-    return plan(
-        model=noisy,
-        data=lambda: Data(train=batches, validation=digits(30)),
-        callbacks=watchful,
-        epochs=4,
-        tracked=tracked,
-    )
+    return Data(train=batches, validation=digits(30))
 
 
-MAKERS: dict[str, Planner] = {"data": shuffling_itself, "reopening": drawing_anew}
+DATA: dict[str, Callable[[], Data]] = {"data": shuffling_itself, "reopening": drawing_anew}
 """What has a state that arrays have not."""
 
 
@@ -235,6 +248,7 @@ def whole() -> tuple[list[Any], dict[str, Any]]:
     return uninterrupted()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("stop", [1, 6, 7, 10, 14, 27])
 def test_a_training_stopped_after_any_step_ends_as_if_it_never_was(
     stop: int, whole: tuple[list[Any], dict[str, Any]], tmp_path: Path
@@ -242,16 +256,18 @@ def test_a_training_stopped_after_any_step_ends_as_if_it_never_was(
     assert same(interrupted(tmp_path, [stop]), whole)
 
 
+# By default the first step, an epoch's last and one inside an epoch, in turn.
+@pytest.mark.parametrize(
+    "stops",
+    [
+        pytest.param([1, 7, 17], id="few"),
+        pytest.param([2, 3, 7, 12, 19, 21, 26], id="many", marks=pytest.mark.whole),
+    ],
+)
 def test_a_training_stopped_many_times_ends_as_if_it_never_was(
-    whole: tuple[list[Any], dict[str, Any]], tmp_path: Path
+    stops: list[int], whole: tuple[list[Any], dict[str, Any]], tmp_path: Path
 ) -> None:
-    assert same(interrupted(tmp_path, [2, 3, 7, 12, 19, 21, 26]), whole)
-
-
-def test_a_training_with_other_seeds_differs(whole: tuple[list[Any], dict[str, Any]]) -> None:
-    planned = planner()
-    planned.model.layers[1].kernel.assign_add(keras.ops.ones((8, 16)) * 1e-6)
-    assert not same(outcome(train(planned, Watcher()), planned), whole)
+    assert same(interrupted(tmp_path, stops), whole)
 
 
 COMPONENTS = [
@@ -277,24 +293,95 @@ COMPONENTS = [
 ]
 
 
-@pytest.mark.parametrize("left_out", COMPONENTS[1:])
+SEEDS_OF_LAYERS = "the layers' seeds"
+"""A part of the model's variables, and no component by itself."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What a training left when it was stopped inside its second epoch, and its end without that."""
+
+    make: Planner
+    loaded: LoadedCheckpoint
+    expected: tuple[list[Any], dict[str, Any]]
+
+    def resumed(self, loaded: LoadedCheckpoint) -> tuple[list[Any], dict[str, Any]]:
+        made = self.make()
+        return outcome(train(made, Watcher(), loaded), made)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Stopped]:
+    """One training of each kind, from which everything that is left out is left out in turn."""
+
+    @cache
+    def of(data: Callable[[], Data], model: Callable[[], keras.Model], epochs: int) -> Stopped:
+        def make() -> TrainingPlan:
+            return noisy_plan(model, data, epochs)
+
+        directory = tmp_path_factory.mktemp("stopped")
+        expected = uninterrupted(make)
+        train(make(), Watcher(directory, stop_at=10))
+        loaded = load_newest([directory], pytest.fail)
+        assert loaded is not None
+        found = Stopped(make, loaded, expected)
+        assert same(found.resumed(loaded), expected), "nothing is left out"
+        return found
+
+    return of
+
+
+# Steps that run eagerly need no trace, and leave the same state behind.
+@pytest.mark.parametrize(
+    ("model", "epochs"),
+    [
+        pytest.param(eager, 2, id="eager"),
+        pytest.param(noisy, 4, id="graph", marks=pytest.mark.whole),
+    ],
+)
+@pytest.mark.parametrize("left_out", [*COMPONENTS[1:], SEEDS_OF_LAYERS])
 def test_leaving_out_a_component_is_noticed(
     left_out: str,
-    whole: tuple[list[Any], dict[str, Any]],
-    tmp_path: Path,
+    model: Callable[[], keras.Model],
+    epochs: int,
+    stopped: Callable[..., Stopped],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Negative control of each component: without it, the resumed training ends elsewhere."""
-    make = MAKERS.get(left_out, planner)
-    expected = uninterrupted(make) if left_out in MAKERS else whole
-    assert same(interrupted(tmp_path / "with", [10], make), expected)
-    original = state_module.default_components
+    whole = stopped(DATA.get(left_out, small_data), model, epochs)
+    if left_out == SEEDS_OF_LAYERS:
+        loaded = whole.loaded
+        leave_out_seeds(monkeypatch)
+    else:
+        loaded = without_component(whole.loaded, left_out)
+        leave_out(monkeypatch, left_out)
+    assert not same(whole.resumed(loaded), whole.expected)
 
-    def without(*arguments: Any, **options: Any) -> list[Any]:
-        return [c for c in original(*arguments, **options) if c.name != left_out]
 
-    monkeypatch.setattr(loop_module, "default_components", without)
-    assert not same(interrupted(tmp_path / "without", [10], make), expected)
+def leave_out_seeds(patch: pytest.MonkeyPatch) -> None:
+    """Restore all variables of a model but those of its layers' seed generators."""
+    restore = state_module.Variables.restore
+
+    def without(self: Any, saved: Any, tensors: Any) -> None:
+        if self.name != "model":
+            restore(self, saved, tensors)
+            return
+        variables = [v for v in self._variables() if "seed" in v.path]
+        assert variables
+        begun = [v.numpy() for v in variables]
+        restore(self, saved, tensors)
+        for variable, value in zip(variables, begun, strict=True):
+            assert not np.array_equal(variable.numpy(), value)
+            variable.assign(value)
+
+    patch.setattr(state_module.Variables, "restore", without)
+
+
+def test_a_training_with_other_weights_differs(stopped: Callable[..., Stopped]) -> None:
+    whole = stopped(small_data, eager, 2)
+    other = whole.make()
+    other.model.layers[1].kernel.assign_add(keras.ops.ones((8, 16)) * 1e-6)
+    assert not same(outcome(train(other, Watcher()), other), whole.expected)
 
 
 def test_an_optimizer_that_is_exchanged_is_refused_by_the_component_of_the_parts(
@@ -305,39 +392,17 @@ def test_an_optimizer_that_is_exchanged_is_refused_by_the_component_of_the_parts
             self.model.optimizer = keras.optimizers.SGD(0.1)
 
     def make() -> TrainingPlan:
-        return plan(callbacks=lambda: [Exchanges()], epochs=1)
+        return plan(model=one_layer, callbacks=lambda: [Exchanges()], epochs=1)
 
     with pytest.raises(UncapturableError, match=r"model\.optimizer was exchanged during training"):
         train(make(), Watcher())
-    original = state_module.default_components
-    monkeypatch.setattr(
-        loop_module,
-        "default_components",
-        lambda *given, **options: [c for c in original(*given, **options) if c.name != "parts"],
-    )
+    leave_out(monkeypatch, "parts")
     train(make(), Watcher())
 
 
 def test_every_component_has_its_negative_control() -> None:
-    planned = planner()
-    loop = TrainingLoop(planned, Watcher())
+    loop = TrainingLoop(noisy_plan(eager, small_data, 1), Watcher())
     assert [c.name for c in loop._state.components] == COMPONENTS
-
-
-def test_leaving_out_the_layers_seed_generators_is_noticed(
-    whole: tuple[list[Any], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = state_module.default_components
-
-    def without(model: keras.Model, *rest: Any, **options: Any) -> list[Any]:
-        unseeded = state_module.Variables(
-            "model", lambda: [v for v in model.variables if "seed" not in v.path]
-        )
-        components = original(model, *rest, **options)
-        return [unseeded if component.name == "model" else component for component in components]
-
-    monkeypatch.setattr(loop_module, "default_components", without)
-    assert not same(interrupted(tmp_path, [10]), whole)
 
 
 def test_snapshots_at_every_step_perturb_nothing(
@@ -380,7 +445,7 @@ def test_a_stop_inside_validation_resumes_before_it(tmp_path: Path) -> None:
     def make() -> TrainingPlan:
         x, y = digits()
         data = Data(train=(x, y), validation=(x, y), batch_size=16, validation_batch_size=5)
-        return plan(data=lambda: data, callbacks=lambda: [Tells()])
+        return plan(model=one_layer, data=lambda: data, callbacks=lambda: [Tells()])
 
     expected = uninterrupted(make)
     watcher = StopsInValidation(tmp_path, stop_at=0)
@@ -394,7 +459,7 @@ def test_a_stop_inside_validation_resumes_before_it(tmp_path: Path) -> None:
 def test_a_stop_after_the_decision_to_stop_early_does_not_train_on(tmp_path: Path) -> None:
     def make() -> TrainingPlan:
         stopping = keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=100.0)
-        return plan(callbacks=lambda: [stopping], epochs=9)
+        return plan(model=one_layer, callbacks=lambda: [stopping], epochs=9)
 
     expected = uninterrupted(make)
     watcher = Watcher(tmp_path)
@@ -418,7 +483,7 @@ def test_a_callback_that_stops_inside_an_epoch_ends_it_there_also_when_resumed(
                 self.model.stop_training = True
 
     def make() -> TrainingPlan:
-        return plan(callbacks=lambda: [StopsAtTen()], epochs=5)
+        return plan(model=one_layer, callbacks=lambda: [StopsAtTen()], epochs=5)
 
     expected = uninterrupted(make)
     assert same(interrupted(tmp_path, [10], make), expected)
@@ -444,9 +509,9 @@ def test_a_model_of_another_shape_is_refused_with_every_mismatch_named(tmp_path:
 
 
 def test_a_restore_that_fails_changes_nothing(tmp_path: Path) -> None:
-    train(plan(), Watcher(tmp_path, stop_at=5))
+    train(plan(model=one_layer), Watcher(tmp_path, stop_at=5))
     loaded = load_newest([tmp_path], pytest.fail)
-    planned = plan(callbacks=lambda: [keras.callbacks.EarlyStopping()])
+    planned = plan(model=one_layer, callbacks=lambda: [keras.callbacks.EarlyStopping()])
     before = weights(planned.model)
     with pytest.raises(RestoreError, match="EarlyStopping"):
         train(planned, Watcher(), loaded)

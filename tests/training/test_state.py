@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, plan, small_data, train
+from trainings import Watcher, one_layer, plan, train, unvalidated
 
 from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import load_newest
@@ -27,6 +27,10 @@ from sweeper.training.state.tracked import check_trackable
 from sweeper.training.userstate.holders.positions import DatasetIterator
 from sweeper.training.userstate.holders.values import put_array, take_array
 from sweeper.trial import Trial
+
+
+def light(**options: Any) -> Any:
+    return plan(model=one_layer, data=unvalidated, **options)
 
 
 def snapshot_of(model: Callable[[], keras.Model], **options: Any) -> Any:
@@ -154,16 +158,16 @@ def test_what_is_tracked_comes_back_by_name(tmp_path: Path) -> None:
 
     first = tracked()
     draw(first)
-    train(plan(tracked=lambda: first), Watcher(tmp_path, block=1, stop_at=3))
+    train(light(tracked=lambda: first), Watcher(tmp_path, block=1, stop_at=3))
     expected = draw(first)
     second = tracked()
-    train(plan(tracked=lambda: second, epochs=1), Watcher(), load_newest([tmp_path], pytest.fail))
+    train(light(tracked=lambda: second, epochs=1), Watcher(), load_newest([tmp_path], pytest.fail))
     assert draw(second) == expected
     assert draw(tracked()) != expected
     renamed = {**tracked(), "other": tf.Variable(0)}
     del renamed["step"]
     with pytest.raises(RestoreError) as raised:
-        train(plan(tracked=lambda: renamed), Watcher(), load_newest([tmp_path], pytest.fail))
+        train(light(tracked=lambda: renamed), Watcher(), load_newest([tmp_path], pytest.fail))
     assert "the tracked object 'other' is not in it" in str(raised.value)
     assert "it has a tracked object 'step' more" in str(raised.value)
 
@@ -218,7 +222,7 @@ def test_only_attributes_that_changed_are_captured() -> None:
 
 def test_a_model_that_draws_no_numbers_has_no_attributes_to_capture() -> None:
     watcher = Watcher(block=1, stop_at=2)
-    train(plan(data=small_data), watcher)
+    train(light(), watcher)
     assert watcher.last is not None
     assert watcher.last.state["user_state"] == {"changed": {}, "new": []}
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import resource_variable_ops
-from trainings import Watcher, mlp, plan, small_data, train
+from trainings import Watcher, one_layer, plan, train, unvalidated
 
 from sweeper.errors import UncapturableError
 from sweeper.training.randomness.hidden_state import HiddenState
@@ -59,7 +59,7 @@ class Calls(keras.callbacks.Callback):
 
 def training_with(what: str) -> None:
     train(
-        plan(data=lambda: small_data(validation=None), callbacks=lambda: [Calls(what)], epochs=1),
+        plan(model=one_layer, data=unvalidated, callbacks=lambda: [Calls(what)], epochs=1),
         Watcher(),
     )
 
@@ -170,7 +170,7 @@ def test_afterwards_tensorflow_is_as_it_was() -> None:
         )
 
     before = state()
-    hidden = HiddenState(plan(model=mlp).order_seed)
+    hidden = HiddenState(plan(model=one_layer).order_seed)
     with hidden:
         assert not any(one is other for one, other in zip(before, state(), strict=True))
     assert all(one is other for one, other in zip(before, state(), strict=True))

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 from sweeper import Data
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.results import EpochRecord
+from sweeper.training.loop import loop as loop_module
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import Stopped, TrainingPlan
 from sweeper.training.randomness.fresh_entropy import FreshEntropy
 from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
+from sweeper.training.state import state as state_module
 from sweeper.training.state.state import Position
 from sweeper.training.step import TrainingStep
 
@@ -51,10 +54,21 @@ def mlp(optimizer: Any = None) -> keras.Model:
     return model
 
 
+def one_layer() -> keras.Model:
+    """The least that trains, for what asks nothing of the model."""
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
+    model.compile(keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy")
+    return model
+
+
 def small_data(**options: Any) -> Data:
     x, y = digits()
     settings: dict[str, Any] = {"batch_size": 16, "validation": (x[:30], y[:30])}
     return Data(train=(x, y), **{**settings, **options})
+
+
+def unvalidated() -> Data:
+    return small_data(validation=None)
 
 
 @dataclass
@@ -143,6 +157,26 @@ def train(
     except Stopped:
         assert watcher.stop_at is not None
     return loop
+
+
+def without_component(loaded: LoadedCheckpoint, name: str) -> LoadedCheckpoint:
+    """The checkpoint as a training without the component of that name would have written it."""
+    assert name in loaded.state
+    state = {key: saved for key, saved in loaded.state.items() if key != name}
+    tensors = {
+        key: tensor for key, tensor in loaded.tensors.items() if key.partition("/")[0] != name
+    }
+    return replace(loaded, state=state, tensors=tensors)
+
+
+def leave_out(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Train from now on without the component of that name."""
+    original = state_module.default_components
+
+    def without(*arguments: Any, **options: Any) -> list[Any]:
+        return [c for c in original(*arguments, **options) if c.name != name]
+
+    patch.setattr(loop_module, "default_components", without)
 
 
 def weights(model: keras.Model) -> list[np.ndarray[Any, Any]]:

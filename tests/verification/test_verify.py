@@ -24,6 +24,7 @@ from sweeper.checkpoints.reading import load_checkpoint, read_manifest
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.cli.main import main
 from sweeper.definition import StudySettings
+from sweeper.execution.launch import server_process
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.study_source import StudySource
@@ -65,7 +66,7 @@ STUDY = StudyText(
     rate="""trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True) * (
         1000 if trial.number == 3 else 1
     )""",
-    arguments="""objective="val_loss", epochs=3, trials=4, sampler="random",
+    arguments="""objective="val_loss", epochs=3, trials=4, sampler="random", audit="off",
     pruner=optuna.pruners.ThresholdPruner(upper=3.0)""",
 )
 """Trial 0 is exact; 1 forgets when it is resumed; 2 reads random bytes; 3 diverges and is pruned."""
@@ -83,13 +84,16 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(tmp_path_factory: pytest.TempPathFactory, forked_servers: tuple[str, ...]) -> Iterator[Ran]:
     directory = tmp_path_factory.mktemp("verified")
     file = STUDY.write(directory / "small.py")
-    sweep(file, directory / "runs")
     source = StudySource("target", str(file), "small")
-    with open_launcher(source, "auto", pytest.fail) as (launcher, _):
-        yield Ran(file, directory / "runs", launcher)
+    with pytest.MonkeyPatch.context() as patch:
+        # As ``servers`` does for a test, than which this is older.
+        patch.setattr(server_process, "_SERVER", forked_servers)
+        sweep(file, directory / "runs")
+        with open_launcher(source, "auto", pytest.fail) as (launcher, _):
+            yield Ran(file, directory / "runs", launcher)
 
 
 @dataclass(frozen=True)
@@ -238,7 +242,6 @@ def test_a_checkpoint_that_was_replaced_by_a_whole_one_is_found(copy: Copy) -> N
 
 def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy: Copy) -> None:
     """No checkpoint's digest vouches for it: it may hold weights that were put back at the end."""
-    assert errors(copy.verify()) == []
     place = copy.runs / "small/trial-00000/end"
     last = load_checkpoint(copy.checkpoints()[-1])
     tensors = {

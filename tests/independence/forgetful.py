@@ -1,0 +1,40 @@
+"""Studies whose callbacks keep state where no checkpoint finds it, and act by it."""
+
+from __future__ import annotations
+
+from study_files import StudyText
+
+RATES = """
+    def slower(self):
+        self.model.optimizer.learning_rate = float(self.model.optimizer.learning_rate) * 0.5
+"""
+ARGUMENTS = 'objective="val_loss", epochs=6, trials=2, sampler="random"'
+ONCE_AN_EPOCH = StudyText(
+    name="library",
+    head=f"""
+import math
+
+
+class Decay(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        seen = math.epochs_seen = getattr(math, "epochs_seen", 0) + 1
+        if seen >= 2:
+            self.slower()
+{RATES}""",
+    callbacks="Decay()",
+    arguments=ARGUMENTS,
+)
+WITH_EVERY_BATCH = StudyText(
+    head="""
+    import math
+
+    math.steps = [0]
+
+    class Drop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            math.steps[0] += 1
+            if math.steps[0] == 36:
+                self.model.optimizer.learning_rate = 1e-4
+    """,
+    callbacks="Drop()",
+)
