@@ -6,13 +6,16 @@ import os
 import shlex
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from interruptions import WholeRun
 from study_files import StudyText
-from sweeps import RunningCommand, command, differing, results_of, trials_in
+from sweeps import Ended, RunningCommand, differing, results_of, trials_in
+
+from sweeper.execution.launch import server_process
 
 ENDLESS = StudyText(
     name="endless",
@@ -39,7 +42,7 @@ ENDLESS = StudyText(
 
     keras.layers.Dense = endless_at_first
     ''',
-    arguments='objective="val_loss", epochs=1, trials=1, sampler="random"',
+    arguments='objective="val_loss", epochs=1, trials=1, sampler="random", audit="off"',
 )
 """A study whose only trial is in its first step for hours."""
 
@@ -84,8 +87,13 @@ def endless(tmp_path: Path) -> Path:
 
 
 def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(
-    whole: WholeRun, tmp_path: Path
+    whole: WholeRun,
+    tmp_path: Path,
+    forked_servers: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # No whole group gets these signals.
+    monkeypatch.setattr(server_process, "_SERVER", forked_servers)
     runs = tmp_path / "runs"
     words = ["run", str(whole.file), "--workers", "2", "--runs-dir", str(runs)]
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -136,7 +144,10 @@ def test_a_second_interrupt_kills_a_trial_that_cannot_stop(endless: Path) -> Non
     assert "Traceback" not in run.err
 
 
-@pytest.mark.parametrize("server_stands_still", [False, True])
+# A server that stands still cannot help the trial to its end.
+@pytest.mark.parametrize(
+    "server_stands_still", [pytest.param(False, marks=pytest.mark.whole), True]
+)
 def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
     endless: Path, server_stands_still: bool
 ) -> None:
@@ -157,9 +168,12 @@ def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
     assert attempt.ended_at is None, "nobody could write down how it ended"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+# Python has an answer of its own to the first, which must not be heard.
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.whole)]
+)
 def test_a_stop_before_the_study_is_loaded_leaves_nothing(
-    endless: Path, number: signal.Signals
+    endless: Path, here: Callable[..., Ended], number: signal.Signals
 ) -> None:
     slow = endless.with_name("slow.py")
     slow.write_text("import sys; print('importing', file=sys.stderr, flush=True)\nimport signal\n")
@@ -172,7 +186,7 @@ def test_a_stop_before_the_study_is_loaded_leaves_nothing(
     assert "Traceback" not in run.err
     assert run.err.strip().splitlines()[-1].strip() == f"sweeper run {slow}"
     assert not (slow.parent / "runs").exists()
-    assert command("ls", cwd=slow.parent).code == 1
+    assert here("ls", cwd=slow.parent).code == 1
 
 
 def test_a_pause_of_everything_changes_nothing(whole: WholeRun, tmp_path: Path) -> None:

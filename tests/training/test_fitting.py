@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
 import pytest
-from trainings import digits, mlp
+from trainings import digits, mlp, one_layer
 
 import sweeper
 from sweeper.checkpoints.marker import Marker, claim_directory
@@ -66,51 +67,128 @@ print(json.dumps({"weights": digest, "history": history.history}))
 '''
 
 
-def run(directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 1) -> str | int:
-    """The script's last line, or minus the signal or the exit code that ended it."""
+SERVER = '''
+"""Runs a script for each line, in a process that has imported the libraries and done nothing else."""
+import json, os, runpy, sys, traceback
+import keras, numpy, tensorflow, sweeper
+
+for line in sys.stdin:
+    sys.argv, output = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+        code = 1
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            code = 0
+        except SystemExit as ended:
+            code = ended.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+'''
+
+Run = Callable[..., str | int]
+
+
+def command(directory: Path, kill_at: int, how: str, seed: int) -> list[str]:
     script = directory.parent / "training.py"
     script.write_text(SCRIPT)
     tests_directory = str(Path(__file__).parent)
+    return [str(script), str(directory), tests_directory, str(kill_at), how, str(seed)]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """The script's last line, or minus the signal or the exit code that ended it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        asked, answers = server.stdin, server.stdout
+
+        def forked(
+            directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 1
+        ) -> str | int:
+            output = directory.parent / "output.txt"
+            asked.write(json.dumps([command(directory, kill_at, how, seed), str(output)]) + "\n")
+            asked.flush()
+            return int(answers.readline()) or output.read_text().splitlines()[-1]
+
+        yield forked
+
+
+def run_fresh(
+    directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 1
+) -> str | int:
+    """As `run`, in a process that imports everything itself."""
     done = subprocess.run(
-        [sys.executable, script, directory, tests_directory, str(kill_at), how, str(seed)],
+        [sys.executable, *command(directory, kill_at, how, seed)],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
-    if done.returncode:
-        return done.returncode
-    return done.stdout.splitlines()[-1]
+    return done.returncode or done.stdout.splitlines()[-1]
 
 
-def test_a_training_killed_twice_ends_as_one_that_never_was(tmp_path: Path) -> None:
-    whole = run(tmp_path / "whole")
+@pytest.fixture(scope="module")
+def whole(run: Run, tmp_path_factory: pytest.TempPathFactory) -> str | int:
+    return run(tmp_path_factory.mktemp("whole") / "checkpoints")
+
+
+def check_killed_twice(run: Run, whole: str | int, checkpoints: Path) -> None:
     assert isinstance(whole, str)
-    checkpoints = tmp_path / "killed"
     assert run(checkpoints, kill_at=9) == -signal.SIGKILL
     assert run(checkpoints, kill_at=17, seed=2) == -signal.SIGKILL
     assert run(checkpoints, seed=3) == whole
     assert len(json.loads(whole)["history"]["loss"]) == 4
 
 
-def test_a_training_that_is_asked_to_stop_stops_at_the_step_and_goes_on(tmp_path: Path) -> None:
-    whole = run(tmp_path / "whole")
+def test_a_training_killed_twice_ends_as_one_that_never_was(
+    run: Run, whole: str | int, tmp_path: Path
+) -> None:
+    check_killed_twice(run, whole, tmp_path / "killed")
+
+
+@pytest.mark.whole
+def test_a_training_killed_twice_ends_alike_in_processes_that_share_nothing(
+    whole: str | int, tmp_path: Path
+) -> None:
+    check_killed_twice(run_fresh, whole, tmp_path / "killed")
+
+
+def test_a_training_that_is_asked_to_stop_stops_at_the_step_and_goes_on(
+    run: Run, whole: str | int, tmp_path: Path
+) -> None:
     checkpoints = tmp_path / "stopped"
     assert run(checkpoints, kill_at=5, how="SIGTERM") == 130
     assert [path.name for path in sorted(checkpoints.iterdir())][-1] == "step-000000005"
     assert run(checkpoints, seed=2) == whole
 
 
-def test_a_fresh_start_with_other_weights_ends_elsewhere(tmp_path: Path) -> None:
+def test_a_fresh_start_with_other_weights_ends_elsewhere(
+    run: Run, whole: str | int, tmp_path: Path
+) -> None:
     """Negative control: the equality above is not for free."""
-    assert run(tmp_path / "a") != run(tmp_path / "b", seed=2)
+    other = run(tmp_path / "b", seed=2)
+    assert isinstance(other, str)
+    assert other != whole
 
 
 def test_a_finished_training_is_given_back_and_not_run_again(tmp_path: Path) -> None:
     x, y = digits()
     keras.utils.set_random_seed(0)
-    first = sweeper.fit(mlp(), (x, y), epochs=2, checkpoints=tmp_path)
-    model = mlp()
+    first = sweeper.fit(one_layer(), (x, y), epochs=2, checkpoints=tmp_path)
+    model = one_layer()
     again = sweeper.fit(model, (x, y), epochs=2, checkpoints=tmp_path)
     assert again.history == first.history
     assert int(model.optimizer.iterations) == 8
@@ -141,7 +219,7 @@ def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(
 ) -> None:
     """The attack: the same directory and model, and one thing that makes it another training."""
     x, y = digits()
-    sweeper.fit(mlp(), (x, y), epochs=1, checkpoints=tmp_path, seed=1)
+    sweeper.fit(one_layer(), (x, y), epochs=1, checkpoints=tmp_path, seed=1)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     other = x.copy()
     other[-1, -1] += 1
@@ -152,14 +230,16 @@ def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(
     }[what]
     messages = {"data": "other data", "seed": "its seed was 1", "batch_size": "batch_size was 32"}
     with pytest.raises(ForeignCheckpointError, match=messages[what]):
-        sweeper.fit(mlp(), data, epochs=2, checkpoints=tmp_path, seed=2 if what == "seed" else 1)
+        sweeper.fit(
+            one_layer(), data, epochs=2, checkpoints=tmp_path, seed=2 if what == "seed" else 1
+        )
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
 def test_the_directory_of_a_study_is_refused_for_a_training(tmp_path: Path) -> None:
     claim_directory(tmp_path, Marker("digits", "1" * 32, 0, "f"))
     with pytest.raises(ForeignCheckpointError, match="belongs to study 'digits'"):
-        sweeper.fit(mlp(), digits(), epochs=1, checkpoints=tmp_path)
+        sweeper.fit(one_layer(), digits(), epochs=1, checkpoints=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["owner.json"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from replicated import each_replica, two_replicas, under
-from trainings import Watcher, digits, equal, mlp, plan, small_data, train
+from trainings import Watcher, digits, equal, mlp, one_layer, plan, small_data, train, unvalidated
 
 import sweeper
 from sweeper import Data
+from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import load_newest, read_manifest
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.export.rebuilding import check_loaded
 from sweeper.training.encoding import replicas, replicas_of
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.state import variables as variables_module
 from sweeper.training.state.weights import load_variables
 
 Planner = Callable[[], TrainingPlan]
@@ -121,11 +122,30 @@ def whole() -> Any:
     return outcome(train(planner(), Watcher()))
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingLoop, LoadedCheckpoint]:
+    """A training that was stopped inside its second epoch, and its checkpoint."""
+    directory = tmp_path_factory.mktemp("stopped")
+    loop = train(planner(), Watcher(directory, stop_at=9))
+    loaded = load_newest([directory], pytest.fail)
+    assert loaded is not None
+    return loop, loaded
+
+
+@pytest.mark.whole
 def test_two_runs_of_the_same_training_end_alike(whole: Any) -> None:
     assert same(outcome(train(planner(), Watcher())), whole)
 
 
-@pytest.mark.parametrize("stops", [[1], [7], [10], [3, 9, 17]], ids=str)
+# By default an epoch's last step, and one inside the next.
+@pytest.mark.parametrize(
+    "stops",
+    [
+        [7, 10],
+        *(pytest.param(stops, marks=pytest.mark.whole) for stops in ([1], [7], [10], [3, 9, 17])),
+    ],
+    ids=str,
+)
 def test_a_training_stopped_after_any_step_ends_replica_by_replica_as_if_it_never_was(
     stops: list[int], whole: Any, tmp_path: Path
 ) -> None:
@@ -133,17 +153,21 @@ def test_a_training_stopped_after_any_step_ends_replica_by_replica_as_if_it_neve
 
 
 def test_without_each_replicas_own_values_the_resumed_training_ends_elsewhere(
-    whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Any, stopped: tuple[TrainingLoop, LoadedCheckpoint]
 ) -> None:
-    def first_alone(variable: Any, key: str, tensors: Any) -> tuple[str, ...]:
-        tensors[key] = replicas_of(variable)[0].read_value()
-        return ()
+    loaded = stopped[1]
+    first_alone = {
+        name: tensor for name, tensor in loaded.tensors.items() if not name.endswith("/replica-1")
+    }
+    assert len(first_alone) < len(loaded.tensors)
+    resumed = train(planner(), Watcher(), replace(loaded, tensors=first_alone))
+    assert not same(outcome(resumed), whole)
 
-    monkeypatch.setattr(variables_module, "hold_replicas", first_alone)
-    assert not same(interrupted(tmp_path, [10]), whole)
 
-
-def test_a_model_that_runs_eagerly_resumes_on_two_replicas(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stops", [[3], pytest.param([3, 8], marks=pytest.mark.whole)], ids=str)
+def test_a_model_that_runs_eagerly_resumes_on_two_replicas(
+    stops: list[int], tmp_path: Path
+) -> None:
     def model() -> keras.Model:
         made = mlp()
         made.compile("adam", "sparse_categorical_crossentropy", run_eagerly=True)
@@ -152,7 +176,7 @@ def test_a_model_that_runs_eagerly_resumes_on_two_replicas(tmp_path: Path) -> No
     def make() -> TrainingPlan:
         return plan(model=under(model), data=lambda: small_data(batch_size=15), epochs=2)
 
-    assert same(interrupted(tmp_path, [3, 8], make), outcome(train(make(), Watcher())))
+    assert same(interrupted(tmp_path, stops, make), outcome(train(make(), Watcher())))
 
 
 class Noise(keras.layers.Layer):
@@ -169,7 +193,7 @@ def noisy() -> keras.Model:
 def test_a_global_seed_generator_that_replicas_would_make_is_refused() -> None:
     keras.backend.clear_session()
     with pytest.raises(UncapturableError) as refused:
-        train(plan(model=under(noisy)), Watcher())
+        train(plan(model=under(noisy), data=unvalidated), Watcher())
     assert str(refused.value) == (
         "the step draws from Keras's global seed generator (keras.random without a seed), which "
         "every replica would make for itself, in a thread where no checkpoint finds it; give the "
@@ -177,11 +201,12 @@ def test_a_global_seed_generator_that_replicas_would_make_is_refused() -> None:
     )
 
 
-def test_values_that_replicas_have_alike_are_in_the_file_once(tmp_path: Path) -> None:
-    loop = train(planner(), Watcher(tmp_path, snapshot_at=lambda at: at.step == 5))
+def test_values_that_replicas_have_alike_are_in_the_file_once(
+    stopped: tuple[TrainingLoop, LoadedCheckpoint],
+) -> None:
+    loop, loaded = stopped
     model = loop._plan.model
-    written = [path for path in tmp_path.iterdir() if path.name.startswith("step-000000005")]
-    entries = {entry.name for entry in read_manifest(written[0]).tensors}
+    entries = {entry.name for entry in read_manifest(loaded.path).tensors}
     apart = [
         str(model.variables[int(name.split("/")[1])].path).rpartition("/")[2]
         for name in sorted(entries)
@@ -192,16 +217,18 @@ def test_values_that_replicas_have_alike_are_in_the_file_once(tmp_path: Path) ->
     assert any(n.startswith("metrics/") and n.endswith("replica-1") for n in entries)
 
 
-def test_two_replicas_drift_apart_where_each_writes_for_itself() -> None:
-    model = train(planner(), Watcher(stop_at=9))._plan.model
+def test_two_replicas_drift_apart_where_each_writes_for_itself(
+    stopped: tuple[TrainingLoop, LoadedCheckpoint],
+) -> None:
+    model = stopped[0]._plan.model
     first, second = replicas_of(model.layers[2].moving_mean)
     assert not np.array_equal(first.numpy(), second.numpy())
 
 
-def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(tmp_path: Path) -> None:
-    model = train(planner(), Watcher(tmp_path, stop_at=9))._plan.model
-    loaded = load_newest([tmp_path], pytest.fail)
-    assert loaded is not None
+def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(
+    stopped: tuple[TrainingLoop, LoadedCheckpoint],
+) -> None:
+    model, loaded = stopped[0]._plan.model, stopped[1]
     plain = drifting()
     load_variables(plain, loaded)
     for was, now in zip(model.variables, plain.variables, strict=True):
@@ -220,10 +247,10 @@ def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(tmp_path: Path) 
 
 
 def test_a_checkpoint_of_two_replicas_is_not_trained_on_by_one(tmp_path: Path) -> None:
-    train(plan(model=under(mlp)), Watcher(tmp_path, stop_at=4))
+    train(plan(model=under(one_layer)), Watcher(tmp_path, stop_at=4))
     loaded = load_newest([tmp_path], pytest.fail)
     with pytest.raises(RestoreError) as refused:
-        train(plan(), Watcher(), loaded)
+        train(plan(model=one_layer), Watcher(), loaded)
     assert (
         "model.distribute_strategy was a MirroredStrategy of 2 replicas when it was written, and is "
         "a _DefaultDistributionStrategy of 1 replicas now" in str(refused.value)
@@ -233,11 +260,12 @@ def test_a_checkpoint_of_two_replicas_is_not_trained_on_by_one(tmp_path: Path) -
 @pytest.mark.parametrize(
     "strategy",
     [
-        lambda: tf.distribute.OneDeviceStrategy("CPU:0"),
-        lambda: tf.distribute.OneDeviceStrategy("CPU:1"),
-        lambda: tf.distribute.MirroredStrategy(["CPU:1"]),
+        pytest.param(
+            lambda: tf.distribute.OneDeviceStrategy("CPU:0"), id="first", marks=pytest.mark.whole
+        ),
+        pytest.param(lambda: tf.distribute.OneDeviceStrategy("CPU:1"), id="second"),
+        pytest.param(lambda: tf.distribute.MirroredStrategy(["CPU:1"]), id="mirrored"),
     ],
-    ids=["first", "second", "mirrored"],
 )
 def test_a_strategy_of_one_device_trains_as_no_strategy_does(
     strategy: Callable[[], Any], tmp_path: Path

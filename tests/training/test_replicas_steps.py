@@ -17,6 +17,7 @@ from sweeper import Data, TrainingStep
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import FactoryError
 from sweeper.gradients import clip_by_global_norm
+from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.step import StepValues
 
@@ -65,8 +66,18 @@ def planned(*, replicas: bool) -> TrainingPlan:
         model=under(network, lambda: strategy) if replicas else network,
         data=uneven,
         step=step,
-        epochs=3,
+        epochs=2,
     )
+
+
+@pytest.fixture(scope="module")
+def one() -> TrainingLoop:
+    return train(planned(replicas=False), Watcher())
+
+
+@pytest.fixture(scope="module")
+def two() -> TrainingLoop:
+    return train(planned(replicas=True), Watcher())
 
 
 def uneven() -> Data:
@@ -84,35 +95,36 @@ def assert_alike(one: Any, two: Any) -> None:
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-5, atol=2e-5)
 
 
-def test_a_step_on_two_replicas_trains_as_on_one_also_where_slices_are_unequal() -> None:
-    one, two = (train(planned(replicas=each), Watcher()) for each in (False, True))
+def test_a_step_on_two_replicas_trains_as_on_one_also_where_slices_are_unequal(
+    one: TrainingLoop, two: TrainingLoop
+) -> None:
     assert_alike(one, two)
 
 
 def test_control_a_step_that_takes_each_slice_s_own_mean_trains_another_model(
-    monkeypatch: pytest.MonkeyPatch,
+    one: TrainingLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def mean_of_slice(_step: TrainingStep, values: Any, weights: Any = None, **_: Any) -> Any:
         del weights
         return tf.reduce_mean(values) / tf.distribute.get_strategy().num_replicas_in_sync
 
-    one = train(planned(replicas=False), Watcher())
     monkeypatch.setattr(Weighted, "reduce", mean_of_slice)
     with pytest.raises(AssertionError):
         assert_alike(one, train(planned(replicas=True), Watcher()))
 
 
-def test_a_step_on_two_replicas_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
-    whole = train(planned(replicas=True), Watcher())
+def test_a_step_on_two_replicas_is_resumed_in_the_middle_of_an_epoch(
+    two: TrainingLoop, tmp_path: Path
+) -> None:
     watcher = Watcher(tmp_path, stop_at=3)
     train(planned(replicas=True), watcher)
     loaded = load_newest([tmp_path], pytest.fail)
     assert loaded is not None
     assert loaded.step == 3
     resumed = train(planned(replicas=True), Watcher(), loaded)
-    pairs = zip(each_replica(whole._plan.model), each_replica(resumed._plan.model), strict=True)
+    pairs = zip(each_replica(two._plan.model), each_replica(resumed._plan.model), strict=True)
     assert all(np.array_equal(a, b) for a, b in pairs)
-    assert [e.metrics for e in whole.epochs] == [e.metrics for e in resumed.epochs]
+    assert [e.metrics for e in two.epochs] == [e.metrics for e in resumed.epochs]
 
 
 class BuiltGan(GanStep):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from steps import GanStep, GroupsStep, compiled, default, maker, settings, uncompiled
-from trainings import Watcher, digits, equal, plan, small_data, train, weights
+from trainings import Watcher, digits, equal, plan, small_data, train, unvalidated, weights
 
 from sweeper import Data, NonFiniteError, TrainingStep
 from sweeper.gradients import clip_by_global_norm, clip_by_value, nan_to_zero, non_finite_to_zero
@@ -88,7 +88,7 @@ class Sequences(keras.losses.Loss):
 def test_whatever_it_is_compiled_with_it_is_keras_own(options: dict[str, Any]) -> None:
     def given() -> dict[str, Any]:
         made = {n: v() if n == "loss" else v for n, v in options.items()}
-        return {**settings(), **made}
+        return {**simple(), **made}
 
     def by_keras() -> keras.Model:
         model = uncompiled()
@@ -141,8 +141,6 @@ def test_in_mixed_precision_it_is_keras_own_and_scales_its_loss() -> None:
 
 
 def test_in_mixed_precision_gradients_are_processed_in_the_losses_own_units() -> None:
-    seen = []
-
     class Norm(TrainingStep):
         def __init__(self) -> None:
             rate = keras.optimizers.SGD(0.01)
@@ -157,11 +155,11 @@ def test_in_mixed_precision_gradients_are_processed_in_the_losses_own_units() ->
     class Plain(Norm):
         process_gradients = TrainingStep.process_gradients
 
-    for model in (uncompiled, in_half):
-        seen.append(trained(Norm, model).history.history["norm"])
-    np.testing.assert_allclose(seen[0], seen[1], rtol=0.05)
-    plain = trained(Plain, in_half)
-    assert equal(weights(trained(Norm, in_half)._plan.model), weights(plain._plan.model))
+    normed = [trained(Norm, model, data=unvalidated) for model in (uncompiled, in_half)]
+    one, half = (loop.history.history["norm"] for loop in normed)
+    np.testing.assert_allclose(one, half, rtol=0.05)
+    usual = trained(Plain, in_half, data=unvalidated)
+    assert equal(weights(normed[1]._plan.model), weights(usual._plan.model))
 
 
 def test_in_mixed_precision_a_scale_that_is_too_large_is_lowered_not_hidden() -> None:
@@ -171,7 +169,7 @@ def test_in_mixed_precision_a_scale_that_is_too_large_is_lowered_not_hidden() ->
             **{**settings(), "optimizer": optimizer}, gradients=[non_finite_to_zero]
         )
 
-    optimizer = trained(step, in_half)._plan.model.optimizer
+    optimizer = trained(step, in_half, data=unvalidated)._plan.model.optimizer
     assert float(optimizer.dynamic_scale) < 2.0**60
 
 
@@ -238,7 +236,16 @@ def test_what_a_mask_leaves_out_does_not_count() -> None:
 
 def replaced(part: str, method: Callable[..., Any], **options: Any) -> Callable[[], TrainingStep]:
     kind = type("Replaced", (TrainingStep,), {part: method})
-    return lambda: kind(**{**settings(), **options})
+    return lambda: kind(**{**simple(), **options})
+
+
+def simple() -> dict[str, Any]:
+    """As `settings`, with an optimizer that is quickly traced; which it is, no part asks."""
+    return {**settings(), "optimizer": keras.optimizers.SGD(0.05)}
+
+
+def plain() -> TrainingStep:
+    return TrainingStep(**simple())
 
 
 def test_make_batch_makes_another_batch_in_the_graph() -> None:
@@ -250,7 +257,7 @@ def test_make_batch_makes_another_batch_in_the_graph() -> None:
         x, y = digits()
         return Data(train=(2 * x, y), validation=(2 * x[:30], y[:30]), batch_size=16)
 
-    assert alike(trained(replaced("make_batch", doubled)), trained(data=data))
+    assert alike(trained(replaced("make_batch", doubled)), trained(plain, data=data))
 
 
 def test_inputs_and_loss_inputs_choose_from_a_batch_of_any_form() -> None:
@@ -273,10 +280,10 @@ def test_inputs_and_loss_inputs_choose_from_a_batch_of_any_form() -> None:
         def loss_inputs(self, batch: Any, outputs: Any) -> Any:
             return batch["kinds"], outputs
 
-    chosen = trained(lambda: Chooses(**settings()), data=data)
-    plain = trained(data=tuples)
+    chosen = trained(lambda: Chooses(**simple()), data=data)
+    usual = trained(plain, data=tuples)
     np.testing.assert_allclose(
-        chosen.history.history["loss"], plain.history.history["loss"], rtol=1e-5
+        chosen.history.history["loss"], usual.history.history["loss"], rtol=1e-5
     )
 
 
@@ -284,7 +291,7 @@ def test_outputs_are_what_the_step_makes_them() -> None:
     def outputs(self: Any, inputs: Any, *, training: bool) -> Any:
         return self.model(inputs, training=False)
 
-    loop = trained(replaced("outputs", outputs))
+    loop = trained(replaced("outputs", outputs), data=unvalidated)
     moving = loop._plan.model.layers[2].moving_mean
     assert not np.any(moving.numpy()), "nothing ran in training mode"
 
@@ -310,22 +317,23 @@ def test_extra_losses_are_added_and_may_be_left_out() -> None:
     def twice(self: Any) -> Any:
         return [*self.model.losses, *self.model.losses]
 
-    plain, without, more = (
+    usual, without, more = (
         trained(step, epochs=1).history.history["val_loss"][0]
         for step in (
-            default,
+            plain,
             replaced("extra_losses", none),
             replaced("extra_losses", twice),
         )
     )
-    assert without < plain < more
+    assert without < usual < more
 
 
 def test_only_the_trainable_variables_are_trained() -> None:
     def last(self: Any) -> Any:
         return self.model.trainable_variables[-2:]
 
-    planned = plan(model=uncompiled, step=replaced("trainable_variables", last), epochs=1)
+    step = replaced("trainable_variables", last)
+    planned = plan(model=uncompiled, data=unvalidated, step=step, epochs=1)
     before = weights(planned.model)
     train(planned, Watcher())
     after = weights(planned.model)
@@ -340,7 +348,8 @@ def test_process_gradients_sees_what_the_step_has_worked_out() -> None:
         on = tf.cast(values.loss > 1e9, tf.float32)
         return [gradient * on for gradient in gradients]
 
-    planned = plan(model=uncompiled, step=replaced("process_gradients", only_if_wrong), epochs=1)
+    step = replaced("process_gradients", only_if_wrong)
+    planned = plan(model=uncompiled, data=unvalidated, step=step, epochs=1)
     before = [v.numpy().copy() for v in planned.model.trainable_variables]
     train(planned, Watcher())
     assert equal(before, [v.numpy() for v in planned.model.trainable_variables])
@@ -357,7 +366,7 @@ def test_logs_are_what_the_step_reports_and_what_an_objective_may_be() -> None:
 def test_the_steps_own_metrics_begin_anew_with_each_epoch_and_validation() -> None:
     class Counts(TrainingStep):
         def __init__(self) -> None:
-            super().__init__(**settings())
+            super().__init__(**simple())
             self.counted = {"of": [keras.metrics.Sum("counted")]}
 
         def inputs(self, batch: Any) -> Any:
@@ -384,10 +393,11 @@ def poisoned(self: Any, targets: Any, predictions: Any) -> Any:
 
 def test_gradients_that_are_nan_are_put_to_zero_where_asked() -> None:
     for gradients in ([nan_to_zero], [non_finite_to_zero]):
-        loop = trained(replaced("per_example_loss", poisoned, gradients=gradients), epochs=1)
+        step = replaced("per_example_loss", poisoned, gradients=gradients)
+        loop = trained(step, data=unvalidated, epochs=1)
         assert np.isfinite(loop._plan.model.layers[1].kernel.numpy()).all()
     with pytest.raises(NonFiniteError):
-        trained(replaced("per_example_loss", poisoned), epochs=1)
+        trained(replaced("per_example_loss", poisoned), data=unvalidated, epochs=1)
 
 
 def test_gradients_are_clipped_by_their_common_norm() -> None:
@@ -398,11 +408,13 @@ def test_gradients_are_clipped_by_their_common_norm() -> None:
             return done
 
         def __init__(self, **options: Any) -> None:
-            super().__init__(**settings(), **options)
+            super().__init__(**simple(), **options)
             self.norm = keras.metrics.Mean("norm")
 
-    free = trained(Norm).history.history["norm"]
-    clipped = trained(lambda: Norm(gradients=[clip_by_global_norm(0.1)])).history.history["norm"]
+    def norms(**options: Any) -> Any:
+        return trained(lambda: Norm(**options), data=unvalidated).history.history["norm"]
+
+    free, clipped = norms(), norms(gradients=[clip_by_global_norm(0.1)])
     assert min(free) > 0.2
     np.testing.assert_allclose(clipped, 0.1, rtol=1e-4)
 
@@ -449,7 +461,7 @@ def test_four_batches_accumulated_are_one_update_with_their_mean() -> None:
 
 
 def test_each_group_of_variables_may_have_an_optimizer() -> None:
-    loop = trained(GroupsStep)
+    loop = trained(GroupsStep, data=unvalidated)
     step: Any = loop._plan.step
     assert int(step.of_head.iterations) == int(step.optimizer.iterations) == 14
     assert [v.path for v in step.of_head._trainable_variables] == [
@@ -471,7 +483,7 @@ def test_two_networks_are_trained_against_each_other() -> None:
 def test_a_callback_reaches_the_step_by_the_model() -> None:
     class Scaled(TrainingStep):
         def __init__(self) -> None:
-            super().__init__(**settings())
+            super().__init__(**simple())
             self.scale = keras.Variable(1.0, trainable=False)
 
         def per_example_loss(self, targets: Any, predictions: Any) -> Any:
@@ -481,6 +493,7 @@ def test_a_callback_reaches_the_step_by_the_model() -> None:
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self.model.training_step.scale.assign(1.0 if epoch == 0 else 0.0)
 
-    losses = trained(Scaled, callbacks=lambda: [Off()]).history.history["loss"]
+    loop = trained(Scaled, data=unvalidated, callbacks=lambda: [Off()])
+    losses = loop.history.history["loss"]
     assert losses[0] > 1.0
     assert losses[1] < 0.2

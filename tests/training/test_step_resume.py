@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from steps import GanStep, GroupsStep, default, maker, settings, uncompiled
-from trainings import Watcher, equal, plan, train, weights
+from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
 
 from sweeper import AtStep, EverySteps, TrainingStep
 from sweeper.checkpoints.reading import load_newest
@@ -81,12 +81,23 @@ def interrupted(
     return outcome(train(make(), Watcher(directory), load_newest([directory], pytest.fail)))
 
 
-@pytest.mark.parametrize("what", PLANS)
+# By default what has a state of its own, twice where it is most, and what runs without a graph; the
+# defaults are in each of them.
+@pytest.mark.parametrize(
+    ("what", "stops"),
+    [
+        ("two networks", [3, 10]),
+        ("noise", [3]),
+        ("groups", [10]),
+        ("eager", [3]),
+        *(pytest.param(what, [3, 10], marks=pytest.mark.whole) for what in PLANS),
+    ],
+)
 def test_a_step_resumed_inside_an_epoch_ends_as_if_it_never_stopped(
-    what: str, tmp_path: Path
+    what: str, stops: list[int], tmp_path: Path
 ) -> None:
     whole = outcome(train(PLANS[what](), Watcher()))
-    resumed = interrupted(PLANS[what], tmp_path, [3, 10])
+    resumed = interrupted(PLANS[what], tmp_path, stops)
     assert equal(whole[0], resumed[0])
     assert whole[1] == resumed[1]
 
@@ -129,13 +140,13 @@ def calling(
         assert int(model.optimizer.iterations) == step
         calls.append((step, logs["loss"]))
 
-    return lambda: plan(
-        model=uncompiled,
-        step=default,
-        epochs=2,
-        callbacks=lambda: [make(note) for make in callbacks],
-        **options,
-    )
+    return lambda: light(lambda: [make(note) for make in callbacks], **options)
+
+
+def light(callbacks: Callable[[], Any], **options: Any) -> TrainingPlan:
+    """A training of which calls ask nothing."""
+    given = {"model": one_layer, "data": unvalidated, "step": TrainingStep, "epochs": 2, **options}
+    return plan(callbacks=callbacks, **given)
 
 
 def numbers(calls: Calls) -> list[int]:
@@ -175,7 +186,15 @@ def test_calls_at_steps_do_not_part_steps_that_nobody_wants(
     assert numbers(calls) == [5, 10]
 
 
-@pytest.mark.parametrize("stops", [[4], [3, 4, 5, 9], list(range(1, STEPS))])
+@pytest.mark.parametrize(
+    "stops",
+    [
+        [4],
+        [3, 4, 5, 9],
+        pytest.param(list(range(1, STEPS)), id="at every step", marks=pytest.mark.whole),
+    ],
+    ids=str,
+)
 def test_no_call_is_made_twice_or_left_out_however_often_it_is_resumed(
     stops: list[int], tmp_path: Path
 ) -> None:
@@ -199,11 +218,11 @@ def test_a_call_stands_beside_callbacks_of_single_batches_and_executions_of_seve
         return TrainingStep(**settings(), steps_per_execution=3)
 
     calls: list[int] = []
-    planned = plan(
+    planned = light(
+        lambda: [Listens(), EverySteps(2, lambda step, logs, model: calls.append(step))],
         model=uncompiled,
         step=several,
         epochs=1,
-        callbacks=lambda: [Listens(), EverySteps(2, lambda step, logs, model: calls.append(step))],
     )
     train(planned, Watcher())
     assert calls == [2, 4, 6]
@@ -214,7 +233,7 @@ def test_a_call_can_stop_the_training(tmp_path: Path) -> None:
     def stop(step: int, logs: Any, model: Any) -> None:
         model.stop_training = True
 
-    planned = plan(model=uncompiled, step=default, callbacks=lambda: [AtStep(5, stop)])
+    planned = light(lambda: [AtStep(5, stop)])
     watcher = Watcher()
     loop = train(planned, watcher)
     assert loop._position.step == 5
@@ -226,7 +245,7 @@ def test_a_call_changes_what_is_trained_from_then_on_and_a_resume_keeps_it(tmp_p
 
     class Freezes(TrainingStep):
         def __init__(self) -> None:
-            super().__init__(**settings())
+            super().__init__()
             self.on = keras.Variable(1.0, trainable=False, name="on")
 
         def process_gradients(self, gradients: Any, values: Any) -> Any:
@@ -236,12 +255,12 @@ def test_a_call_changes_what_is_trained_from_then_on_and_a_resume_keeps_it(tmp_p
         model.training_step.on.assign(0.0)
 
     def make() -> TrainingPlan:
-        return plan(model=uncompiled, step=Freezes, epochs=2, callbacks=lambda: [AtStep(5, freeze)])
+        return light(lambda: [AtStep(5, freeze)], step=Freezes)
 
     whole = outcome(train(make(), Watcher()))
     resumed = interrupted(make, tmp_path, [6])
     assert equal(whole[0], resumed[0])
-    free = outcome(train(plan(model=uncompiled, step=Freezes, epochs=2), Watcher()))
+    free = outcome(train(light(tuple, step=Freezes), Watcher()))
     assert not equal(whole[0], free[0])
 
 
@@ -249,7 +268,7 @@ def test_summaries_written_at_steps_are_there_once_for_each_step_after_a_resume(
     tmp_path: Path,
 ) -> None:
     def make() -> TrainingPlan:
-        return plan(model=uncompiled, step=default, epochs=2, callbacks=lambda: [Summaries(logs)])
+        return light(lambda: [Summaries(logs)])
 
     logs = tmp_path / "logs"
     whole = outcome(train(make(), Watcher()))
@@ -292,12 +311,7 @@ def written(directory: Path) -> list[tuple[int, float]]:
 
 def test_the_model_of_a_trial_is_the_one_that_calls_receive() -> None:
     models = []
-    planned = plan(
-        model=uncompiled,
-        step=default,
-        epochs=1,
-        callbacks=lambda: [AtStep(1, lambda step, logs, model: models.append(model))],
-    )
+    planned = light(lambda: [AtStep(1, lambda step, logs, model: models.append(model))])
     train(planned, Watcher())
     assert models == [planned.model]
     assert equal(weights(models[0]), weights(planned.model))
