@@ -177,13 +177,18 @@ def forked_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s
         yield program
 
 
-@pytest.fixture(autouse=True)
-def servers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warm servers are forked from one process, except where ``REAL_SERVERS`` stands in the file."""
+@pytest.fixture(scope="module", autouse=True)
+def servers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Warm servers are forked from one process, except where ``REAL_SERVERS`` stands in the file.
+
+    For a file's own fixtures, too, which are older than its tests.
+    """
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
     if folder not in _START_SERVERS or getattr(request.module, "REAL_SERVERS", False):
+        yield
         return
     from sweeper.execution.launch import server_process
 
-    program = request.getfixturevalue("forked_servers")
-    monkeypatch.setattr(server_process, "_SERVER", program)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_process, "_SERVER", request.getfixturevalue("forked_servers"))
+        yield

@@ -26,7 +26,6 @@ from sweeper.errors import SweeperError, UnknownStudyError, UsageError
 from sweeper.evaluating.evaluate import EvaluationRequest, StudyEvaluation, evaluate_with
 from sweeper.evaluating.held_out import held_out_data
 from sweeper.events import Notice
-from sweeper.execution.launch import server_process
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.options import WorkerOptions
@@ -129,17 +128,15 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, forked_servers: tuple[str, ...]) -> Iterator[Ran]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     directory = tmp_path_factory.mktemp("evaluated")
     (directory / "small.py").write_text(STUDY)
     (directory / "other.py").write_text(OTHER)
     (directory / "width.txt").write_text("8")
     source = StudySource("target", str(directory / "small.py"), "small")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_process, "_SERVER", forked_servers)
-        sweep(directory / "small.py", directory / "runs")
-        with open_launcher(source, "auto", pytest.fail) as (launcher, _):
-            yield Ran(directory, launcher)
+    sweep(directory / "small.py", directory / "runs")
+    with open_launcher(source, "auto", pytest.fail) as (launcher, _):
+        yield Ran(directory, launcher)
 
 
 @dataclass

@@ -19,21 +19,15 @@ from held_study import EPOCHS, NAME, HeldStudy
 from playwright.sync_api import Browser, Page, expect
 from sweeps import command
 
-from sweeper.execution.launch import server_process
-
 PICTURES = os.environ.get("SWEEPER_PICTURES")
 STUDY = f"sweeper/studies/{NAME}"
 OURS = ("sweeper/", STUDY, f"{STUDY}/trials/0", f"{STUDY}/trials/2", "sweeper/nothing")
 
 
 @pytest.fixture(scope="module")
-def held(
-    tmp_path_factory: pytest.TempPathFactory, forked_servers: tuple[str, ...]
-) -> Iterator[HeldStudy]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_process, "_SERVER", forked_servers)
-        with HeldStudy(tmp_path_factory.mktemp("held")) as study:
-            yield study
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeldStudy]:
+    with HeldStudy(tmp_path_factory.mktemp("held")) as study:
+        yield study
 
 
 @pytest.fixture(scope="module")

@@ -52,16 +52,6 @@ def forking(forked_servers: tuple[str, ...]) -> Forking:
     return forks
 
 
-@pytest.fixture(scope="module", autouse=True)
-def servers_of_fixtures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """As ``servers`` for tests: for what a file's tests share."""
-    if getattr(request.module, "REAL_SERVERS", False):
-        yield
-        return
-    with request.getfixturevalue("forking")():
-        yield
-
-
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory, forking: Forking) -> WholeRun:
     with forking():

@@ -24,7 +24,6 @@ from sweeper.checkpoints.reading import load_checkpoint, read_manifest
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.cli.main import main
 from sweeper.definition import StudySettings
-from sweeper.execution.launch import server_process
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.study_source import StudySource
@@ -84,16 +83,13 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, forked_servers: tuple[str, ...]) -> Iterator[Ran]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     directory = tmp_path_factory.mktemp("verified")
     file = STUDY.write(directory / "small.py")
     source = StudySource("target", str(file), "small")
-    with pytest.MonkeyPatch.context() as patch:
-        # As ``servers`` does for a test, than which this is older.
-        patch.setattr(server_process, "_SERVER", forked_servers)
-        sweep(file, directory / "runs")
-        with open_launcher(source, "auto", pytest.fail) as (launcher, _):
-            yield Ran(file, directory / "runs", launcher)
+    sweep(file, directory / "runs")
+    with open_launcher(source, "auto", pytest.fail) as (launcher, _):
+        yield Ran(file, directory / "runs", launcher)
 
 
 @dataclass(frozen=True)
