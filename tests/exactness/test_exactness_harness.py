@@ -80,7 +80,7 @@ def test_what_is_run_by_default_is_in_the_corpus_and_comes_to_every_verdict() ->
     parts = [find(name) for name in BY_DEFAULT]
     outcomes = {part.expects.outcomes for group in groups() for part in studies_of(group)}
     assert {part.expects.outcomes for part in parts} == outcomes
-    assert {part.own_server for part in parts} == {part.clocks for part in parts} == {False, True}
+    assert {part.clocks for part in parts} == {False, True}
     assert {part.expects.by for part in parts} == {1, 2}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -20,6 +20,7 @@ from pruned_study import prunings
 from study_files import StudyText
 from sweeps import (
     LIMIT,
+    Ended,
     RunningCommand,
     command,
     database_url,
@@ -43,7 +44,7 @@ def workers_of(url: str, study: str) -> tuple[WorkerRecord, ...]:
 
 def is_the_same_sweep(found: Sequence[TrialRecord], pruned: Path) -> bool:
     alone = trials_in(pruned / "one", "pruned")
-    assert len(alone) == 12
+    assert len(alone) == 6
     assert prunings(alone), "a sweep without prunings would show nothing of them"
     return (
         differing(results_of(found), results_of(alone)) == []
@@ -90,18 +91,42 @@ def test_two_worker_processes_on_postgresql_give_the_same_sweep(
     assert is_the_same_sweep(trials, pruned)
 
 
-def test_two_worker_processes_on_dask_give_the_same_sweep(pruned: Path, tmp_path: Path) -> None:
-    run = ("run", pruned / "pruned.py", "--engine", "dask", "--workers", 2)
-    ended = command(*run, "--runs-dir", tmp_path, cwd=tmp_path)
+NOTEBOOK = """
+{study}
+
+if __name__ == "__main__":
+    results = study.run(engine="dask", workers=2, runs_dir={runs!r})
+    print([t.state for t in results.trials])
+"""
+
+
+@pytest.mark.parametrize("given", [pytest.param("file", marks=pytest.mark.whole), "no file"])
+def test_two_worker_processes_on_dask_give_the_same_sweep(
+    given: str, pruned: Path, tmp_path: Path, here: Callable[..., Ended]
+) -> None:
+    """From no file as from a notebook: the definition is in one process only, and has to travel."""
+    file, runs = pruned / "pruned.py", tmp_path / "runs"
+    if given == "file":
+        run = ("run", file, "--engine", "dask", "--workers", 2)
+        ended = command(*run, "--runs-dir", runs, cwd=tmp_path)
+    else:
+        text = file.read_text().replace("from __future__ import annotations", "")
+        ended = python("-c", NOTEBOOK.format(study=text, runs=str(runs)), cwd=tmp_path)
     assert ended.code == 0, ended.err
-    assert [(w.engine, w.slots, w.live) for w in workers_of(database_url(tmp_path), "pruned")] == [
+    assert [(w.engine, w.slots, w.live) for w in workers_of(database_url(runs), "pruned")] == [
         ("dask", 1, False)
     ] * 2
-    assert is_the_same_sweep(trials_in(tmp_path, "pruned"), pruned)
+    assert is_the_same_sweep(trials_in(runs, "pruned"), pruned)
     lines = [line for line in ended.err.splitlines() if line.startswith("trial")]
     total = len(trials_in(pruned / "one", "pruned"))
     assert sum("attempt 1 started" in line for line in lines) == total, "the driver tells of each"
     assert sum("attempt 1 complete" in line or "pruned value" in line for line in lines) == total
+    if given == "no file":
+        states = [trial.state for trial in trials_in(runs, "pruned")]
+        assert ended.out.strip().splitlines()[-1] == str(states)
+        by_hand = here("worker", "pruned", "--runs-dir", runs, cwd=tmp_path)
+        assert by_hand.code == 2
+        assert "was defined in a notebook" in by_hand.err
 
 
 @pytest.fixture(
@@ -145,31 +170,9 @@ def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
     assert is_the_same_sweep(trials, pruned)
 
 
-NOTEBOOK = """
-from pathlib import Path
-
-{study}
-
-if __name__ == "__main__":
-    results = study.run(engine="dask", workers=1, runs_dir="runs")
-    print([t.state for t in results.trials])
-"""
-
-
-def test_a_study_from_no_file_reaches_a_clusters_nodes(tmp_path: Path) -> None:
-    """As from a notebook: the definition is in this process only, and no file or database has it."""
-    text = str(StudyText(arguments='objective="val_loss", epochs=1, trials=1, sampler="random"'))
-    code = NOTEBOOK.format(study=text.replace("from __future__ import annotations", ""))
-    ended = python("-c", code, cwd=tmp_path)
-    assert ended.code == 0, ended.err
-    assert ended.out.strip().splitlines()[-1] == "['complete']"
-    by_hand = command("worker", "small", "--runs-dir", "runs", cwd=tmp_path)
-    assert by_hand.code == 2
-    assert "was defined in a notebook" in by_hand.err
-
-
 LONG = StudyText(
-    name="long", arguments='objective="val_loss", epochs=4000, trials=3, sampler="random"'
+    name="long",
+    arguments='objective="val_loss", epochs=4000, trials=3, sampler="random", audit="off"',
 )
 
 HANGING = StudyText(
@@ -187,12 +190,12 @@ HANGING = StudyText(
                 time.sleep(600)
         """,
     callbacks="Hanging(trial.directory)",
-    arguments='objective="val_loss", epochs=1, trials=1, sampler="random"',
+    arguments='objective="val_loss", epochs=1, trials=1, sampler="random", audit="off"',
 )
 
 
 def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(
-    tmp_path: Path,
+    tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
     file, flags = LONG.write(tmp_path / "long.py"), ("--runs-dir", tmp_path / "runs")
     with (
@@ -201,7 +204,7 @@ def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(
         assert run.wait_for("trial 0 epoch"), run.err
         with RunningCommand("worker", "long", "--slots", 1, *flags, cwd=tmp_path) as worker:
             assert worker.wait_for("trial 1 epoch"), worker.err
-            stopped = command("stop", "long", *flags, cwd=tmp_path)
+            stopped = here("stop", "long", *flags, cwd=tmp_path)
             assert stopped.code == 0, stopped.err
             assert "0 of 3 trials finished, 2 to be resumed" in stopped.out
             assert stopped.err.strip() == f"sweeper resume long --runs-dir {tmp_path / 'runs'}"
@@ -211,7 +214,7 @@ def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(
         [attempt] = trial.attempts
         assert attempt.outcome == "interrupted"
         assert attempt.end_step == trial.checkpoints[-1].step, "drained: nothing is done again"
-    heeds = command("worker", "long", "--unless-stopped", *flags, cwd=tmp_path)
+    heeds = here("worker", "long", "--unless-stopped", *flags, cwd=tmp_path)
     assert heeds.code == 0
     assert "was asked to stop" in heeds.err
     assert [len(t.attempts) for t in trials_in(tmp_path / "runs", "long")] == [1, 1]
@@ -219,16 +222,16 @@ def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(
         assert again.wait_for("trial 0 attempt 2 resumed"), again.err
 
 
-def test_stop_now_kills_what_cannot_stop(tmp_path: Path) -> None:
+def test_stop_now_kills_what_cannot_stop(tmp_path: Path, here: Callable[..., Ended]) -> None:
     file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
     with RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run:
         _wait_for(tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here")
-        drained = command("stop", "hanging", "--wait", 1, *flags, cwd=tmp_path)
+        drained = here("stop", "hanging", "--wait", 1, *flags, cwd=tmp_path)
         assert drained.code == 1
         assert "1 is still at work: a worker on " in drained.err
         assert "stop hanging --now" in drained.err
         assert run.process.poll() is None, "the control: asking politely does not end it"
-        killed = command("stop", "hanging", "--now", *flags, cwd=tmp_path)
+        killed = here("stop", "hanging", "--now", *flags, cwd=tmp_path)
         assert killed.code == 0, killed.err
         assert run.end() == 130, run.err
     [trial] = trials_in(tmp_path / "runs", "hanging")
@@ -243,19 +246,19 @@ def test_stop_now_kills_what_cannot_stop(tmp_path: Path) -> None:
     [pytest.param((), id="in order", marks=pytest.mark.whole), pytest.param(("--now",), id="now")],
 )
 def test_a_run_that_waits_for_its_first_trials_to_be_built_stops_when_asked(
-    tmp_path: Path, how: tuple[str, ...]
+    tmp_path: Path, here: Callable[..., Ended], how: tuple[str, ...]
 ) -> None:
     study = StudyText(name="slow", data="import time; time.sleep(600)")
     file, flags = study.write(tmp_path / "slow.py"), ("--runs-dir", tmp_path / "runs")
     with RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run:
         assert run.wait_for("the first trial waits until two trials"), run.err
-        assert command("stop", "slow", *how, *flags, cwd=tmp_path).code == 0
+        assert here("stop", "slow", *how, *flags, cwd=tmp_path).code == 0
         assert run.end() == 130, run.err
     assert not any(trial.attempts for trial in trials_in(tmp_path / "runs", "slow"))
 
 
 def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_another(
-    tmp_path: Path,
+    tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
     file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
     mark = tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here"
@@ -274,25 +277,27 @@ def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_an
     assert [a.outcome for a in trial.attempts] == ["lost", "interrupted"]
 
     moved = file.rename(tmp_path / "moved.py")
-    missing = command("worker", "hanging", *flags, cwd=tmp_path)
+    missing = here("worker", "hanging", *flags, cwd=tmp_path)
     assert missing.code == 2
     assert "not on this machine" in missing.err
     moved.write_text(moved.read_text() + "\nanother = 1\n")
-    other = command("worker", "hanging", "--source", moved, *flags, cwd=tmp_path)
+    other = here("worker", "hanging", "--source", moved, *flags, cwd=tmp_path)
     assert other.code == 2
     assert "is not the file that study 'hanging' is run from" in other.err
-    unknown = command("worker", "hangin", *flags, cwd=tmp_path)
+    unknown = here("worker", "hangin", *flags, cwd=tmp_path)
     assert (unknown.code, "'hanging'" in unknown.err) == (2, True), unknown.err
 
 
-def test_an_engine_that_cannot_be_used_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_an_engine_that_cannot_be_used_is_refused_before_anything_starts(
+    tmp_path: Path, here: Callable[..., Ended]
+) -> None:
     file = StudyText().write(tmp_path / "small.py")
     for words, says in (
         (("--engine", "slurm"), "local, dask or ray"),
         (("--engine", "dask", "--isolation", "inline"), "engine='local'"),
         (("--engine-address", "tcp://x:1"), "add --engine dask"),
     ):
-        ended = command("run", file, *words, cwd=tmp_path)
+        ended = here("run", file, *words, cwd=tmp_path)
         assert (ended.code, says in ended.err) == (2, True), ended.err
     assert not (tmp_path / "runs").exists()
 
@@ -318,8 +323,11 @@ def test_the_ready_examples_are_what_slurm_and_kubernetes_read() -> None:
     assert [130] in [rule.get("onExitCodes", {}).get("values") for rule in rules]
 
 
-def test_every_option_that_the_examples_use_is_one_of_the_commands(tmp_path: Path) -> None:
-    known = command("worker", "--help", cwd=tmp_path, env={"COLUMNS": "200"}).out
+def test_every_option_that_the_examples_use_is_one_of_the_commands(
+    tmp_path: Path, here: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    known = here("worker", "--help", cwd=tmp_path).out
     for file in ("slurm/worker.sbatch", "kubernetes/worker-job.yaml"):
         text = (ROOT / "examples" / file).read_text()
         for option in ("--slots", "--grace", "--unless-stopped"):

@@ -18,7 +18,14 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+LONG = "resume_after_a_kill.py"
+"""It runs the study of compare_learning_rates.py, twice and a half; test_kills shows what it does."""
+
+
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(e, marks=[pytest.mark.whole] * (e.name == LONG), id=e.name) for e in EXAMPLES],
+)
 def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(example)],

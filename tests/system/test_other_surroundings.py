@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from study_files import StudyText
-from sweeps import RunningCommand, command, trials_in
+from sweeps import Ended, RunningCommand, sweep, trials_in
 
-STUDY = StudyText(arguments='objective="loss", epochs=2, trials=1, sampler="random"')
+from sweeper.execution.launch import server_process
+
+STUDY = StudyText(arguments='objective="loss", epochs=2, trials=1, sampler="random", audit="off"')
 FAILS_ONCE = StudyText(
-    arguments='objective="loss", epochs=2, trials=1, sampler="random"',
+    arguments='objective="loss", epochs=2, trials=1, sampler="random", audit="off"',
     head="""
     class StopsOnce(keras.callbacks.Callback):
         def __init__(self, mark):
@@ -27,27 +30,27 @@ FAILS_ONCE = StudyText(
     callbacks="StopsOnce(trial.directory / 'mark')",
 )
 
-
-REAL_SERVERS = True
+_REAL_SERVER = server_process._SERVER
+"""A kill of the process group that also takes the command needs a server of its own."""
 
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
     file = STUDY.write(tmp_path / "study.py")
-    assert command("run", file, "--runs-dir", tmp_path / "runs", cwd=tmp_path).code == 0
+    sweep(file, tmp_path / "runs", workers=1)
     return file
 
 
 def test_a_changed_definition_is_refused_and_accepted_only_on_request(
-    finished: Path, tmp_path: Path
+    finished: Path, tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
     runs = ("--runs-dir", tmp_path / "runs")
     finished.write_text(finished.read_text().replace("epochs=2, trials=1", "epochs=3, trials=2"))
-    refused = command("run", finished, *runs, cwd=tmp_path)
+    refused = here("run", finished, *runs, cwd=tmp_path)
     assert refused.code == 1
     assert "epochs was 2 and is now 3" in refused.err
     assert "--accept-changes" in refused.err
-    accepted = command("run", finished, *runs, "--accept-changes", cwd=tmp_path)
+    accepted = here("run", finished, *runs, "--accept-changes", cwd=tmp_path)
     assert accepted.code == 0
     assert "is another one from here on: epochs was 2 and is now 3" in accepted.err
     assert [len(trial.epochs) for trial in trials_in(tmp_path / "runs", "small")] == [2, 3]
@@ -56,11 +59,13 @@ def test_a_changed_definition_is_refused_and_accepted_only_on_request(
     assert (row[0], json.loads(row[1])) == (1, ["epochs was 2 and is now 3"])
 
 
-def test_each_attempt_keeps_its_fingerprint_and_a_difference_is_said(tmp_path: Path) -> None:
+def test_each_attempt_keeps_its_fingerprint_and_a_difference_is_said(
+    tmp_path: Path, here: Callable[..., Ended]
+) -> None:
     """The trial's process dies in its second epoch; a later attempt finds another fingerprint."""
     file = FAILS_ONCE.write(tmp_path / "study.py")
     runs = tmp_path / "runs"
-    same = command("run", file, "--runs-dir", runs, cwd=tmp_path)
+    same = here("run", file, "--runs-dir", runs, cwd=tmp_path)
     assert same.code == 0
     assert "goes on elsewhere" not in same.err, "the same surroundings are no news"
     with sqlite3.connect(runs / "sweeper.db") as database:
@@ -72,7 +77,10 @@ def test_each_attempt_keeps_its_fingerprint_and_a_difference_is_said(tmp_path: P
     assert set(fingerprint["sources"]) == {"study.py"}
 
 
-def test_a_trial_that_goes_on_under_other_settings_says_which(tmp_path: Path) -> None:
+def test_a_trial_that_goes_on_under_other_settings_says_which(
+    tmp_path: Path, here: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_process, "_SERVER", _REAL_SERVER)
     file = FAILS_ONCE.write(tmp_path / "study.py")
     text = file.read_text()
     file.write_text(
@@ -84,9 +92,8 @@ def test_a_trial_that_goes_on_under_other_settings_says_which(tmp_path: Path) ->
     with RunningCommand("run", file, "--runs-dir", runs, cwd=tmp_path) as run:
         assert run.end() == -9
     file.write_text(file.read_text() + "\n# a remark\n")
-    resumed = command(
-        "resume", "small", "--runs-dir", runs, cwd=tmp_path, env={"TF_ENABLE_ONEDNN_OPTS": "0"}
-    )
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    resumed = here("resume", "small", "--runs-dir", runs, cwd=tmp_path)
     assert resumed.code == 0
     assert "trial 0 goes on elsewhere than it began" in resumed.err
     assert "onednn was default and is 0" in resumed.err

@@ -7,7 +7,7 @@ import pkgutil
 
 import keras
 from generate_what_is_captured import COMPONENTS, PAGE, SOURCES, page
-from trainings import Watcher, plan
+from trainings import Watcher, one_layer, plan
 
 from sweeper.training import sources
 from sweeper.training.loop.loop import TrainingLoop
@@ -18,7 +18,7 @@ def test_the_page_is_what_the_generator_prints() -> None:
 
 
 def test_the_table_has_every_component_in_order() -> None:
-    loop = TrainingLoop(plan(), Watcher())
+    loop = TrainingLoop(plan(model=one_layer), Watcher())
     assert [component.name for component in loop._state.components] == list(COMPONENTS)
 
 

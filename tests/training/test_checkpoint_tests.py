@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from steps import default, settings, uncompiled
-from trainings import SEEDS, Watcher, digits, mlp, plan, small_data, train
+from trainings import SEEDS, Watcher, digits, mlp, one_layer, plan, small_data, train
 
 from sweeper import Data, TrainingStep
 from sweeper.checkpoints.format import LoadedCheckpoint
@@ -77,15 +77,23 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# By default a model with moving statistics where the data ask least, and the least one elsewhere.
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("arrays", mlp),
+        *((kind, one_layer) for kind in KINDS if kind != "arrays"),
+        *(pytest.param(kind, mlp, marks=pytest.mark.whole) for kind in KINDS if kind != "arrays"),
+    ],
+)
 def test_every_checkpoint_on_the_validation_data_gives_its_epochs_val_metrics(
-    kind: str, tmp_path: Path
+    kind: str, model: Callable[[], keras.Model], tmp_path: Path
 ) -> None:
     def data() -> Data:
         return small_data(validation=KINDS[kind]())
 
-    loaded, metrics = trained(tmp_path, mlp, data)
-    tests = measuring(data())
+    loaded, metrics = trained(tmp_path, model, data)
+    tests = measuring(data(), model)
     assert [tests.run(each) for each in loaded] == metrics
     assert len({each["loss"] for each in metrics}) == len(metrics) == 3, "control: they differ"
 
@@ -278,9 +286,9 @@ def test_training_never_opens_the_test_split(tmp_path: Path) -> None:
         msg = "the test split was read"
         raise AssertionError(msg)
 
-    trained(tmp_path, mlp, lambda: small_data(test=opened))
+    trained(tmp_path, one_layer, lambda: small_data(test=opened))
     with pytest.raises(AssertionError, match="was read"):
-        measuring(small_data(test=opened))
+        measuring(small_data(test=opened), one_layer)
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path: Path) -> None:

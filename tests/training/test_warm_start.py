@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras.src.legacy.saving import legacy_h5_format
-from trainings import Watcher, equal, mlp, plan, train, weights
+from trainings import Watcher, equal, mlp, one_layer, plan, train, weights
 
 from sweeper import WarmStart
 from sweeper.checkpoints.reading import load_checkpoint
@@ -405,13 +405,19 @@ def warm(path: Path, model: Callable[[], keras.Model] = late_mlp, **options: Any
     return replace(plan(model=model, **options), warm_start=WarmStart(path))
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights of `late_mlp`, trained for an epoch."""
-    first = plan(model=late_mlp, epochs=1)
-    train(first, Watcher())
-    first.model.save_weights(tmp_path / "base.weights.h5")
-    return tmp_path / "base.weights.h5"
+    planned = plan(model=late_mlp, epochs=1)
+    train(planned, Watcher())
+    path = tmp_path_factory.mktemp("first") / "base.weights.h5"
+    planned.model.save_weights(path)
+    return path
+
+
+@pytest.fixture
+def base(first: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(first, tmp_path))
 
 
 def test_a_fresh_unbuilt_model_is_built_first_and_callbacks_see_the_values(base: Path) -> None:
@@ -478,14 +484,14 @@ def test_another_trials_checkpoint_is_found_by_its_directory_and_step(tmp_path: 
     every = {8: lambda p: p.step == 8, 16: lambda p: p.step == 16}
     for attempt, (step, due) in enumerate(every.items(), 1):
         directory = trial / f"attempt-{attempt:02d}/checkpoints"
-        train(plan(model=mlp), Watcher(directory, snapshot_at=due, block=1, stop_at=step))
+        train(plan(model=one_layer), Watcher(directory, snapshot_at=due, block=1, stop_at=step))
     newest = WarmStart.from_trial("small", 3, runs_dir=tmp_path / "runs")
     assert locate(newest).path.name == "step-000000016"
     assert locate(replace(newest, at=8)).path.name == "step-000000008"
     with pytest.raises(WarmStartError) as raised:
         locate(replace(newest, at=9))
     assert str(raised.value) == f"{trial} keeps no checkpoint at step 9; there are some at 8, 16"
-    target = plan(model=mlp, epochs=1).model
+    target = plan(model=one_layer, epochs=1).model
     loaded = load_checkpoint(locate(newest).path)
     match_warm_start(newest, target).assign()
     assert target.layers[0].kernel.numpy().tobytes() == loaded.tensors["model/00000"].tobytes()
