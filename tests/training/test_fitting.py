@@ -261,7 +261,7 @@ def test_a_training_begins_from_a_file_and_goes_on_from_its_own_checkpoint(tmp_p
 
     def drawn(seed: int = 3) -> keras.Model:
         keras.utils.set_random_seed(seed)
-        return mlp()
+        return one_layer()
 
     base, other, model = drawn(1), drawn(), drawn()
     file = tmp_path / "base.weights.h5"

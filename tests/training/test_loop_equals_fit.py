@@ -6,7 +6,7 @@ folding, in the last bits; so both run without it here, as `docs/explanation` sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -56,10 +56,12 @@ def _without_constant_folding() -> Iterator[None]:
 
 
 def fitted(
-    callbacks: list[keras.callbacks.Callback], data: Data, **compile_options: Any
+    callbacks: list[keras.callbacks.Callback],
+    data: Data,
+    build: Callable[[], keras.Model] = mlp,
 ) -> keras.Model:
     """``model.fit`` on the same model, from the same seeds."""
-    planned = plan(model=lambda: compiled(**compile_options), data=lambda: data)
+    planned = plan(model=build, data=lambda: data)
     model = planned.model
     model.fit(
         *data.train[:2],
@@ -78,13 +80,12 @@ def fitted(
 
 def compiled(**options: Any) -> keras.Model:
     model = mlp()
-    if options:
-        model.compile(
-            optimizer=keras.optimizers.Adam(0.01),
-            loss="sparse_categorical_crossentropy",
-            weighted_metrics=["accuracy"],
-            **options,
-        )
+    model.compile(
+        optimizer=keras.optimizers.Adam(0.01),
+        loss="sparse_categorical_crossentropy",
+        weighted_metrics=["accuracy"],
+        **options,
+    )
     return model
 
 
@@ -125,15 +126,20 @@ def test_another_order_of_the_data_is_noticed() -> None:
 def test_steps_per_execution_calls_back_as_fit_does(steps: int) -> None:
     data = small_data(shuffle=False)
     theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
-    model = fitted([theirs], data, steps_per_execution=steps)
-    planned = plan(
-        model=lambda: compiled(steps_per_execution=steps),
-        data=lambda: data,
-        callbacks=lambda: [ours],
-    )
-    loop = train(planned, Watcher())
+
+    def build() -> keras.Model:
+        return compiled(steps_per_execution=steps)
+
+    model = fitted([theirs], data, build)
+    loop = train(plan(model=build, data=lambda: data, callbacks=lambda: [ours]), Watcher())
     assert ours.calls == theirs.calls
     assert equal(weights(loop._plan.model), weights(model))
+
+
+def weighing() -> keras.Model:
+    model = one_layer()
+    model.compile("sgd", "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+    return model
 
 
 def test_sample_weights_and_class_weights_are_fits_own() -> None:
@@ -141,10 +147,10 @@ def test_sample_weights_and_class_weights_are_fits_own() -> None:
     weighted = Data(train=(x, y, np.linspace(0, 1, len(x))), batch_size=16, shuffle=False)
     by_class = Data(train=(x, y), batch_size=16, shuffle=False, class_weight={0: 2.0, 2: 0.5})
     for data in (weighted, by_class):
-        model = fitted([], data, steps_per_execution=1)
-        planned = plan(model=lambda: compiled(steps_per_execution=1), data=lambda d=data: d)
-        loop = train(planned, Watcher())
+        model = fitted([], data, build=weighing)
+        loop = train(plan(model=weighing, data=lambda d=data: d), Watcher())
         assert equal(weights(loop._plan.model), weights(model))
+        assert loop.history.history == model.history.history
 
 
 def test_keras_own_callbacks_steer_as_in_fit() -> None:
@@ -195,8 +201,11 @@ def test_a_model_built_by_its_first_batch_trains_as_in_fit() -> None:
 
 def test_a_model_that_runs_eagerly_trains_as_in_fit() -> None:
     data = Data(train=digits(40), batch_size=16, shuffle=False)
-    model = fitted([], data, run_eagerly=True)
-    planned = plan(model=lambda: compiled(run_eagerly=True), data=lambda: data)
-    loop = train(planned, Watcher())
+
+    def build() -> keras.Model:
+        return compiled(run_eagerly=True)
+
+    model = fitted([], data, build)
+    loop = train(plan(model=build, data=lambda: data), Watcher())
     assert equal(weights(loop._plan.model), weights(model))
     seed_everything(0)

@@ -70,12 +70,30 @@ def uneven() -> Data:
     return small_data(batch_size=15, validation_batch_size=7)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+# By default what depends on all gradients together, and what has averages and a decay of its own.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=() if name in ("global_clipnorm", "ema and decay") else pytest.mark.whole,
+        )
+        for name in OPTIMIZERS
+    ],
+)
 def test_two_replicas_train_as_one_on_the_same_global_batches(name: str) -> None:
     assert_alike(*both(lambda: net(OPTIMIZERS[name]), uneven))
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean_with_sample_weight", "sum_over_batch_size"])
+# Losses by their names, as in all others here, are reduced by the size of the batch.
+@pytest.mark.parametrize(
+    "reduction",
+    [
+        "sum",
+        "mean_with_sample_weight",
+        pytest.param("sum_over_batch_size", marks=pytest.mark.whole),
+    ],
+)
 def test_every_reduction_of_a_loss_is_that_of_the_whole_batch(reduction: str) -> None:
     def weighted() -> Data:
         x, y = digits()

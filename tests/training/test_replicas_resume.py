@@ -174,7 +174,8 @@ def test_a_model_that_runs_eagerly_resumes_on_two_replicas(
         return made
 
     def make() -> TrainingPlan:
-        return plan(model=under(model), data=lambda: small_data(batch_size=15), epochs=2)
+        data = small_data(batch_size=15, validation=None)
+        return plan(model=under(model), data=lambda: data, epochs=2 if len(stops) > 1 else 1)
 
     assert same(interrupted(tmp_path, stops, make), outcome(train(make(), Watcher())))
 
@@ -257,6 +258,11 @@ def test_a_checkpoint_of_two_replicas_is_not_trained_on_by_one(tmp_path: Path) -
     )
 
 
+@pytest.fixture(scope="module")
+def without_strategy() -> Any:
+    return outcome(train(plan(), Watcher()))
+
+
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -268,13 +274,12 @@ def test_a_checkpoint_of_two_replicas_is_not_trained_on_by_one(tmp_path: Path) -
     ],
 )
 def test_a_strategy_of_one_device_trains_as_no_strategy_does(
-    strategy: Callable[[], Any], tmp_path: Path
+    strategy: Callable[[], Any], without_strategy: Any, tmp_path: Path
 ) -> None:
     def make() -> TrainingPlan:
         return plan(model=under(mlp, strategy))
 
-    none = train(plan(), Watcher())
-    assert same(interrupted(tmp_path, [5], make), outcome(none))
+    assert same(interrupted(tmp_path, [5], make), without_strategy)
 
 
 def test_fit_takes_a_model_that_was_made_under_a_strategy(tmp_path: Path) -> None:

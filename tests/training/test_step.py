@@ -38,13 +38,29 @@ def alike(a: TrainingLoop, b: TrainingLoop) -> bool:
     return equal(first, second) and logs == others
 
 
+def lean() -> keras.Model:
+    """One layer, with a regularizer."""
+    dense = keras.layers.Dense(4, "softmax", kernel_regularizer=keras.regularizers.L2(0.01))
+    return keras.Sequential([keras.Input((8,)), dense])
+
+
+def simple() -> dict[str, Any]:
+    """As `settings`, with an optimizer that is quickly traced; which it is, no part asks."""
+    return {**settings(), "optimizer": keras.optimizers.SGD(0.05)}
+
+
+def plain() -> TrainingStep:
+    return TrainingStep(**simple())
+
+
 def weighted() -> Data:
     x, y = digits()
     scale = np.linspace(0.5, 2.0, len(x)).astype("float32")
     return Data(train=(x, y, scale), validation=(x[:30], y[:30]), batch_size=16)
 
 
-@pytest.mark.parametrize("data", [small_data, weighted])
+# The parametrised settings below are trained on data with weights.
+@pytest.mark.parametrize("data", [small_data, pytest.param(weighted, marks=pytest.mark.whole)])
 def test_with_all_defaults_a_step_is_keras_own(data: Callable[[], Data]) -> None:
     keras_own = trained(None, compiled, data=data)
     assert set(keras_own.history.history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
@@ -91,16 +107,25 @@ def test_whatever_it_is_compiled_with_it_is_keras_own(options: dict[str, Any]) -
         return {**simple(), **made}
 
     def by_keras() -> keras.Model:
-        model = uncompiled()
+        model = lean()
         model.compile(**given())
         return model
 
     data = small_data if options.get("loss") is Sequences else weighted
     keras_own = trained(None, by_keras, data=data, epochs=1)
-    assert alike(trained(lambda: TrainingStep(**given()), data=data, epochs=1), keras_own)
+    assert alike(trained(lambda: TrainingStep(**given()), lean, data=data, epochs=1), keras_own)
 
 
-def test_compiled_by_xla_it_is_keras_own() -> None:
+@pytest.mark.parametrize(
+    ("build", "given", "data"),
+    [
+        pytest.param(lean, simple, unvalidated, id="lean"),
+        pytest.param(uncompiled, settings, small_data, id="full", marks=pytest.mark.whole),
+    ],
+)
+def test_compiled_by_xla_it_is_keras_own(
+    build: Callable[[], keras.Model], given: Callable[[], Any], data: Callable[[], Data]
+) -> None:
     """Keras turns XLA off where kernels must be deterministic, as they must here."""
 
     class Compiled(TrainingStep):
@@ -108,11 +133,13 @@ def test_compiled_by_xla_it_is_keras_own() -> None:
             self.model._jit_compile = True
 
     def by_keras() -> keras.Model:
-        model = compiled()
+        model = build()
+        model.compile(**given())
         model._jit_compile = True
         return model
 
-    mine, keras_own = trained(lambda: Compiled(**settings())), trained(None, by_keras)
+    mine = trained(lambda: Compiled(**given()), build, data=data)
+    keras_own = trained(None, by_keras, data=data)
     np.testing.assert_allclose(
         mine.history.history["loss"], keras_own.history.history["loss"], rtol=1e-6
     )
@@ -237,15 +264,6 @@ def test_what_a_mask_leaves_out_does_not_count() -> None:
 def replaced(part: str, method: Callable[..., Any], **options: Any) -> Callable[[], TrainingStep]:
     kind = type("Replaced", (TrainingStep,), {part: method})
     return lambda: kind(**{**simple(), **options})
-
-
-def simple() -> dict[str, Any]:
-    """As `settings`, with an optimizer that is quickly traced; which it is, no part asks."""
-    return {**settings(), "optimizer": keras.optimizers.SGD(0.05)}
-
-
-def plain() -> TrainingStep:
-    return TrainingStep(**simple())
 
 
 def test_make_batch_makes_another_batch_in_the_graph() -> None:

@@ -259,7 +259,15 @@ def test_a_metric_of_too_many_numbers_is_kept_whole_and_that_is_said() -> None:
 # Objectives
 
 
-@pytest.mark.parametrize("objective", ["val_f1_score[1]", "confusion[3,0]", "val_accuracy"])
+# By default of two dimensions, and as a validation reports it; a number is one elsewhere as well.
+@pytest.mark.parametrize(
+    "objective",
+    ["val_confusion[3,0]"]
+    + [
+        pytest.param(name, marks=pytest.mark.whole)
+        for name in ("val_f1_score[1]", "confusion[3,0]", "val_accuracy")
+    ],
+)
 def test_a_component_may_be_the_objective(objective: str) -> None:
     train(plan(model=classifier, data=data, epochs=1, objective=objective), Watcher())
 
@@ -272,7 +280,15 @@ def test_a_whole_vector_as_objective_is_refused_with_its_components(model: Any) 
         train(planned, Watcher())
 
 
-@pytest.mark.parametrize("objective", ["val_f1_score[4]", "f1_score[0,1]", "val_accuracy[0]"])
+# By default the index after the last: the others are no names either.
+@pytest.mark.parametrize(
+    "objective",
+    [
+        "val_f1_score[4]",
+        pytest.param("f1_score[0,1]", marks=pytest.mark.whole),
+        pytest.param("val_accuracy[0]", marks=pytest.mark.whole),
+    ],
+)
 def test_a_component_that_is_not_there_is_refused_before_training(objective: str) -> None:
     with pytest.raises(ObjectiveError, match=r"no such metric.*'val_f1_score\[3\]'"):
         train(plan(model=classifier, data=data, objective=objective), Watcher())
