@@ -195,11 +195,6 @@ def test_orbax_is_refused_with_the_reason() -> None:
 
 
 def test_averaged_weights_left_in_the_model_are_refused() -> None:
-    def model() -> keras.Model:
-        built = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
-        built.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
-        return built
-
     message = refusal(lambda: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)])
     assert "use swap_on_epoch=False" in message
 
