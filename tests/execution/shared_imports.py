@@ -66,13 +66,17 @@ def shared_imports(directory, environment):
         env={**kept, **HASH_SEED, "PYTHONPATH": _ROOT},
         stdin=subprocess.DEVNULL,
     )
+    outer = os.environ.get(ADDRESS)
     os.environ[ADDRESS] = path
     try:
         while not os.path.exists(path) and process.poll() is None:
             time.sleep(0.01)
         yield ("-P", "-S", "-E", __file__)
     finally:
-        del os.environ[ADDRESS]
+        if outer is None:
+            del os.environ[ADDRESS]
+        else:
+            os.environ[ADDRESS] = outer
         process.kill()
         process.wait()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from shared_imports import ADDRESS, shared_imports
 
 from sweeper.execution.launch.launchers import WarmServer
 from sweeper.execution.launch.sources import target_source
@@ -44,3 +45,10 @@ def test_a_forked_server_dies_with_its_client() -> None:
     server._listener.join(20)
     assert not server.alive
     server.close()
+
+
+def test_another_process_for_a_while_leaves_the_first_where_it_is_found(tmp_path: Path) -> None:
+    before = os.environ[ADDRESS]
+    with shared_imports(tmp_path, dict(os.environ)):
+        assert os.environ[ADDRESS] == str(tmp_path / "imports")
+    assert os.environ[ADDRESS] == before
