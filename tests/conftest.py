@@ -6,6 +6,7 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -42,6 +43,8 @@ _START_SERVERS = (
 )
 """Directories whose tests run studies."""
 
+_TRAIN_HERE = ("cli", "export", "stored", "training")
+"""Directories whose tests train in this process."""
 
 _OF_THE_RUN = ("PYTEST_", "SWEEPER_TEST_")
 """Beginnings of environment variables that are the test run's own."""
@@ -107,8 +110,8 @@ def _leave_out(
         items[:] = [item for item in items if item not in gone]
 
 
-def _folder(item: pytest.Item) -> str:
-    """The directory of ``tests/`` that the test is in; empty for one beside this file."""
+def _folder(item: pytest.Item | pytest.FixtureRequest) -> str:
+    """The directory of ``tests/`` that it is of; empty for one beside this file."""
     return "/".join(item.path.relative_to(Path(__file__).parent).parts[:-1]).partition("/")[0]
 
 
@@ -136,6 +139,18 @@ def environment(request: pytest.FixtureRequest) -> Iterator[None]:
             os.environ[name] = before[name]
         else:
             del os.environ[name]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Trials and cleared sessions collect garbage: they need not search the libraries for any."""
+    if _folder(request) not in _TRAIN_HERE:
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -183,8 +198,7 @@ def servers(request: pytest.FixtureRequest) -> Iterator[None]:
 
     For a file's own fixtures, too, which are older than its tests.
     """
-    folder = request.path.relative_to(Path(__file__).parent).parts[0]
-    if folder not in _START_SERVERS or getattr(request.module, "REAL_SERVERS", False):
+    if _folder(request) not in _START_SERVERS or getattr(request.module, "REAL_SERVERS", False):
         yield
         return
     from sweeper.execution.launch import server_process

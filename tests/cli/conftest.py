@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -17,15 +16,6 @@ from sweeper.cli.main import main
 from sweeper.results import AttemptRecord, BestTrial, StudyResults, StudyStatus
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "s.py"\n'
-
-
-@pytest.fixture(scope="module", autouse=True)
-def frozen() -> Iterator[None]:
-    """Trials collect what they have made; what was there before need not be looked through each time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,12 +35,3 @@ def without_constant_folding() -> Iterator[None]:
     tf.config.optimizer.set_experimental_options({"constant_folding": False})
     yield
     tf.config.optimizer.set_experimental_options({"constant_folding": True})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def frozen() -> Iterator[None]:
-    """Trials collect what they have made; what was there before need not be looked through each time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()

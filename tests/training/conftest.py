@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
 import pytest
@@ -13,14 +12,6 @@ def _tensorflow() -> None:
     import tensorflow as tf
 
     tf.config.experimental.enable_op_determinism()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _libraries_are_no_garbage() -> Iterator[None]:
-    """Clearing a session collects garbage; that it need not search TensorFlow for any saves most."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

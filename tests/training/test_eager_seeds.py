@@ -45,8 +45,22 @@ TOGETHER = "together"
 def drawn(what: str) -> Any:
     """Four numbers that depend on all that is drawn, be it of one operation or of every one."""
     each = DRAWS.values() if what == TOGETHER else [DRAWS[what]]
-    sums = [tf.reduce_sum(tf.cast(draw(), tf.float32)) for draw in each]
-    return tf.add_n(sums) * tf.ones(4)
+    return tf.add_n([in_order(draw()) for draw in each]) * tf.ones(4)
+
+
+def in_order(values: Any) -> Any:
+    """A sum in which each value counts otherwise: to shuffle them has to change it."""
+    flat = tf.reshape(tf.cast(values, tf.float32), [-1])
+    return tf.tensordot(flat, tf.range(1.0, 1.0 + tf.size(flat, tf.float32)), 1)
+
+
+@pytest.mark.parametrize("what", DRAWS)
+def test_every_draw_changes_what_is_added(what: str) -> None:
+    """Or no training would tell that it went on elsewhere."""
+    tf.random.set_seed(5)
+    with EagerSeeds():
+        found = {float(in_order(DRAWS[what]())) for _ in range(20)}
+    assert len(found) > 1
 
 
 class Adds(keras.callbacks.Callback):
