@@ -66,11 +66,12 @@ def long_whole(tmp_path_factory: pytest.TempPathFactory, forking: Forking) -> Wh
 
 @pytest.fixture(scope="session")
 def pruned_study() -> StudyText:
-    """The study of twelve trials with eight, of which the last are drawn from what others gave.
+    """The study of twelve trials with eight, of which the last four are drawn from what others gave.
 
     So few have to be judged by a severe pruner, for some to end.
     """
     changes = {
+        "n_startup_trials=4": "n_startup_trials=2",
         "trials=12": 'trials=8, audit="off"',
         "MedianPruner(": "PercentilePruner(10.0, ",
     }
@@ -87,7 +88,7 @@ def pruned(
 ) -> Path:
     """A directory with the file of the pruned study, and what one worker made of it in ``one``.
 
-    Six of its trials: the last two are pruned.
+    Six of its trials: the last two are drawn from results, and pruned.
     """
     directory = tmp_path_factory.mktemp("pruned")
     arguments = pruned_study.arguments.replace("trials=8", "trials=6")

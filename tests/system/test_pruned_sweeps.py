@@ -67,7 +67,7 @@ def test_the_later_trials_are_drawn_from_results_and_the_first_are_not(
 
     random = [trial.params["learning_rate"] == at_random(trial.number) for trial in alone]
     assert all(random[:4])
-    assert not any(random[-2:]), "trial n sees those before n - 2, and TPE asks for four"
+    assert not any(random[4:]), "trial n sees those before n - 2, and TPE asks for two"
 
 
 def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(
