@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -47,7 +48,8 @@ def page() -> str:
 
 def descriptions() -> dict[str, str]:
     """What the class says of each setting."""
-    module: Any = griffe.load(settings.__name__, docstring_parser="google")
+    file = Path(str(settings.__file__))
+    module: Any = griffe.visit("settings", file, file.read_text())
     for section in module["Settings"].docstring.parse("google"):
         if section.kind.value == "attributes":
             return {each.name: " ".join(each.description.split()) for each in section.value}

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,15 +68,14 @@ def killed_at(work: Work, store: CheckpointStore) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def kill_everywhere(work: Work, directory: Path, make: type[CheckpointStore]) -> list[tuple]:
+def kill_everywhere(work: Work, directory: Path, make: type[CheckpointStore]) -> Iterator[tuple]:
     """Kill ``work`` before, in and after each of its operations.
 
-    Returns:
+    Yields:
         For each point: the operation, its number, the moment, the step that loads then (None for
         none), how many checkpoints bear a name, and how many notices there were.
     """
     names = operations_of(work, directory, make)
-    seen = []
     for at, name in enumerate(names, 1):
         moments = ["before", "half", "after"] if name == "write" else ["before", "after"]
         for moment in moments:
@@ -90,13 +89,13 @@ def kill_everywhere(work: Work, directory: Path, make: type[CheckpointStore]) ->
             sweep_leftovers(directory)
             left = [p.name for p in directory.iterdir() if p.name.startswith(".")]
             assert left == [], "what a dead writer leaves is swept"
-            seen.append((name, at, moment, step, len(list(directory.iterdir())), len(notices)))
+            count = len(list(directory.iterdir()))
             shutil.rmtree(directory)
-    return seen
+            yield name, at, moment, step, count, len(notices)
 
 
 def test_a_commit_killed_at_any_operation_leaves_the_newest_complete_checkpoint(tmp_path, capsys):
-    seen = kill_everywhere(commit_two, tmp_path / "c", CheckpointStore)
+    seen = list(kill_everywhere(commit_two, tmp_path / "c", CheckpointStore))
     renamed = next(
         i for i, (name, _, moment, *_) in enumerate(seen) if (name, moment) == ("rename", "after")
     )
@@ -112,7 +111,7 @@ def test_a_commit_killed_at_any_operation_leaves_the_newest_complete_checkpoint(
 
 
 def test_a_deletion_killed_at_any_operation_leaves_all_of_a_checkpoint_or_nothing(tmp_path, capsys):
-    seen = kill_everywhere(delete_one, tmp_path / "c", CheckpointStore)
+    seen = list(kill_everywhere(delete_one, tmp_path / "c", CheckpointStore))
     for name, at, moment, step, count, notices in seen:
         gone = (name, moment) != ("rename", "before")
         assert (step, count, notices) == ((None, 0, 0) if gone else (1, 1, 0)), (name, at, moment)

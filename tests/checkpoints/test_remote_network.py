@@ -13,6 +13,7 @@ from checkpoint_faults import snapshot
 from object_faults import BUCKET, FailingNetwork, ImpatientObjects, ManifestFirst, s3_environment
 
 from sweeper.checkpoints.format import MANIFEST_FILE, Snapshot
+from sweeper.checkpoints.remote import objects
 from sweeper.checkpoints.remote.objects import PART_BYTES, ObjectStore
 from sweeper.checkpoints.remote.reading import load_remote
 from sweeper.checkpoints.remote_store import RemoteCheckpointStore
@@ -32,6 +33,7 @@ def big_snapshot(step: int) -> Snapshot:
 
 
 def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(objects, "_FIRST_PAUSE", 0.02)
     directory = RemotePath("s3", (BUCKET, "flaky", "attempt-01", "checkpoints"))
     with FailingNetwork(s3_url, seed=4) as network:
         set_environment(monkeypatch, network.url)
@@ -55,9 +57,9 @@ def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypat
 def commit_impatiently(
     store: RemoteCheckpointStore, directory: RemotePath, quiet: ObjectStore
 ) -> tuple[int, int, int]:
-    """Commit 25 times without a second try: how many were announced, absent, and half there."""
+    """Commit 15 times without a second try: how many were announced, absent, and half there."""
     announced = absent = half = 0
-    for step in range(1, 26):
+    for step in range(1, 16):
         try:
             committed = store.commit(snapshot(step))
         except CheckpointError:
@@ -85,7 +87,7 @@ def test_a_client_that_tries_nothing_twice_still_leaves_no_half(
     set_environment(monkeypatch, s3_url)
     quiet = ObjectStore("s3")
     quiet.exists(directory / "connected")
-    with FailingNetwork(s3_url, seed=5) as network:
+    with FailingNetwork(s3_url, seed=3) as network:
         set_environment(monkeypatch, network.url)
         store = make(directory, objects=ImpatientObjects())
         announced, absent, half = commit_impatiently(store, directory, quiet)

@@ -1,13 +1,19 @@
-"""Every database that a repository can be kept in, as fixtures."""
+"""Every database that a repository can be kept in, as fixtures.
+
+A test has the database to itself, without a row. It is emptied after each and stays open: an engine
+that is new has every statement to compile again, which costs more than most tests do.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
+import sqlite3
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 import sqlalchemy as sa
@@ -16,6 +22,55 @@ from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
 POSTGRES = "SWEEPER_TEST_POSTGRES"
+PATIENCE = 30.0
+
+
+class Kept(Protocol):
+    """A database that is emptied from test to test."""
+
+    @property
+    def opened(self) -> Database: ...
+
+    def empty(self) -> None:
+        """Leave no row, and no number that was given out."""
+        ...
+
+
+@dataclass(frozen=True)
+class OneFile:
+    """A file of SQLite's; ``template`` is a connection to the same without a row."""
+
+    opened: Database
+    template: sqlite3.Connection
+
+    def empty(self) -> None:
+        with contextlib.closing(sqlite3.connect(str(self.opened.url.database))) as connection:
+            self.template.backup(connection)
+
+
+@dataclass(frozen=True)
+class OneDatabase:
+    """A database on the server.
+
+    Attributes:
+        opened: It.
+        inside: An engine of the tests' own on it.
+        tables: Those that a test can fill, each before those that refer to it.
+    """
+
+    opened: Database
+    inside: sa.Engine
+    tables: tuple[str, ...]
+
+    def empty(self) -> None:
+        """Leave no connection either, whoever has it."""
+        self.opened.close()
+        others = "pid <> pg_backend_pid() AND datname = current_database()"
+        ends = f"PERFORM pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}; "
+        rows = "".join(f'DELETE FROM "{table}"; ' for table in reversed(self.tables))
+        numbers = "PERFORM setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S'"
+        with self.inside.begin() as connection:
+            connection.exec_driver_sql(f"DO $$ BEGIN {ends}{rows}{numbers}; END $$")
 
 
 @pytest.fixture(scope="session")
@@ -26,36 +81,15 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class OneDatabase:
-    """A database on the server that every test is given empty: deleting a test's rows is faster than
-    creating a database for it.
-
-    Attributes:
-        server: An engine on the server.
-        inside: An engine on the database.
-        tables: Those that a test can fill, each before those that refer to it.
-    """
-
-    server: sa.Engine
-    inside: sa.Engine
-    tables: tuple[str, ...]
-
-    @property
-    def url(self) -> str:
-        return self.inside.url.render_as_string(hide_password=False)
-
-    def empty(self) -> None:
-        """Leave no connection, no row and no number that was given out."""
-        others = sa.text(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :n"
-        )
-        with self.server.connect() as connection:
-            connection.execute(others, {"n": self.inside.url.database})
-        rows = "".join(f'DELETE FROM "{table}"; ' for table in reversed(self.tables))
-        numbers = "PERFORM setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S'"
-        with self.inside.begin() as connection:
-            connection.exec_driver_sql(f"DO $$ BEGIN {rows}{numbers}; END $$")
+@pytest.fixture(scope="session")
+def sqlite(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneFile]:
+    path = tmp_path_factory.mktemp("kept") / "sweeper.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    with (
+        contextlib.closing(sqlite3.connect(sqlite_template)) as template,
+        Database.open(f"sqlite:///{path}", create=True, patience=PATIENCE) as opened,
+    ):
+        yield OneFile(opened, template)
 
 
 _VERSIONS = {"alembic_version", "sweeper_alembic_version", "version_info"}
@@ -63,7 +97,7 @@ _VERSIONS = {"alembic_version", "sweeper_alembic_version", "version_info"}
 
 
 @pytest.fixture(scope="session")
-def postgresql_database() -> Iterator[OneDatabase]:
+def postgresql() -> Iterator[OneDatabase]:
     """Give a database that is dropped at the end of the tests."""
     address = os.environ.get(POSTGRES)
     if not address:
@@ -75,36 +109,32 @@ def postgresql_database() -> Iterator[OneDatabase]:
         # What a server would lose that crashes is not what these tests are about.
         connection.exec_driver_sql(f"ALTER DATABASE {name} SET synchronous_commit = off")
     url = server.url.set(database=name)
-    inside = sa.create_engine(url, poolclass=sa.NullPool)
+    inside = sa.create_engine(url)
     try:
-        Database.open(url.render_as_string(hide_password=False), create=True).close()
-        schema = sa.MetaData()
-        schema.reflect(inside)
-        tables = tuple(t.name for t in schema.sorted_tables if t.name not in _VERSIONS)
-        yield OneDatabase(server, inside, tables)
+        text = url.render_as_string(hide_password=False)
+        with Database.open(text, create=True, patience=PATIENCE) as opened:
+            schema = sa.MetaData()
+            schema.reflect(inside)
+            tables = tuple(t.name for t in schema.sorted_tables if t.name not in _VERSIONS)
+            yield OneDatabase(opened, inside, tables)
     finally:
+        inside.dispose()
         with server.connect() as connection:
             connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
         server.dispose()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """Give a database without a study."""
-    if request.param == "sqlite":
-        path = tmp_path / "sweeper.db"
-        shutil.copy(request.getfixturevalue("sqlite_template"), path)
-        yield f"sqlite:///{path}"
-        return
-    database = request.getfixturevalue("postgresql_database")
-    yield database.url
-    database.empty()
+    kept: Kept = request.getfixturevalue(request.param)
+    yield kept.opened
+    kept.empty()
 
 
 @pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    with Database.open(url, create=True, patience=30) as opened:
-        yield opened
+def url(database: Database) -> str:
+    return database.url_text
 
 
 @pytest.fixture

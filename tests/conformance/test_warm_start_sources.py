@@ -7,6 +7,7 @@ anew.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,23 @@ class Net(keras.Model):
         return self.block(self.l1(x)) * self.scale
 
 
+class Other(keras.Model):
+    """Without the block, with another layer."""
+
+    def __init__(self) -> None:
+        super().__init__(name="net")
+        self.l1 = keras.layers.Dense(5, name="dense")
+        self.other = keras.layers.Dense(3, name="tail")
+        self.scale = self.add_weight(shape=(3,), name="scale", initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        return self.other(self.l1(x)) * self.scale
+
+
+def wider() -> keras.Model:
+    return Net(6)
+
+
 def subclassed() -> keras.Model:
     return Net()
 
@@ -91,6 +109,12 @@ def built(factory: Callable[[], keras.Model], seed: int) -> keras.Model:
             v.assign(generator.normal(size=v.shape))
     model.optimizer.iterations.assign(seed)
     return model
+
+
+@functools.cache
+def written(factory: Callable[[], keras.Model]) -> keras.Model:
+    """The model that is written in one format after the other, and never changed."""
+    return built(factory, 1)
 
 
 def weights_h5(model: keras.Model, directory: Path) -> Path:
@@ -160,7 +184,7 @@ class Source:
 
 @pytest.fixture(scope="module", params=MODELS, ids=str)
 def written_model(request: pytest.FixtureRequest) -> tuple[keras.Model, Callable[[], keras.Model]]:
-    return built(MODELS[request.param], 1), MODELS[request.param]
+    return written(MODELS[request.param]), MODELS[request.param]
 
 
 @pytest.fixture(scope="module", params=WRITERS, ids=str)
@@ -218,7 +242,7 @@ def test_the_optimizers_state_is_taken_but_for_its_learning_rate(source: Source)
 
 
 def test_random_generators_stay_the_trials_own(writer: Any, tmp_path: Path) -> None:
-    source, target = built(sequential, 1), built(sequential, 2)
+    source, target = written(sequential), built(sequential, 2)
     random = [v.numpy().tobytes() for v in target.variables if is_random_state(v.path)]
     assert random
     match_warm_start(WarmStart(writer(source, tmp_path)), target).assign()
@@ -226,7 +250,7 @@ def test_random_generators_stay_the_trials_own(writer: Any, tmp_path: Path) -> N
 
 
 def test_another_shape_is_named_and_nothing_is_assigned(writer: Any, tmp_path: Path) -> None:
-    path = writer(built(lambda: Net(6), 1), tmp_path)
+    path = writer(written(wider), tmp_path)
     target = built(subclassed, 2)
     before = values(target.variables)
     with pytest.raises(WarmStartError) as raised:
@@ -240,16 +264,6 @@ def test_another_shape_is_named_and_nothing_is_assigned(writer: Any, tmp_path: P
 
 
 def test_what_is_missing_and_what_is_more_are_named(writer: Any, tmp_path: Path) -> None:
-    class Other(keras.Model):
-        def __init__(self) -> None:
-            super().__init__(name="net")
-            self.l1 = keras.layers.Dense(5, name="dense")
-            self.other = keras.layers.Dense(3, name="tail")
-            self.scale = self.add_weight(shape=(3,), name="scale", initializer="ones")
-
-        def call(self, x: Any) -> Any:
-            return self.other(self.l1(x)) * self.scale
-
     def named() -> keras.Model:
         class Named(Net):
             def __init__(self) -> None:
@@ -260,7 +274,7 @@ def test_what_is_missing_and_what_is_more_are_named(writer: Any, tmp_path: Path)
 
         return Named()
 
-    path = writer(built(Other, 1), tmp_path)
+    path = writer(written(Other), tmp_path)
     target = built(named, 2)
     before = values(target.variables)
     with pytest.raises(WarmStartError) as raised:
@@ -276,7 +290,7 @@ def test_what_is_missing_and_what_is_more_are_named(writer: Any, tmp_path: Path)
 
 
 def test_a_file_cut_off_is_refused(writer: Any, tmp_path: Path) -> None:
-    path = writer(built(subclassed, 1), tmp_path)
+    path = writer(written(subclassed), tmp_path)
     target = built(subclassed, 2)
     files = [p for p in (path, *path.parent.glob(f"{path.name}.*"), *path.glob("*")) if p.is_file()]
     largest = max(files, key=lambda p: p.stat().st_size)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import shared_imports
 from doc_blocks import ROOT, SHELL, Block, blocks
-from shared_commands import shared_commands
+from shared_commands import UNWATCHED, shared_commands
+
+from sweeper.execution.launch.hash_seed import HASH_SEED
 
 RUNNER = Path(__file__).with_name("page_runner.py")
+
+_SERVER = ["-P", "-S", "-E", shared_imports.__file__]
+"""What Python is to run for a forked warm server; before ``run`` and a file, for a forked program."""
 
 
 def environment() -> dict[str, str]:
@@ -38,11 +45,21 @@ def runnable(page: Path, *, long: bool = False) -> list[Block]:
     ]
 
 
-def checkout(directory: Path) -> Path:
-    """A directory with what a checkout has that pages name."""
+def checkout(directory: Path, *, epochs: int | None = None) -> Path:
+    """A directory with what a checkout has that pages name.
+
+    Args:
+        directory: It.
+        epochs: Of the study that pages go on from, if it is to train fewer than it says.
+    """
     directory.mkdir()
     for name in ("studies", "examples"):
         shutil.copytree(ROOT / name, directory / name)
+    if epochs is not None:
+        file = directory / "studies" / "digits_learning_rate.py"
+        text, found = re.subn(r"\bepochs=\d+", f"epochs={epochs}", file.read_text())
+        assert found == 1
+        file.write_text(text)
     return directory
 
 
@@ -52,6 +69,7 @@ def run_pages(
     blocks_of: Mapping[str, Sequence[Block]],
     *,
     installed: bool = False,
+    watched: Collection[str] = (),
 ) -> dict[str, str]:
     """Run pages one after the other; the end of what each said, of those that failed.
 
@@ -61,6 +79,7 @@ def run_pages(
         blocks_of: Of each page, what is run.
         installed: Whether the shell's ``sweeper`` is the installed one; else it is forked from one
             process, and so are its servers.
+        watched: The pages whose forked commands check a new study early, and audit its trials.
     """
     every = [block for name in places for block in blocks_of[name]]
     shared = not installed and any(each.language in SHELL for each in every)
@@ -69,8 +88,9 @@ def run_pages(
             {
                 "name": name,
                 "directory": str(place),
-                "environment": here,
+                "environment": here if name in watched else {**here, UNWATCHED: "1"},
                 "output": str(directory / f"{name.replace('/', '-')}.txt"),
+                "server": _SERVER if shared else [],
                 "blocks": [block.to_json() for block in blocks_of[name]],
             }
             for name, place in places.items()
@@ -78,8 +98,8 @@ def run_pages(
         file = directory / "jobs.json"
         file.write_text(json.dumps(jobs))
         done = subprocess.run(
-            [sys.executable, str(RUNNER), str(file)],
-            env={**os.environ, **here},
+            [sys.executable, *([*_SERVER, "run"] if shared else []), str(RUNNER), str(file)],
+            env={**os.environ, **here, **(HASH_SEED if shared else {})},
             stdout=subprocess.PIPE,
             stderr=None,
             text=True,

@@ -1,12 +1,14 @@
 """Runs the blocks of pages in order: ``python page_runner.py JOBS.json``.
 
-A process of its own, which has imported what every page imports and has run nothing; each page is run in
-a process forked from it, as trials are from a warm server. Within a page Python's blocks share one
-namespace, the shell's share directory and environment, and a block with a title is written to that file. Examples of
-docstrings (``pycon``) begin with the page's names, each with its own.
+A process of its own, or forked from one with TensorFlow, which has imported what every page imports and
+has run nothing; each page is run in a process forked from it, as trials are from a warm server. Within a
+page Python's blocks share one namespace, the shell's share directory and environment, and a block with a
+title is written to that file. Examples of docstrings (``pycon``) begin with the page's names, each with
+its own.
 What a page prints goes to a file beside its job; the first failing block ends its page.
 
-Python's trials are run inline, which makes the same trials without a server for each page.
+Python's trials are run inline, which makes the same trials without a server for each page. An example's
+servers are forked as those of the shell's commands are, if there are any.
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ def main(jobs_file: str) -> None:
     if any("sweeper" in block["text"] for job in jobs for block in job["blocks"]):
         _import_what_pages_import()
     failed = [job["name"] for job in jobs if not _run_apart(job)]
-    sys.exit(f"failed: {failed}" if failed else 0)
+    sys.exit(1 if failed else 0)
 
 
 def _import_what_pages_import() -> None:
     from importlib import import_module
 
+    sys.path.insert(0, str(Path(__file__).parent))
     import optuna  # noqa: F401
     import sklearn.datasets  # noqa: F401
     import tensorflow as tf
@@ -84,6 +87,10 @@ def _run_page(job: dict) -> None:
     output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for stream in (1, 2):
         os.dup2(output, stream)
+    if job["server"]:
+        from sweeper.execution.launch import server_process
+
+        server_process._SERVER = tuple(job["server"])
     page = types.ModuleType("__main__")
     page.__file__ = str(Path(job["output"]).with_suffix(".py"))
     sys.modules["__main__"] = page

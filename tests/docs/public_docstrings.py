@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import griffe
+from doc_blocks import Block
 
 import sweeper
 
@@ -27,17 +29,22 @@ FURTHER = (
 _NOT_EXPLAINED = ("to_json", "error", "finished")
 
 
+@functools.cache
 def loaded() -> Any:
     """The package, read from its files."""
     package: Any = griffe.load("sweeper", search_paths=[ROOT])
     return package
 
 
-def public_objects(package: Any) -> dict[str, Any]:
-    """Every public name, and what it leads to, by its path in the package."""
+def public_paths() -> list[str]:
+    """Of every public name, and of what it leads to, the path in the package."""
     modules = sweeper._MODULE_OF
-    paths = [f"{modules[name]}.{name}" for name in sweeper.__all__]
-    return {path: package[path.removeprefix("sweeper.")] for path in sorted({*paths, *FURTHER})}
+    return sorted({*(f"{modules[name]}.{name}" for name in sweeper.__all__), *FURTHER})
+
+
+def public_object(path: str) -> Any:
+    """What is there."""
+    return loaded()[path.removeprefix("sweeper.")]
 
 
 def described(thing: Any, *kinds: str) -> set[str]:
@@ -59,6 +66,15 @@ def has_example(thing: Any) -> bool:
         return False
     sections = thing.docstring.parse("google", warnings=False)
     return any(each.kind.value == "examples" and ">>> " in _code(each) for each in sections)
+
+
+def examples() -> Iterator[Block]:
+    """The examples in the docstrings of every public name."""
+    for path in public_paths():
+        thing = public_object(path)
+        for section in thing.docstring.parse("google", warnings=False):
+            if section.kind.value == "examples":
+                yield Block(path, thing.lineno or 1, "pycon", _code(section))
 
 
 def undescribed(thing: Any) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""The ``sweeper`` that pages' shells find: forked from a process that has imported what it imports.
+"""The ``sweeper`` of pages and tests: forked from a process that has imported what it imports.
 
-The command imports for more than a second, which is most of what it takes, and pages type dozens.
-The client below takes its place in the shell: it lives as long as the command, ends as it ends, and the
-command is killed with it. Its warm servers are forked, too: `shared_imports`.
+The command imports for more than a second, which is most of what it takes; pages type dozens, and
+tests more. In a page's shell the client below takes its place: it lives as long as the command, ends as
+it ends, and the command is killed with it. A test has a `ForkedCommand`, which is used as a
+``subprocess.Popen`` is. Their warm servers are forked, too: `shared_imports`.
 
 This file is also the client, run as ``python -S -E shared_commands.py WORDS``, and the process. It
 imports next to nothing.
@@ -21,6 +22,9 @@ import time
 
 ADDRESS = "SWEEPER_TEST_COMMANDS"
 """The environment variable that has the path of the process' socket."""
+
+UNWATCHED = "SWEEPER_TEST_UNWATCHED"
+"""The environment variable of commands whose studies are neither checked early nor audited."""
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WHAT_COMMANDS_IMPORT = (
@@ -41,7 +45,6 @@ def shared_commands(directory, environment):
         environment: What pages' shells begin with. That directory is put into its ``PATH``, and the
             addresses that the program needs are added.
     """
-    import subprocess
     from pathlib import Path
 
     from shared_imports import ADDRESS as IMPORTS
@@ -56,34 +59,116 @@ def shared_commands(directory, environment):
     path = Path(directory) / "commands"
     with shared_imports(directory, {**os.environ, **environment}) as server:
         environment |= {ADDRESS: str(path), IMPORTS: os.environ[IMPORTS]}
-        process = subprocess.Popen(
-            [sys.executable, "-P", __file__, path, *server],
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-        )
+        process = started(path, {**os.environ, **environment}, server)
         try:
-            while not path.exists() and process.poll() is None:
-                time.sleep(0.01)
             yield
         finally:
-            process.kill()
-            process.wait()
+            end(process)
+
+
+def started(path, environment, server):
+    """The process, ready. It ends at the latest with the one that asks for it.
+
+    Args:
+        path: Of its socket.
+        environment: Its own.
+        server: What Python is to run for a warm server of a command that names none.
+    """
+    import subprocess
+
+    process = subprocess.Popen(
+        [sys.executable, "-P", __file__, path, *server],
+        env={**environment, ADDRESS: str(path)},
+        stdin=subprocess.PIPE,
+    )
+    while not path.exists() and process.poll() is None:
+        time.sleep(0.01)
+    return process
+
+
+def end(process):
+    """End the process, though a command of it may still run."""
+    process.kill()
+    process.communicate()
+
+
+class ForkedCommand:
+    """``sweeper WORDS``, forked from the process; its output is text in pipes.
+
+    Args:
+        path: Of the process' socket.
+        words: Of the command.
+        directory: Where it is run; ``environment``: what it finds there.
+        server: What Python is to run for its warm servers.
+        session: Whether it has a session of its own, whose processes can be killed at once.
+
+    Attributes:
+        pid: Its own, and in a session of its own the group's.
+        stdout: What it prints; ``stderr``: what it says.
+        returncode: As ``subprocess`` gives it; ``None`` until its end has been seen.
+    """
+
+    def __init__(self, path, words, *, directory, environment, server, session):
+        self.returncode = None
+        self._words = words
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(str(path))
+        (out, its_out), (err, its_err) = os.pipe(), os.pipe()
+        its_in = os.open(os.devnull, os.O_RDONLY)
+        self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
+        try:
+            asked = {"directory": str(directory), "server": server, "session": session}
+            descriptors = [its_in, its_out, its_err]
+            self.pid = _ask(self._connection, words, environment, descriptors, **asked)
+        finally:
+            for descriptor in (its_in, its_out, its_err):
+                os.close(descriptor)
+
+    def poll(self):
+        return self._end_within(0)
+
+    def wait(self, timeout=None):
+        import subprocess
+
+        if self._end_within(timeout) is None:
+            raise subprocess.TimeoutExpired(self._words, timeout)
+        return self.returncode
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def _end_within(self, seconds):
+        import select
+
+        if self.returncode is None and select.select([self._connection], [], [], seconds)[0]:
+            self.returncode = int(self._connection.recv(16))
+            self._connection.close()
+        return self.returncode
+
+
+def _ask(connection, words, environment, descriptors, **asked):
+    """Have a command run; its process."""
+    asked |= {"words": words, "environment": dict(environment)}
+    asked["ignored"] = [n for n in _STOPS if signal.getsignal(n) is signal.SIG_IGN]
+    message = json.dumps(asked).encode()
+    connection.sendmsg(
+        [len(message).to_bytes(8, "big")],
+        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))],
+    )
+    connection.sendall(message)
+    return int.from_bytes(connection.recv(8, socket.MSG_WAITALL), "big")
 
 
 def _client(words):
     """Have the command run, and end as it ends."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(os.environ[ADDRESS])
-    ignored = [number for number in _STOPS if signal.getsignal(number) is signal.SIG_IGN]
-    asked = [words, os.getcwd(), dict(os.environ), ignored]  # noqa: PTH109 - pathlib is much
-    message = json.dumps(asked).encode()
-    descriptors = array.array("i", [0, 1, 2])
-    connection.sendmsg(
-        [len(message).to_bytes(8, "big")],
-        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
-    )
-    connection.sendall(message)
-    command = int.from_bytes(connection.recv(8, socket.MSG_WAITALL), "big")
+    here = os.getcwd()  # noqa: PTH109 - pathlib is much
+    command = _ask(connection, words, os.environ, [0, 1, 2], directory=here)
     for number in _STOPS:
         signal.signal(number, lambda number, _: os.kill(command, number))
     status = int(connection.recv(16))
@@ -94,9 +179,11 @@ def _client(words):
 
 
 def _serve(path, server):
-    """Import everything, then fork a command for each client until the pages are through."""
+    """Import everything, then fork a command for each client until standard input ends."""
     import gc
+    import select
     from importlib import import_module
+    from pathlib import Path
 
     for name in WHAT_COMMANDS_IMPORT:
         import_module(name)
@@ -108,9 +195,10 @@ def _serve(path, server):
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(path + ".new")
     listener.listen(64)
-    while True:
+    Path(path + ".new").rename(path)  # who sees it can connect
+    while select.select([0, listener], [], [])[0] == [listener]:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
@@ -148,24 +236,46 @@ def _become_command(asked, descriptors):
     import tempfile
 
     from sweeper.cli.main import main
+    from sweeper.execution.launch import server_process
 
-    words, directory, environment, ignored = asked
+    if asked.get("session"):
+        os.setsid()
+    if asked.get("server"):
+        server_process._SERVER = tuple(asked["server"])
     for standard, descriptor in enumerate(descriptors):
         os.dup2(descriptor, standard)
         os.close(descriptor)
     os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(directory)
+    os.environ.update(asked["environment"])
+    os.chdir(asked["directory"])
     tempfile.tempdir = None
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in _STOPS:
-        if number in ignored:
+        if number in asked["ignored"]:
             signal.signal(number, signal.SIG_IGN)
-    sys.argv = ["sweeper", *words]
+    if UNWATCHED in os.environ:
+        _leave_unwatched()
+    sys.argv = ["sweeper", *asked["words"]]
     sys.exit(main())
+
+
+def _leave_unwatched():
+    """Neither check a new study early nor audit its trials, as where trials run inline."""
+    from sweeper.execution import early_check, serving
+
+    checked, audited = early_check.EarlyCheck, serving.Auditor
+
+    def unaudited(context):
+        auditor = audited(context)
+        auditor.policy = "off"
+        return auditor
+
+    early_check.EarlyCheck = lambda prepared, _, listener: checked(prepared, None, listener)
+    serving.Auditor = unaudited
 
 
 if __name__ == "__main__":
     if os.environ.get(ADDRESS) == sys.argv[1]:
         _serve(sys.argv[1], sys.argv[2:])
-    _client(sys.argv[1:])
+    else:
+        _client(sys.argv[1:])

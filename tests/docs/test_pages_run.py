@@ -1,7 +1,8 @@
 """Every block of the guides and of the reference runs as it stands, in the order of the page.
 
-By default all but the blocks marked as long, with commands that are forked from one process. Where pages are
-asked for, the pages with long blocks run whole, and their commands are the installed one.
+By default all but the blocks marked as long, with commands that are forked from one process; those of
+the guides neither check a new study early nor audit its trials, and their common study trains few epochs.
+Where pages are asked for, those with commands or long blocks run whole, and their commands are the installed one.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from doc_blocks import DOCS, ROOT, all_pages, blocks, blocks_of
+from doc_blocks import DOCS, ROOT, SHELL, Block, all_pages, blocks, blocks_of
 from doc_runs import checkout, run_pages, runnable
+from public_docstrings import examples
 
 TUTORIAL = "docs/tutorial/index.md"
-OWN_TESTS = ("README.md", TUTORIAL, "docs/reference/index.md")
-"""Pages that are run apart: in an empty directory, or by files of their own."""
+EXAMPLES = "docs/reference/index.md"
+OWN_TESTS = ("README.md", TUTORIAL, EXAMPLES)
+"""Pages that are run apart: in a directory of their own, or by a file of its own."""
 
 FIRST = "docs/how-to/index.md"
 """The page whose study the others go on from."""
@@ -59,47 +62,67 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def failures(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, str]:
     """Of each page that failed, what it said last.
 
-    The guides and the reference are run in one checkout, the guides' index first.
+    The guides and the reference are run in one checkout, the guides' index first; the docstrings'
+    examples go on from the reference's.
     """
     directory = tmp_path_factory.mktemp("pages")
-    place = checkout(directory / "checkout")
+    place = checkout(directory / "checkout", epochs=3)
     names = pages_here()
-    found = {name: runnable(ROOT / name) for name in (*names, TUTORIAL)}
+    found = {name: runnable(ROOT / name) for name in (*names, TUTORIAL, EXAMPLES)}
+    found[EXAMPLES] += examples()
+    apart = {TUTORIAL: home, EXAMPLES: tmp_path_factory.mktemp("reference"), "compared.md": place}
     installed = Path(sys.executable).with_name("sweeper")
     compared = blocks_of(COMPARED.format(installed=installed), "compared.md")
     return run_pages(
-        {**dict.fromkeys(names, place), TUTORIAL: home, "compared.md": place},
+        {**dict.fromkeys(names, place), **apart},
         directory,
         {**found, "compared.md": compared},
+        watched=[TUTORIAL, EXAMPLES],
     )
 
 
-LONG = [
+WHOLE = [
     str(page.relative_to(ROOT))
     for page in all_pages()
     if str(page.relative_to(ROOT)) not in OWN_TESTS
-    and any(block.marker == "long" for block in blocks(page))
+    and any(
+        block.marker == "long" or (block.language in SHELL and not block.marker)
+        for block in blocks(page)
+    )
+    and str(page.relative_to(ROOT)) != FIRST
 ]
 
 
 @pytest.fixture(scope="module")
 def failures_of_long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """As `failures`, of the pages with long blocks, which run too."""
+    """As `failures`, of the pages with commands or long blocks, which run too."""
     directory = tmp_path_factory.mktemp("long")
     place = checkout(directory / "checkout")
-    found = {name: runnable(ROOT / name, long=True) for name in [FIRST, *LONG]}
+    found = {name: runnable(ROOT / name, long=True) for name in [FIRST, *WHOLE]}
     return run_pages(dict.fromkeys(found, place), directory, found, installed=True)
 
 
 @pytest.mark.pages
-@pytest.mark.parametrize("page", LONG)
-def test_a_pages_long_blocks_run_too(page: str, failures_of_long: dict[str, str]) -> None:
+@pytest.mark.parametrize("page", WHOLE)
+def test_a_page_runs_whole_with_the_installed_command(
+    page: str, failures_of_long: dict[str, str]
+) -> None:
     assert page not in failures_of_long, failures_of_long[page]
 
 
 @pytest.mark.parametrize("page", pages_here())
 def test_a_pages_blocks_run_as_they_stand(page: str, failures: dict[str, str]) -> None:
     assert page not in failures, failures[page]
+
+
+def test_every_example_of_a_docstring_gives_what_it_says(failures: dict[str, str]) -> None:
+    assert EXAMPLES not in failures, failures[EXAMPLES]
+
+
+def test_control_an_example_that_gives_something_else_fails(tmp_path: Path) -> None:
+    wrong = Block("sweeper.wrong", 1, "pycon", ">>> 1 + 1\n3")
+    said = run_pages({"wrong": tmp_path}, tmp_path, {"wrong": [wrong]})
+    assert "Expected:\n    3\nGot:\n    2" in said["wrong"]
 
 
 def test_control_the_commands_of_pages_are_as_the_installed_one(failures: dict[str, str]) -> None:

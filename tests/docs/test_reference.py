@@ -1,31 +1,23 @@
-"""Every public name has an entry in the reference, described whole, with an example that runs."""
+"""Every public name has an entry in the reference, described whole, with an example.
+
+That the examples give what they say is shown with the pages: `test_pages_run`.
+"""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import griffe
 import pytest
-from doc_blocks import DOCS, Block
-from doc_runs import run_pages, runnable
-from public_docstrings import has_example, loaded, public_objects, undescribed
+from doc_blocks import DOCS
+from public_docstrings import has_example, public_object, public_paths, undescribed
 
 import sweeper
 
 REFERENCE = DOCS / "reference"
-OBJECTS = public_objects(loaded())
-
-
-def examples() -> Iterator[Block]:
-    for path, thing in OBJECTS.items():
-        for section in thing.docstring.parse("google", warnings=False):
-            if section.kind.value == "examples":
-                text = "\n".join(part for _, part in section.value)
-                yield Block(path, thing.lineno or 1, "pycon", text)
 
 
 def test_every_public_name_has_an_entry() -> None:
@@ -36,9 +28,9 @@ def test_every_public_name_has_an_entry() -> None:
     assert set(sweeper.__all__) - entries == set()
 
 
-@pytest.mark.parametrize("path", sorted(OBJECTS))
+@pytest.mark.parametrize("path", public_paths())
 def test_a_public_name_has_an_example_and_leaves_nothing_undescribed(path: str) -> None:
-    thing = OBJECTS[path]
+    thing = public_object(path)
     assert has_example(thing), "add an 'Examples:' section with '>>> ' to its docstring"
     assert list(undescribed(thing)) == []
 
@@ -90,15 +82,3 @@ def test_control_what_is_left_out_is_found() -> None:
     ]
     assert not has_example(module["Record"])
     assert not has_example(module["call"])
-
-
-def test_every_example_gives_what_it_says(tmp_path: Path) -> None:
-    name = "docs/reference/index.md"
-    found = [*runnable(REFERENCE / "index.md"), *examples()]
-    assert run_pages({name: tmp_path}, tmp_path, {name: found}) == {}
-
-
-def test_control_an_example_that_gives_something_else_fails(tmp_path: Path) -> None:
-    wrong = Block("sweeper.wrong", 1, "pycon", ">>> 1 + 1\n3")
-    said = run_pages({"wrong": tmp_path}, tmp_path, {"wrong": [wrong]})
-    assert "Expected:\n    3\nGot:\n    2" in said["wrong"]

@@ -60,7 +60,7 @@ def build_model(trial):
         ]
     )
     model.compile(
-        keras.optimizers.Adam(trial.suggest_float("rate", 1e-3, 1e-1, log=True)),
+        keras.optimizers.SGD(trial.suggest_float("rate", 1e-3, 1e-1, log=True)),
         "sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )

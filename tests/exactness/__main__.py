@@ -2,8 +2,8 @@
 
 Without a name it lists them. ``--before module:function`` is called in every trial process before
 the study is imported, to see what the corpus says without a part of sweeper; the environment's
-``SWEEPER_EXACTNESS_BEFORE`` says the same to the tests. ``--serve`` is for the tests: names and
-numbers of kills come as lines on standard input, and a verdict goes as a line of JSON to standard output for each.
+``SWEEPER_EXACTNESS_BEFORE`` says the same to the tests. ``--serve`` is for the tests: what to judge
+or audit comes as lines of JSON on standard input, and an answer goes to standard output for each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ for entry in (HERE, HERE.parent.parent):
         sys.path.insert(0, str(entry))
 
 import exactness_list as corpus  # noqa: E402 - found by the lines above
-from exactness_audited import audit  # noqa: E402
+from exactness_audited import Audited, audit  # noqa: E402
 from exactness_starting import forked, get_ready, warm_servers  # noqa: E402
 from exactness_verdicts import ALL_KILLS, Verdict, judge  # noqa: E402
 
@@ -118,14 +118,20 @@ def empty_directory() -> Iterator[Path]:
 
 
 def serve(groups: list[str], before: str | None) -> None:
-    """Answer names with verdicts until standard input ends."""
+    """Answer each line, with a verdict or with what audits found, until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     get_ready(groups)
     for line in sys.stdin:
-        name, kills = line.split()
-        verdict = judged(corpus.find(name), before, int(kills))
-        print(json.dumps(asdict(verdict)), file=answers, flush=True)
+        asked = json.loads(line)
+        part, first = corpus.find(asked["name"]), asked["before"] or before
+        answer: Audited | Verdict
+        if asked.get("audits"):
+            with empty_directory() as directory:
+                answer = audit(part, directory, forked(part, first))
+        else:
+            answer = judged(part, first, asked["kills"])
+        print(json.dumps(asdict(answer)), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[JudgingServer]:
+def server(forked_servers: tuple[str, ...]) -> Iterator[JudgingServer]:
     """Serves every group, since importing takes it longer than judging a study."""
-    opened = JudgingServer(tuple(groups()))
+    opened = JudgingServer(tuple(groups()), (*forked_servers, "run"))
     yield opened
     opened.close()
 

@@ -92,9 +92,10 @@ class StudyPart:
         return STUDIES / f"{self.group}.py"
 
 
-def groups() -> list[str]:
+@cache
+def groups() -> tuple[str, ...]:
     """The stems of the files that hold studies."""
-    return [file.stem for file in sorted(STUDIES.glob("*.py")) if _calls(file)]
+    return tuple(file.stem for file in sorted(STUDIES.glob("*.py")) if _calls(file))
 
 
 @cache

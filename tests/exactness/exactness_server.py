@@ -1,13 +1,14 @@
-"""The test's side of ``python tests/exactness --serve``: a name and a number of kills go there, a verdict comes back."""
+"""The test's side of ``python tests/exactness --serve``: a name and what is asked go there, an answer comes back."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import exactness_audited as auditing
 import exactness_starting as starting
 import exactness_verdicts as verdicts
 from exactness_list import StudyPart
@@ -20,35 +21,53 @@ class JudgingServer:
 
     Args:
         groups: The files whose imports it makes beforehand.
-        before: ``module:function``, called in every trial process before the study is imported.
+        program: What Python is to run for it, before the words; ``forked_servers`` gives one that
+            need not import TensorFlow itself.
     """
 
-    def __init__(self, groups: tuple[str, ...], before: str | None = None) -> None:
-        environment = dict(os.environ)
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        words = [sys.executable, str(HERE), "--serve", *groups]
+    def __init__(self, groups: tuple[str, ...], program: tuple[str, ...] = ("-P",)) -> None:
         self._process = subprocess.Popen(
-            [*words, "--before", before] if before else words,
+            [sys.executable, *program, str(HERE / "__main__.py"), "--serve", *groups],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment,
         )
 
     def judge(
-        self, part: StudyPart, directory: Path, kills: int = verdicts.ALL_KILLS
+        self,
+        part: StudyPart,
+        directory: Path,
+        kills: int = verdicts.ALL_KILLS,
+        before: str | None = None,
     ) -> verdicts.Verdict:
-        """Run the study killed and whole, and compare."""
+        """Run the study killed and whole, and compare.
+
+        Args:
+            part: The study.
+            directory: For what the processes of real servers write.
+            kills: How often it is killed.
+            before: ``module:function``, called in every trial process before the study is imported.
+        """
         if part.own_server:
             with starting.warm_servers(part) as start:
                 return verdicts.judge(part, directory, start, kills)
+        answer = self._ask(name=part.name, kills=kills, before=before)
+        return verdicts.Verdict(**answer)
+
+    def audit(self, part: StudyPart, before: str | None = None) -> auditing.Audited:
+        """Audit two intervals of the study; ``before`` as for `judge`."""
+        answer = self._ask(name=part.name, before=before, audits=True)
+        return auditing.Audited(**{**answer, "caught": tuple(answer["caught"])})
+
+    def _ask(self, **asked: object) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{part.name} {kills}\n")
+        self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer, f"the server of the corpus died while it judged {part.name}"
-        return verdicts.Verdict(**json.loads(answer))
+        line = self._process.stdout.readline()
+        assert line, f"the server of the corpus died while it judged {asked['name']}"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -11,10 +11,43 @@ import sys
 from pathlib import Path
 
 import pytest
+from exactness_audited import Audited
+from exactness_list import find
+from exactness_server import JudgingServer
 
 CORPUS = Path(__file__).parent
-SAMPLE = ("loss-closure-counter", "module-dictionary", "set-of-ints-order")
-"""What acts in a closure, in a module, and by an order; by default the first."""
+WITHOUT_FIRST_LINE = "exactness_sabotage:without_first_line"
+
+IN_A_CLOSURE = "loss-closure-counter"
+OTHERS = ("module-dictionary", "set-of-ints-order")
+"""What acts in a module, and by an order."""
+
+
+def test_audits_alone_catch_what_acts_and_nothing_once_it_is_captured(
+    server: JudgingServer,
+) -> None:
+    without = server.audit(find(IN_A_CLOSURE), WITHOUT_FIRST_LINE)
+    assert without.acts
+    assert without.caught
+    assert server.audit(find(IN_A_CLOSURE)) == Audited(IN_A_CLOSURE)
+
+
+@pytest.mark.whole
+def test_the_command_says_what_audits_catch() -> None:
+    without = audited(*OTHERS, "--before", WITHOUT_FIRST_LINE)
+    assert without.returncode == 0, without.stdout + without.stderr
+    assert _counts(without.stdout) == (len(OTHERS), len(OTHERS))
+    assert _counts(audited(*OTHERS).stdout) == (0, 0)
+
+
+@pytest.mark.soak
+def test_audits_alone_catch_whatever_acts_in_the_whole_corpus() -> None:
+    without = audited("all", "--before", WITHOUT_FIRST_LINE)
+    print(without.stdout)
+    assert without.returncode == 0, without.stdout + without.stderr
+    both = audited("all")
+    print(both.stdout)
+    assert _counts(both.stdout) == (0, 0), both.stdout
 
 
 def audited(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -25,28 +58,6 @@ def audited(*arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=3600,
         check=False,
     )
-
-
-@pytest.mark.parametrize("names", [SAMPLE[:1], pytest.param(SAMPLE[1:], marks=pytest.mark.whole)])
-def test_audits_alone_catch_what_acts_and_nothing_once_it_is_captured(
-    names: tuple[str, ...],
-) -> None:
-    without = audited(*names, "--before", "exactness_sabotage:without_first_line")
-    assert without.returncode == 0, without.stdout + without.stderr
-    acting, caught = _counts(without.stdout)
-    assert acting == caught == len(names)
-    acting, caught = _counts(audited(*names).stdout)
-    assert acting == caught == 0
-
-
-@pytest.mark.soak
-def test_audits_alone_catch_whatever_acts_in_the_whole_corpus() -> None:
-    without = audited("all", "--before", "exactness_sabotage:without_first_line")
-    print(without.stdout)
-    assert without.returncode == 0, without.stdout + without.stderr
-    both = audited("all")
-    print(both.stdout)
-    assert _counts(both.stdout) == (0, 0), both.stdout
 
 
 def _counts(printed: str) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import exactness_list
@@ -17,30 +16,25 @@ from sweeper.execution.protocol.messages import Failed
 
 GROUPS = ("controls",)
 
+WITHOUT_FIRST_LINE = "exactness_sabotage:without_first_line"
+
 
 def test_a_control_comes_to_what_it_says(part, kills, judge) -> None:
     check(part, judge(part, kills))
 
 
-@pytest.fixture(scope="module")
-def without_first_line() -> Iterator[JudgingServer]:
-    server = JudgingServer(GROUPS, before="exactness_sabotage:without_first_line")
-    yield server
-    server.close()
-
-
 def test_what_is_left_out_of_checkpoints_is_seen_as_silent(
-    without_first_line: JudgingServer, tmp_path: Path
+    server: JudgingServer, tmp_path: Path
 ) -> None:
-    verdict = without_first_line.judge(find("callback-with-a-list"), tmp_path, kills=1)
+    verdict = server.judge(find("callback-with-a-list"), tmp_path, 1, WITHOUT_FIRST_LINE)
     assert verdict.outcome == "silent"
     assert "digest" in verdict.message
 
 
 def test_what_is_left_out_and_not_there_changes_nothing(
-    without_first_line: JudgingServer, tmp_path: Path
+    server: JudgingServer, tmp_path: Path
 ) -> None:
-    verdict = without_first_line.judge(find("plain"), tmp_path, kills=1)
+    verdict = server.judge(find("plain"), tmp_path, 1, WITHOUT_FIRST_LINE)
     assert verdict == Verdict("plain", "identical")
 
 

@@ -8,6 +8,7 @@ killed with it. Whoever tests how servers start, or kills a whole process group,
 
 This file is also the client: it is run with ``python -S -E shared_imports.py DESCRIPTOR DRIVER
 IMPORTS`` in place of ``python -m sweeper.execution.launch.warm_server``, and imports next to nothing.
+With ``run FILE WORDS`` instead it stands for ``python FILE WORDS``, where the file imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ import time
 
 ADDRESS = "SWEEPER_TEST_IMPORTS"
 """The environment variable that has the path of the process' socket."""
+
+_RUN = "run"
+"""The first word where a file is to be run, and no warm server."""
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OWN = ("SWEEPER_", "PYTEST_", "OLDPWD", "PWD", "SHLVL", "_", "COLUMNS", "LINES")
@@ -85,6 +89,7 @@ def _client(words):
     """Ask for a server, and end as it ends; where none is to be had, become one."""
     path = os.environ[ADDRESS]
     connection = socket.socket(socket.AF_UNIX)
+    own = [] if words[0] == _RUN else [int(words[0])]
     asked = {
         "words": words,
         "directory": os.getcwd(),
@@ -94,7 +99,7 @@ def _client(words):
     try:
         connection.connect(path)
         message = json.dumps(asked).encode()
-        descriptors = array.array("i", [0, 1, 2, int(words[0])])
+        descriptors = array.array("i", [0, 1, 2, *own])
         connection.sendmsg(
             [len(message).to_bytes(8, "big")],
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
@@ -104,9 +109,10 @@ def _client(words):
     except OSError:
         answer = b""
     if answer != b"y":
-        program = [sys.executable, "-P", "-m", "sweeper.execution.launch.warm_server", *words]
-        os.execv(sys.executable, program)
-    os.close(int(words[0]))
+        server = ["-m", "sweeper.execution.launch.warm_server", *words]
+        os.execv(sys.executable, [sys.executable, "-P", *(server if own else words[1:])])
+    for descriptor in own:
+        os.close(descriptor)
     for number in _STOPS:
         signal.signal(number, lambda *_: None)
     code = connection.recv(16)
@@ -121,8 +127,9 @@ def _serve(path):
     """Import everything, then fork a server for each client until the test run is gone."""
     own = importing(os.environ)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(path + ".new")
     listener.listen(64)
+    os.rename(path + ".new", path)  # who sees it can connect
     from sweeper.execution.launch import warm_server
 
     warm_server._import_everything()
@@ -180,6 +187,8 @@ def _become_server(asked, descriptors, warm_server):
         for number in _STOPS:
             ignored = number in asked["ignored"]
             signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        if asked["words"][0] == _RUN:
+            os._exit(_ran(*asked["words"][1:]))
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
         os.setpgid(0, 0)
         driver = int(asked["words"][1])
@@ -204,6 +213,18 @@ def _become_server(asked, descriptors, warm_server):
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
+
+
+def _ran(file, *words):
+    """Run the file as a program; its exit code."""
+    import runpy
+
+    sys.argv = [file, *words]
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except SystemExit as ended:
+        return ended.code or 0
+    return 0
 
 
 if __name__ == "__main__":

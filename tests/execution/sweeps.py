@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import queue
 import signal
@@ -12,9 +14,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
-from shared_imports import ADDRESS
+from shared_commands import ForkedCommand, end, started
+from shared_imports import ADDRESS, importing
 
 from sweeper.events import Event
 from sweeper.execution.launch import server_process
@@ -27,6 +30,11 @@ from sweeper.storage.repository import Repository
 
 LIMIT = 180.0
 """Seconds after which a command counts as hanging."""
+
+_ENVIRONMENT = dict(os.environ)
+"""Of the whole run, whatever the test sets that is the first to fork a command."""
+
+_REAL_SERVER = server_process._SERVER
 
 
 @dataclass
@@ -91,16 +99,14 @@ def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
 
 def command(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
     """Run ``sweeper WORDS`` to its end; its warm servers are those of this process' tests."""
-    return python("-c", _program(), *words, cwd=cwd, env=env)
-
-
-def _program() -> str:
-    """``sweeper``, for ``python -c``, with the warm servers that this process' tests have."""
-    return (
-        "import sys; from sweeper.execution.launch import server_process; "
-        f"server_process._SERVER = {server_process._SERVER!r}; "
-        "from sweeper.cli.main import main; sys.exit(main())"
-    )
+    process = _begun(words, cwd, env, session=False)
+    out, err = _Reading(process.stdout), _Reading(process.stderr)
+    try:
+        code = process.wait(LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return Ended(code, out.all(), err.all())
 
 
 def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
@@ -116,6 +122,62 @@ def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> E
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
+def _begun(
+    words: Sequence[object], cwd: Path, extra: Mapping[str, str] | None, *, session: bool
+) -> subprocess.Popen[str] | ForkedCommand:
+    """``sweeper WORDS``: forked where servers are, if its environment is the run's; else a real one."""
+    environment, server = _environment(extra), server_process._SERVER
+    if server == _REAL_SERVER or importing(environment) != importing(_ENVIRONMENT):
+        program = (
+            "import sys; from sweeper.execution.launch import server_process; "
+            f"server_process._SERVER = {server!r}; "
+            "from sweeper.cli.main import main; sys.exit(main())"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", program, *map(str, words)],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=session,
+        )
+    return ForkedCommand(
+        _commands(),
+        [str(word) for word in words],
+        directory=cwd,
+        environment=environment,
+        server=server,
+        session=session,
+    )
+
+
+@functools.cache
+def _commands() -> Path:
+    """The socket of the process that commands of this process' tests are forked from."""
+    path = Path(os.environ[ADDRESS]).with_name("commands")
+    atexit.register(end, started(path, _ENVIRONMENT, _REAL_SERVER))
+    return path
+
+
+class _Reading:
+    """What comes out of a pipe, while something else is waited for."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._text = ""
+        self._thread = threading.Thread(target=self._read, args=(stream,), daemon=True)
+        self._thread.start()
+
+    def all(self) -> str:
+        self._thread.join(LIMIT)
+        return self._text
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            self._text = stream.read()
+
+
 class RunningCommand:
     """``sweeper WORDS`` in a process group of its own, its progress read as it comes.
 
@@ -123,15 +185,7 @@ class RunningCommand:
     """
 
     def __init__(self, *words: object, cwd: Path, env: Mapping[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _program(), *map(str, words)],
-            cwd=cwd,
-            env=_environment(env),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        self.process = _begun(words, cwd, env, session=True)
         self.lines: list[str] = []
         self._news: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)

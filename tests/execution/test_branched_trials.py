@@ -23,6 +23,10 @@ STUDY = StudyText(
 )
 
 
+INLINE = ("--workers", 1, "--isolation", "inline")
+"""Trials train in this process, which is the same and quicker; replays have one of their own."""
+
+
 @pytest.fixture
 def sweeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -42,8 +46,8 @@ def test_branches_begin_where_their_parent_was_train_as_far_and_are_verified(
 ) -> None:
     """As far as the parent has been extended, and not to the study's first length."""
     STUDY.write(tmp_path / "small.py")
-    assert sweeper("run", "small.py", "--workers", 1).code == 0
-    longer = sweeper("run", "small.py", "--workers", 1, "--epochs", 3)
+    assert sweeper("run", "small.py", *INLINE).code == 0
+    longer = sweeper("run", "small.py", *INLINE, "--epochs", 3)
     assert longer.code == 0, longer.err
     same = sweeper("branch", "small", 0, "--epoch", 1, "--json")
     assert same.code == 0, same.err
@@ -62,7 +66,7 @@ def test_branches_begin_where_their_parent_was_train_as_far_and_are_verified(
     # Whatever becomes of the parent's own, what a branch begins from stays.
     for attempt in ("attempt-01", "attempt-02"):
         shutil.rmtree(tmp_path / f"runs/small/trial-00000/{attempt}/checkpoints")
-    resumed = sweeper("resume", "small", "--workers", 1)
+    resumed = sweeper("resume", "small", *INLINE)
     assert resumed.code == 0, resumed.err
     parent, unchanged, changed, last = trials = trials_in(tmp_path / "runs")
     assert [len(trial.epochs) for trial in trials] == [3] * 4
@@ -105,13 +109,13 @@ def test_parameters_that_make_another_shape_fail_the_branch_by_name(
         rate=rate,
         arguments='objective="val_loss", epochs=2, trials=1, sampler="random", audit="off"',
     ).write(tmp_path / "small.py")
-    assert sweeper("run", "small.py", "--workers", 1).code == 0
+    assert sweeper("run", "small.py", *INLINE).code == 0
     (parent,) = trials_in(tmp_path / "runs")
     units = 4 if parent.params["units"] != 4 else 5
     words = ("branch", "small", 0, "--set", f"units={units}", "--epochs", 3)
     assert sweeper(*words).code == 0
     assert sweeper("branch", "small", 0, "--epochs", 3).code == 0
-    sweeper("resume", "small", "--workers", 1)
+    sweeper("resume", "small", *INLINE)
     _, branch, fitting = trials_in(tmp_path / "runs")
     assert (fitting.state, len(fitting.epochs)) == ("complete", 3), "the control"
     assert branch.state == "failed"

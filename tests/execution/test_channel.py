@@ -9,7 +9,7 @@ import threading
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweeper.declared.space import Categorical, FloatRange, IntRange
@@ -189,8 +189,10 @@ def test_every_kind_of_message_is_tried() -> None:
     assert set(MESSAGES) == set(get_args(Message))
 
 
+@pytest.mark.parametrize("examples", [25, pytest.param(100, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
-def test_a_message_arrives_as_it_was_sent(kind: type[Message]) -> None:
+def test_a_message_arrives_as_it_was_sent(kind: type[Message], examples: int) -> None:
+    @settings(max_examples=examples)
     @given(MESSAGES[kind])
     def arrives(message: Message) -> None:
         received = carried(message)

@@ -76,11 +76,24 @@ CREDENTIALS = {
 }
 
 
+RUNS_TENSORFLOW = "TABLE = keras.Variable(np.zeros(3))"
+STARTS_THREADS = """
+import threading
+threading.Thread(target=threading.Event().wait, name="my-thread", daemon=True).start()
+"""
+CANNOT_FORK = {
+    RUNS_TENSORFLOW: "importing the study ran TensorFlow",
+    STARTS_THREADS: "importing the study started threads (my-thread)",
+}
+"""What a study that is else the same may have at its top level, and what is said of it."""
+
+
 @dataclass(frozen=True)
 class Observed:
     results: dict[int, Result]
     seen: list[dict[str, object]]
     runs: Path
+    err: str
 
 
 def seen_in(runs: Path) -> list[dict[str, object]]:
@@ -97,9 +110,14 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return WATCHED.write(tmp_path_factory.mktemp("watched") / "watched.py")
 
 
+def unforkable(head: str, directory: Path) -> Path:
+    text = replace(WATCHED, head=dedent(WATCHED.head) + head)
+    return text.write(directory / "unforkable.py")
+
+
 @pytest.fixture(scope="module")
-def observe(watched: Path) -> Callable[[str], Observed]:
-    """Trials 0 and 1 forked; of the same study 2 and 3 spawned; and all four inline.
+def observe(watched: Path, forked_servers: tuple[str, ...]) -> Callable[[str], Observed]:
+    """Trials 0 and 1 forked; 2 of the same study spawned, where it has threads; and all three inline.
 
     A study that goes on is not rehearsed, and each rehearsal is another import of TensorFlow where
     it is spawned.
@@ -111,17 +129,26 @@ def observe(watched: Path) -> Callable[[str], Observed]:
             runs = watched.parent / isolation
             if isolation == "spawn":
                 shutil.copytree(run("fork").runs, runs)
-            trials = 2 if isolation.startswith("fork") else 4
-            known[isolation] = observed(watched, runs, isolation, trials)
+                file = unforkable(STARTS_THREADS, watched.parent)
+                known[isolation] = observed(file, runs, "auto", 3, forked_servers)
+            else:
+                trials = 2 if isolation == "fork" else 3
+                known[isolation] = observed(watched, runs, isolation, trials)
         return known[isolation]
 
     return run
 
 
-def observed(file: Path, runs: Path, isolation: str, trials: int) -> Observed:
+def observed(
+    file: Path,
+    runs: Path,
+    isolation: str,
+    trials: int,
+    server: tuple[str, ...] = REAL_SERVER,
+) -> Observed:
     before = len(seen_in(runs))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_process, "_SERVER", REAL_SERVER)
+        patch.setattr(server_process, "_SERVER", server)
         ended = command(
             *("run", file, "--isolation", isolation, "--trials", trials, "--runs-dir", runs),
             cwd=file.parent,
@@ -129,7 +156,7 @@ def observed(file: Path, runs: Path, isolation: str, trials: int) -> Observed:
         )
     assert ended.code == 0, ended.err
     results = results_of(trials_in(runs)[before:])
-    return Observed(results, seen_in(runs)[before:], runs)
+    return Observed(results, seen_in(runs)[before:], runs, ended.err)
 
 
 @pytest.mark.parametrize("isolation", ["fork", "spawn"])
@@ -137,7 +164,7 @@ def test_forked_spawned_and_inline_trials_give_equal_digests(
     observe: Callable[[str], Observed], isolation: str
 ) -> None:
     inline, other = observe("inline").results, observe(isolation).results
-    assert len(other) == 2
+    assert sorted(other) == ([0, 1] if isolation == "fork" else [2])
     assert all(r.digest for r in other.values())
     assert differing(other, {number: inline[number] for number in other}) == []
 
@@ -155,9 +182,9 @@ def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op
     observe: Callable[[str], Observed], isolation: str
 ) -> None:
     seen = observe(isolation).seen
-    assert len({s["pid"] for s in seen}) == len(seen) == 2
+    assert len({s["pid"] for s in seen}) == len(seen) == len(observe(isolation).results)
     assert all(s["untouched"] for s in seen)
-    assert [s["threads"] for s in seen] == [[2, 2], [2, 2]]
+    assert all(s["threads"] == [2, 2] for s in seen)
 
 
 @pytest.mark.parametrize("isolation", ["fork", "spawn"])
@@ -190,7 +217,7 @@ def test_a_trials_environment_keeps_what_is_its_own(monkeypatch: pytest.MonkeyPa
 
 def test_inline_trials_share_one_process(observe: Callable[[str], Observed]) -> None:
     seen = observe("inline").seen
-    assert len(seen) == 4
+    assert len(seen) == 3
     assert len({s["pid"] for s in seen}) == 1
 
 
@@ -201,43 +228,37 @@ def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(
     assert all(d == drawn[0] for d in drawn)
 
 
-@pytest.mark.parametrize(
-    ("head", "reason"),
-    [
-        pytest.param(
-            "TABLE = keras.Variable(np.zeros(3))",
-            "importing the study ran TensorFlow",
-            id="tensorflow",
-        ),
-        pytest.param(
-            """
-            import threading
-            threading.Thread(target=threading.Event().wait, name="my-thread", daemon=True).start()
-            """,
-            "importing the study started threads (my-thread)",
-            id="threads",
-            marks=pytest.mark.whole,
-        ),
-    ],
-)
-@pytest.mark.usefixtures("forking")
-def test_a_study_that_cannot_be_forked_is_spawned_with_the_same_results_and_says_so(
-    observe: Callable[[str], Observed], tmp_path: Path, head: str, reason: str
+def test_a_study_that_cannot_be_forked_is_spawned_and_says_so(
+    observe: Callable[[str], Observed],
 ) -> None:
-    """It goes on here with a study that could be: its code says the same."""
-    file = replace(WATCHED, head=dedent(WATCHED.head) + dedent(head)).write(
-        tmp_path / "unforkable.py"
-    )
-    with pytest.raises(DefinitionError, match="cannot be forked"):
-        sweep(file, tmp_path / "never", isolation="fork")
-    assert not (tmp_path / "never").exists()
+    said = observe("spawn").err
+    assert CANNOT_FORK[STARTS_THREADS] in said
+    assert "a Python of its own" in said
+    assert "a Python of its own" not in observe("fork").err
+
+
+@pytest.mark.whole
+@pytest.mark.usefixtures("forking")
+def test_a_study_that_runs_tensorflow_is_spawned_with_the_same_results_and_says_so(
+    observe: Callable[[str], Observed], tmp_path: Path
+) -> None:
     shutil.copytree(observe("fork").runs, tmp_path / "runs")
-    swept = sweep(file, tmp_path / "runs", trials=3)
-    notices = [e.message for e in swept.events if isinstance(e, Notice)]
-    assert any(reason in n and "a Python of its own" in n for n in notices), notices
-    inline = observe("inline").results
-    found = results_of(swept.trials)
-    assert differing({number: inline[number] for number in range(3)}, found) == []
+    swept = sweep(unforkable(RUNS_TENSORFLOW, tmp_path), tmp_path / "runs", trials=3)
+    said = [e.message for e in swept.events if isinstance(e, Notice)]
+    reason = CANNOT_FORK[RUNS_TENSORFLOW]
+    assert any(reason in n and "a Python of its own" in n for n in said), said
+    assert differing(observe("inline").results, results_of(swept.trials)) == []
+
+
+@pytest.mark.usefixtures("forking")
+@pytest.mark.parametrize("head", CANNOT_FORK, ids=["tensorflow", "threads"])
+def test_a_study_that_cannot_be_forked_is_refused_where_it_is_to_be(
+    tmp_path: Path, head: str
+) -> None:
+    with pytest.raises(DefinitionError, match="cannot be forked") as refused:
+        sweep(unforkable(head, tmp_path), tmp_path / "never", isolation="fork")
+    assert CANNOT_FORK[head] in str(refused.value)
+    assert not (tmp_path / "never").exists()
 
 
 # ---------------------------------------------------------------- where the study is defined
@@ -271,18 +292,19 @@ def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
     server_process._SERVER = {server_process._SERVER!r}
     """
     head = dedent(WATCHED.head) + dedent(servers)
-    script = replace(WATCHED, head=head, tail=tail).write(tmp_path / "script.py")
+    one = WATCHED.arguments.replace("trials=2", "trials=1")
+    script = replace(WATCHED, head=head, tail=tail, arguments=one).write(tmp_path / "script.py")
     ended = python(script, cwd=tmp_path)
     assert ended.code == 0, ended.err
-    expected = observe("fork").results
-    assert json.loads(ended.out) == [r.digest for r in expected.values()]
+    expected = {0: observe("fork").results[0]}
+    assert json.loads(ended.out) == [expected[0].digest]
     assert differing(expected, results_of(trials_in(tmp_path / "runs"))) == []
 
     # A later command finds the study's code in the script, whose guard keeps it from running.
-    more = command("resume", "small", "--trials", 3, cwd=tmp_path)
+    more = command("resume", "small", "--trials", 2, cwd=tmp_path)
     if tail is GUARDED:
         assert more.code == 0, more.err
-        assert [t.state for t in trials_in(tmp_path / "runs")] == ["complete"] * 3
+        assert [t.state for t in trials_in(tmp_path / "runs")] == ["complete"] * 2
     else:
         assert more.code == 1
         assert 'put the call under `if __name__ == "__main__":`' in more.err
@@ -396,6 +418,7 @@ class SideBySide:
         before: How the killed one had ended before it was killed.
         death: How it ended then.
         pipe_ended: Whether its pipe came to its end while the other one's was open.
+        killed_pid: What the killed one said that its process was.
         stopped: What the other one said last, and ``end`` how it ended; ``other`` is its process.
         directory: Where the other one's files are.
     """
@@ -403,6 +426,7 @@ class SideBySide:
     before: ExitStatus | None
     death: ExitStatus | None
     pipe_ended: bool
+    killed_pid: int
     stopped: Message
     end: ExitStatus | None
     other: TrialProcess
@@ -421,10 +445,11 @@ def side_by_side(
     before = one.wait(0)
     one.kill()
     death, pipe_ended = one.wait(30), ends(one)
+    [seen] = [json.loads(p.read_text()) for p in (directory / "trial-0").rglob("seen.json")]
     other.channel.send(Stop())
     stopped = hear(other, StoppedHere)
     yield SideBySide(
-        *(before, death, pipe_ended, stopped, other.wait(30)),
+        *(before, death, pipe_ended, seen["pid"], stopped, other.wait(30)),
         other=other,
         directory=directory / "trial-1",
     )
@@ -439,7 +464,7 @@ def test_a_trial_process_sees_the_devices_it_is_given_and_stops_with_a_checkpoin
     assert side_by_side.end == ExitStatus(0)
     [seen] = [json.loads(p.read_text()) for p in side_by_side.directory.rglob("seen.json")]
     assert seen["devices"] == "5"
-    assert seen["pid"] == side_by_side.other.pid
+    assert seen["pid"] == side_by_side.other.pid != side_by_side.killed_pid
     names = [p.name for p in side_by_side.directory.rglob("step-*") if p.is_dir()]
     assert f"step-{side_by_side.stopped.step:09d}" in names
 

@@ -89,9 +89,11 @@ def test_the_winners_schedule_replayed_gives_its_digest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = tmp_path / "runs"
-    trials = sweep(STUDY.write(tmp_path / "small.py"), runs).trials
+    file = STUDY.write(tmp_path / "small.py")
+    trials = sweep(file, runs, workers=1, isolation="inline").trials
     assert [t.state for t in trials] == ["complete"] * 4
     replaced = next(t for t in trials[2:] if t.parent is not None and t.parent.changed)
+    capsys.readouterr()
     assert main(["best", "small", "--json", "--runs-dir", str(runs)]) == 0
     best = json.loads(capsys.readouterr().out)
     first, *later = best["schedule"]

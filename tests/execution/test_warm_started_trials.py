@@ -55,13 +55,18 @@ def study(directory: Path, warm_start: str, *, dies: bool = False, trials: int =
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str | None]]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `undisturbed` ran: ``warm`` has a study that begins from ``base.weights.h5``."""
+    return tmp_path_factory.mktemp("undisturbed")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(ran: Path) -> dict[str, list[str | None]]:
     """The digests of both trials, with the file and without: inline, which is the same and quicker."""
-    directory = tmp_path_factory.mktemp("undisturbed")
-    base = base_weights(directory / "base.weights.h5")
+    base = base_weights(ran / "base.weights.h5")
     digests = {}
     for how, given in (("warm", f"WarmStart({str(base)!r})"), ("cold", "None")):
-        swept = sweep(study(directory / how, given), directory / how, workers=1, isolation="inline")
+        swept = sweep(study(ran / how, given), ran / how, workers=1, isolation="inline")
         digests[how] = [t.digest for t in swept.trials]
     return digests
 
@@ -69,7 +74,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str 
 @pytest.mark.parametrize(
     ("given", "kinds"),
     [
-        ("WarmStart({path!r})", ["warm"]),
+        pytest.param("WarmStart({path!r})", ["warm"], marks=pytest.mark.whole),
         ("lambda trial: {path!r} if trial.number else None", ["cold", "warm"]),
     ],
 )
@@ -109,12 +114,25 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     if "lambda" in given:
         assert again == 4, err
         assert "what it began from is no longer the same" in out + err
-        return
-    assert again == 1, out
+    else:
+        assert again == 1, out
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_a_study_is_another_one_once_the_file_that_it_names_is(
+    ran: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The control: as long as the file is the same, there is nothing to say against it."""
+    words = ["verify", "small", "--trial", "1", "--runs-dir", str(ran / "warm")]
+    verified = main(words)
+    assert verified == 0, capsys.readouterr()
+    base_weights(ran / "base.weights.h5", seed=2)
+    assert main(words) == 1
+    err = capsys.readouterr().err
     assert "defined otherwise" in err
     assert "warm_start" in err
     with pytest.raises(DefinitionChangedError, match="warm_start"):
-        sweep(dying, runs, trials=3)
+        sweep(ran / "warm/small.py", ran / "warm", trials=3)
 
 
 def test_a_study_whose_file_is_missing_or_does_not_fit_says_so(tmp_path: Path) -> None:

@@ -28,12 +28,19 @@ assert heavy() == ["keras", "tensorflow"], "the control"
 """
 
 
-# A second extension, and a replay of every trial, are by request: the verbs are the same.
+ONE_STEP = "return Data(train=(x[:8], y[:8]), validation=(x[160:], y[160:]), batch_size=8)"
+"""Too short for a check to interrupt; the verb is the same."""
+
+
+# A second extension, a replay of every trial, and a longer check are by request: the verbs are the same.
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.whole)])
 def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path, again: bool) -> None:
     """The trials' processes do; beside them it would cost every command seconds, and its memory."""
     StudyText(arguments='objective="val_loss", epochs=2, trials=1, sampler="random"').write(
         tmp_path / "small.py"
+    )
+    StudyText(name="brief", data=ONE_STEP, arguments='epochs=1, trials=1, sampler="random"').write(
+        tmp_path / "brief.py"
     )
     commands = [
         ["run", "small.py", "--workers", "1"],
@@ -43,7 +50,7 @@ def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path, again
         ["resume", "small", "--workers", "1"],
         ["worker", "small", "--slots", "1"],
         ["verify", "small", *([] if again else ["--trial", "0"])],
-        ["check", "small.py"],
+        ["check", "small.py" if again else "brief.py"],
         ["export", "small", "--format", "weights", "--output", "end.weights.h5"],
         ["report", "small", "--output", "report.html"],
         *(["status", "small"], ["show", "small", "0"], ["best", "small"], ["ls"]),

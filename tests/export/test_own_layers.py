@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
 import pytest
-from small_models import Noisy, Runner, network, unbuilt
+from small_models import Noisy, Runner, arrays, network, unbuilt
 
-from sweeper import ExportError, Trial
+from sweeper import Data, ExportError, Trial, TrialRecord
 
 
 class Scaled(keras.layers.Layer):
@@ -45,18 +46,37 @@ def registered(trial: Trial) -> keras.Model:
     return model
 
 
-def test_the_classes_that_a_reader_needs_are_named(run: Runner, tmp_path: Path) -> None:
-    best = run(registered, epochs=1).results.best
-    exported = best.export(tmp_path / "noisy.keras", "keras")
+Exporting = Callable[[Callable[[Trial], keras.Model]], TrialRecord]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Exporting:
+    """The trial of a model; each has one, of one step, in the same study."""
+    models: list[Callable[[Trial], keras.Model]] = [registered, unbuilt, scaled, listed]
+
+    def data(_trial: Trial) -> Data:
+        x, y = arrays()
+        return Data(train=(x[:8], y[:8]), batch_size=8)
+
+    def model(trial: Trial) -> keras.Model:
+        return models[trial.number](trial)
+
+    ran = Runner(tmp_path_factory.mktemp("own"))(
+        model, data=data, objective="loss", epochs=1, trials=len(models)
+    )
+    return lambda build: ran.results.trials[models.index(build)]
+
+
+def test_the_classes_that_a_reader_needs_are_named(trained: Exporting, tmp_path: Path) -> None:
+    exported = trained(registered).export(tmp_path / "noisy.keras", "keras")
     assert exported.card["details"]["needs"] == [f"{__name__}.Registered"]
 
 
 def test_a_class_that_is_not_registered_is_refused_with_what_to_do(
-    run: Runner, tmp_path: Path
+    trained: Exporting, tmp_path: Path
 ) -> None:
-    best = run(unbuilt, epochs=1).results.best
     with pytest.raises(ExportError) as raised:
-        best.export(tmp_path / "noisy.keras", "keras")
+        trained(unbuilt).export(tmp_path / "noisy.keras", "keras")
     assert str(raised.value) == (
         "what was written cannot be read by keras.saving.load_model: Could not locate class "
         "'Noisy'. Decorate the study's own layers with "
@@ -66,8 +86,10 @@ def test_a_class_that_is_not_registered_is_refused_with_what_to_do(
     assert list(tmp_path.glob("*noisy*")) == []
 
 
-def test_a_model_that_cannot_be_described_leaves_as_a_graph(run: Runner, tmp_path: Path) -> None:
-    best = run(scaled, epochs=1).results.best
+def test_a_model_that_cannot_be_described_leaves_as_a_graph(
+    trained: Exporting, tmp_path: Path
+) -> None:
+    best = trained(scaled)
     with pytest.raises(ExportError, match="cannot be described as"):
         best.export(tmp_path / "scaled.keras", "keras")
     assert not (tmp_path / "scaled.keras").exists()
@@ -102,8 +124,10 @@ def listed(trial: Trial) -> keras.Model:
     return model
 
 
-def test_what_tensorflow_does_not_see_is_named_instead_of_lost(run: Runner, tmp_path: Path) -> None:
-    best = run(listed, epochs=1).results.best
+def test_what_tensorflow_does_not_see_is_named_instead_of_lost(
+    trained: Exporting, tmp_path: Path
+) -> None:
+    best = trained(listed)
     with pytest.raises(ExportError) as raised:
         best.export(tmp_path / "checkpoint", "tf-checkpoint")
     assert str(raised.value) == (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
+
+from sweeper.independence.ownership import naming
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +17,11 @@ def _fresh_names() -> Iterator[None]:
     keras.backend.clear_session(free_memory=False)
     yield
     keras.backend.clear_session(free_memory=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_modules_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's own studies are all of the user's: whatever pytest has imported would be searched too."""
+    before = set(sys.modules)
+    real = naming.is_users_module
+    monkeypatch.setattr(naming, "is_users_module", lambda n: n not in before and real(n))

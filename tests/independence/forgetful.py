@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rehearsals import PLAIN, UNVALIDATED
 from study_files import StudyText
 
 RATES = """
@@ -21,8 +22,10 @@ class Decay(keras.callbacks.Callback):
         if seen >= 2:
             self.slower()
 {RATES}""",
+    model=PLAIN,
+    data=UNVALIDATED,
     callbacks="Decay()",
-    arguments=ARGUMENTS,
+    arguments='objective="loss", epochs=6, trials=2, sampler="random"',
 )
 WITH_EVERY_BATCH = StudyText(
     head="""

@@ -19,6 +19,16 @@ from sweeper.independence.reports import RehearsalReport
 from sweeper.loading import load_definition
 from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
+PLAIN = """
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(4)])
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+return model
+"""
+"""For a study's text whose network is not what is tested: one layer, which is traced soonest."""
+
+UNVALIDATED = "return Data(train=(x, y), batch_size=8)"
+"""As data of such a study."""
+
 
 class Answering:
     """A trial's link whose worker gives the first choice, and another value to each trial."""

@@ -104,7 +104,7 @@ def build(layers, optimizer, metric, case):
 
 
 @settings(
-    max_examples=50,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

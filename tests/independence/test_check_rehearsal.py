@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from corpus import REFUSED, rehearsed_by_default
-from rehearsals import rehearsed
+from rehearsals import PLAIN, UNVALIDATED, rehearsed
 from study_files import StudyText
 
 from sweeper.execution.trial import rehearsal
@@ -16,7 +17,6 @@ from sweeper.independence.reports import RehearsalReport
 from sweeper.preflight.judging import Judgement, judge_runs
 
 LOSS = 'objective="loss", epochs=1, trials=2, sampler="random"'
-SHORT = 'objective="val_loss", epochs=1, trials=2, sampler="random"'
 
 CLOCK = StudyText(
     head="""
@@ -27,14 +27,18 @@ CLOCK = StudyText(
             rate = float(self.model.optimizer.learning_rate)
             self.model.optimizer.learning_rate = rate * (1 + 1e-2 * (now() % 1))
     """,
+    model=PLAIN,
+    data=UNVALIDATED,
     callbacks="Jitter()",
-    arguments=SHORT,
+    arguments=LOSS,
 )
 URANDOM = StudyText(
+    model=PLAIN,
     data="""
     x = x + np.frombuffer(os.urandom(x.size), np.uint8).reshape(x.shape).astype("float32") / 1e3
+    return Data(train=(x, y), batch_size=8)
     """,
-    arguments=SHORT,
+    arguments=LOSS,
 )
 LAYER = StudyText(
     head="""
@@ -60,7 +64,9 @@ LAYER = StudyText(
     well = build_model
     study.model = with_noise
     """,
-    arguments=SHORT,
+    model=PLAIN,
+    data=UNVALIDATED,
+    arguments=LOSS,
 )
 
 
@@ -87,7 +93,7 @@ def test_a_clock_in_a_callbacks_arithmetic_is_caught_by_name(tmp_path: Path) -> 
     [finding] = twice(CLOCK, tmp_path).findings
     assert (finding.level, finding.check) == ("error", "determinism")
     assert finding.message.startswith("callback Jitter does not repeat")
-    assert "its on_epoch_end left optimizer variable adam/learning_rate" in finding.message
+    assert "its on_epoch_end left optimizer variable sgd/learning_rate" in finding.message
     assert "time.time in Jitter.on_epoch_end" in finding.message
     assert str(finding.line) == line_with(tmp_path, "now() % 1")
 
@@ -107,9 +113,7 @@ def test_a_layer_that_draws_in_python_is_caught_by_name(tmp_path: Path) -> None:
 
 
 def test_the_same_studies_without_it_repeat(tmp_path: Path) -> None:
-    calm = StudyText(
-        head=CLOCK.head.replace("now() % 1", "0.5"), callbacks="Jitter()", arguments=SHORT
-    )
+    calm = replace(CLOCK, head=CLOCK.head.replace("now() % 1", "0.5"))
     judgement = twice(calm, tmp_path)
     assert judgement.repeats
     assert judgement.findings == []
@@ -119,14 +123,14 @@ KINDS = {
     "dataset": """
     import tensorflow as tf
     order = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64)
-    return Data(train=order.batch(8), validation=(x[:40], y[:40]))
+    return Data(train=order.batch(8))
     """,
     "function": """
     def epoch_of(epoch):
         order = np.random.default_rng([trial.seed, epoch]).permutation(len(x))
         for at in range(0, len(x), 8):
             yield x[order[at : at + 8]], y[order[at : at + 8]]
-    return Data(train=epoch_of, validation=(x[:40], y[:40]))
+    return Data(train=epoch_of)
     """,
     "pydataset": """
     class Batches(keras.utils.PyDataset):
@@ -134,7 +138,7 @@ KINDS = {
             return len(x) // 8
         def __getitem__(self, index):
             return x[index * 8 : index * 8 + 8], y[index * 8 : index * 8 + 8]
-    return Data(train=Batches(), validation=(x[:40], y[:40]))
+    return Data(train=Batches())
     """,
     "long": """
     return Data(train=(np.tile(x, (30, 1)), np.tile(y, 30)), batch_size=8)
@@ -145,7 +149,9 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_data_repeats_in_an_order_of_its_own(tmp_path: Path, kind: str) -> None:
     text = StudyText(
-        data=KINDS[kind], arguments='objective="loss", epochs=3, trials=2, sampler="random"'
+        model=PLAIN,
+        data=KINDS[kind],
+        arguments='objective="loss", epochs=3, trials=2, sampler="random"',
     )
     judgement = twice(text, tmp_path)
     assert judgement.findings == []
@@ -154,7 +160,11 @@ def test_every_kind_of_data_repeats_in_an_order_of_its_own(tmp_path: Path, kind:
 
 def test_data_in_one_order_are_a_note(tmp_path: Path) -> None:
     judgement = twice(
-        StudyText(data="return Data(train=(x, y), batch_size=8, shuffle=False)", arguments=LOSS),
+        StudyText(
+            model=PLAIN,
+            data="return Data(train=(x, y), batch_size=8, shuffle=False)",
+            arguments=LOSS,
+        ),
         tmp_path,
     )
     [finding] = judgement.findings
@@ -234,8 +244,9 @@ SHARED = StudyText(
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         return model
     """,
+    data=UNVALIDATED,
     tail="study.model = shared_model",
-    arguments=SHORT,
+    arguments=LOSS,
 )
 
 
@@ -253,14 +264,17 @@ def test_two_trials_that_move_each_other_are_seen_to(tmp_path: Path, unguarded: 
 def test_two_trials_of_a_sound_study_do_not_move_each_other(
     tmp_path: Path, unguarded: None
 ) -> None:
-    file = StudyText(arguments=SHORT).write(tmp_path / "study_sound.py")
+    sound = StudyText(model=PLAIN, data=UNVALIDATED, arguments=LOSS)
+    file = sound.write(tmp_path / "study_sound.py")
     report = rehearsed(file, tmp_path / "run", "twins")
     assert report.complete
     assert report.findings == ()
 
 
 def test_a_seed_that_makes_no_difference_is_a_warning(tmp_path: Path) -> None:
-    text = StudyText(model="keras.utils.set_random_seed(7)", arguments=SHORT)
+    text = StudyText(
+        model=f"keras.utils.set_random_seed(7)\n{PLAIN}", data=UNVALIDATED, arguments=LOSS
+    )
     report = rehearsed(text.write(tmp_path / "study_seed.py"), tmp_path / "run", "twins")
     warning = only(report, "warning")
     assert warning.check == "seeds"
@@ -270,8 +284,9 @@ def test_a_seed_that_makes_no_difference_is_a_warning(tmp_path: Path) -> None:
 def test_a_factory_that_goes_by_what_ran_before_is_a_warning(tmp_path: Path) -> None:
     text = StudyText(
         head="NUMBERS = np.random.default_rng(3)",
-        model="keras.utils.set_random_seed(int(NUMBERS.integers(1 << 30)))",
-        arguments=SHORT,
+        model=f"keras.utils.set_random_seed(int(NUMBERS.integers(1 << 30)))\n{PLAIN}",
+        data=UNVALIDATED,
+        arguments=LOSS,
     )
     report = rehearsed(text.write(tmp_path / "study_before.py"), tmp_path / "run")
     assert "was built again in the same process" in only(report, "warning").message

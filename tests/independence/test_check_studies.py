@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forgetful import ONCE_AN_EPOCH, WITH_EVERY_BATCH
+from rehearsals import PLAIN
 from study_files import StudyText
 from sweeps import command, trials_in
 
-STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.py"))
-COSTLY = {file.stem for file in STUDIES} - {"rmsprop_two_rates"}
-"""Those that are checked by request: larger networks, longer epochs or two replicas."""
+from sweeper.cli.main import main
 
+STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.py"))
+SOUND = StudyText(
+    model=PLAIN.replace("keras.layers", "keras.layers.Dropout(0.3), keras.layers"),
+    arguments='objective="val_loss", epochs=2, trials=2, sampler="random"',
+)
 CLOCK = StudyText(
     head="""
     import time
@@ -36,21 +41,38 @@ SHARED = StudyText(
 )
 
 
-def checked(file: Path, directory: Path, code: int) -> dict[str, Any]:
-    ended = command("check", file, "--workers", 2, "--json", cwd=directory)
-    assert ended.code == code, ended.out + ended.err
-    assert not (directory / "runs").exists(), "a check touches no database and keeps no file"
-    report: dict[str, Any] = json.loads(ended.out)
-    return report
+Checked = Callable[[Path, int], dict[str, Any]]
 
 
-@pytest.mark.parametrize(
-    "file",
-    [pytest.param(f, marks=pytest.mark.whole) if f.stem in COSTLY else f for f in STUDIES],
-    ids=lambda file: file.stem,
-)
-def test_every_study_kept_here_holds(file: Path, tmp_path: Path) -> None:
-    report = checked(file, tmp_path, 0)
+@pytest.fixture
+def checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Checked:
+    """What the command prints of a file, in this process, which has imported everything."""
+    monkeypatch.chdir(tmp_path)
+
+    def check(file: Path, code: int) -> dict[str, Any]:
+        ended = main(["check", str(file), "--workers", "2", "--json"])
+        said = capsys.readouterr()
+        assert ended == code, said.out + said.err
+        assert not (tmp_path / "runs").exists(), "a check touches no database and keeps no file"
+        report: dict[str, Any] = json.loads(said.out)
+        return report
+
+    return check
+
+
+def test_a_sound_study_holds_in_everything(checked: Checked, tmp_path: Path) -> None:
+    assert_it_holds(checked(SOUND.write(tmp_path / "sound.py"), 0))
+
+
+@pytest.mark.whole  # larger networks, longer epochs, two replicas
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_every_study_kept_here_holds(file: Path, checked: Checked) -> None:
+    assert_it_holds(checked(file, 0))
+
+
+def assert_it_holds(report: dict[str, Any]) -> None:
     assert report["holds"] is True
     assert [f for f in report["findings"] if f["level"] != "note"] == []
     held = "\n".join(report["held"])
@@ -74,9 +96,9 @@ def test_every_study_kept_here_holds(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.whole  # by default: two rehearsals of it, in test_check_rehearsal.py
-def test_a_clock_in_a_callback_exits_with_4_and_names_it(tmp_path: Path) -> None:
+def test_a_clock_in_a_callback_exits_with_4_and_names_it(checked: Checked, tmp_path: Path) -> None:
     file = CLOCK.write(tmp_path / "clock.py")
-    [finding] = checked(file, tmp_path, 4)["findings"]
+    [finding] = checked(file, 4)["findings"]
     lines = file.read_text().splitlines()
     assert (finding["level"], finding["file"]) == ("error", str(file))
     assert "time.time()" in lines[finding["line"] - 1]
@@ -95,10 +117,10 @@ def test_a_clock_in_a_callback_exits_with_4_and_names_it(tmp_path: Path) -> None
     ids=["once an epoch", "with every batch"],
 )
 def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(
-    text: StudyText, where: str, line: str, tmp_path: Path
+    text: StudyText, where: str, line: str, checked: Checked, tmp_path: Path
 ) -> None:
     file = text.write(tmp_path / "forgetful.py")
-    report = checked(file, tmp_path, 4)
+    report = checked(file, 4)
     [finding] = report["findings"]
     assert (finding["level"], finding["check"]) == ("error", "resume")
     assert finding["message"].startswith("killed after step ")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from corpus import ALLOWED, PITFALLS, REFUSED, expected, rehearsed_by_default
-from rehearsals import rehearsed
+from rehearsals import PLAIN, rehearsed
 from study_files import StudyText
 from sweeps import Swept, command, sweep, trials_in
 
@@ -24,6 +24,7 @@ from sweeper.independence.ownership.object_age import Inventory
 from sweeper.independence.reports import RehearsalReport
 from sweeper.preflight.judging import judge_second
 
+ONE_EPOCH = 'objective="loss", epochs=1, trials=2, sampler="random", audit="off"'
 APART = "trials that are built in one process share something: "
 
 
@@ -99,6 +100,7 @@ COPIED = StudyText(
         return model
     """,
     tail="study.model = copied_model",
+    arguments=ONE_EPOCH,
 )
 
 
@@ -126,10 +128,12 @@ SLOW = StudyText(
     LOG = keras.callbacks.History()
 
     def slow_data(trial):
-        time.sleep(0.6)
+        time.sleep(0.4)
         return load_data(trial)
     """,
+    model=PLAIN,
     callbacks="LOG",
+    arguments=ONE_EPOCH,
     tail="study.data = slow_data",
 )
 
@@ -158,14 +162,20 @@ def test_a_second_trial_that_would_be_refused_is_reported_by_its_number(tmp_path
     text = StudyText(
         name="other",
         head="LOG = keras.callbacks.History()",
+        model=PLAIN,
         callbacks="*([LOG] if trial.number else [])",
+        arguments=ONE_EPOCH,
     )
     with pytest.raises(IndependenceError, match="no trial was run, since trial 1 would be refused"):
         sweep(text.write(tmp_path / "other.py"), tmp_path / "runs")
 
 
 def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Path) -> None:
-    text = StudyText(name="first", model="if trial.number == 0: raise KeyError('first')")
+    text = StudyText(
+        name="first",
+        model=f"if trial.number == 0: raise KeyError('first')\n{PLAIN}",
+        arguments=ONE_EPOCH,
+    )
     swept = sweep(text.write(tmp_path / "first.py"), tmp_path / "runs")
     assert [trial.state for trial in swept.trials] == ["failed", "complete"]
     assert warned_of_sharing(swept) == [], "what is sound is not warned of"
@@ -190,7 +200,9 @@ def test_a_run_warns_of_what_only_its_processes_keep_apart_and_goes_on(
     if name == "copied":
         file = COPIED.write(tmp_path / "copied.py")
     else:
-        file = PITFALLS / ("refused" if message else "allowed") / f"{name}.py"
+        kept = PITFALLS / ("refused" if message else "allowed") / f"{name}.py"
+        file = tmp_path / kept.name
+        file.write_text(kept.read_text().replace("trials=2,", 'trials=2,\n    audit="off",'))
     swept = sweep(file, tmp_path / "runs")
     assert [trial.state for trial in swept.trials] == ["complete", "complete"]
     warned = warned_of_sharing(swept)
@@ -224,10 +236,11 @@ def test_the_rest_of_the_check_is_not_waited_for_once_the_study_is_asked_to_stop
     prepared: Any = SimpleNamespace(repository=repository, settings=SimpleNamespace(name="study"))
     launcher: Any = object()
     monkeypatch.setattr(early_check.EarlyCheck, "_rehearse", hanging)
+    monkeypatch.setattr(early_check, "_LOOK_SECONDS", 0.1)
     check = early_check.EarlyCheck(prepared, launcher, lambda _event: None)
     finishing = threading.Thread(target=check.finish, daemon=True)
     finishing.start()
-    finishing.join(2.5)
+    finishing.join(0.3)
     assert finishing.is_alive(), "the control: nobody asked yet"
     asked.append("drain")
     finishing.join(10)

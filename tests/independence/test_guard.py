@@ -8,7 +8,7 @@ import types
 
 import keras
 import pytest
-from corpus import PITFALLS
+from corpus import PITFALLS, forget_modules
 from sweeps import sweep
 
 from sweeper.errors import IndependenceError
@@ -147,7 +147,7 @@ def load_data(trial):
 
 
 study = Study(
-    name="third", model=build_model, data=load_data, objective="loss", epochs=1, trials=3
+    name="third", model=build_model, data=load_data, objective="loss", epochs=1, trials=3, audit="off"
 )
 """
 
@@ -166,23 +166,18 @@ def test_a_refused_trial_is_failed_with_the_message_and_no_traceback(tmp_path):
     )
 
 
-def test_inline_the_second_trial_may_not_have_the_firsts_model(tmp_path):
-    script = tmp_path / "run.py"
-    script.write_text(
-        "import sys\n"
-        "from sweeper import load_study\n"
-        "results = load_study(sys.argv[1]).run(\n"
-        "    workers=1, isolation='inline', storage=f'sqlite:///{sys.argv[2]}/s.db',\n"
-        "    runs_dir=sys.argv[2])\n"
-        "for trial in results.trials:\n"
-        "    print(trial.number, trial.state, trial.attempts[-1].error)\n"
-    )
-    from sweeps import python
-
-    file = PITFALLS / "refused" / "cached_model.py"
-    ended = python(script, file, tmp_path, cwd=tmp_path)
-    message = file.with_suffix(".txt").read_text().removeprefix("trial 1: ").strip()
-    assert ended.out.splitlines() == [
-        "0 complete None",
-        f"1 failed IndependenceError: {message}",
-    ], ended.err
+def test_inline_the_second_trial_may_not_have_the_firsts_model(tmp_path, monkeypatch):
+    kept = PITFALLS / "refused" / "cached_model.py"
+    file = tmp_path / kept.name
+    file.write_text(kept.read_text())
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    try:
+        swept = sweep(file, tmp_path / "runs", workers=1, isolation="inline")
+    finally:
+        forget_modules(before, tmp_path)
+    message = kept.with_suffix(".txt").read_text().removeprefix("trial 1: ").strip()
+    assert [(trial.state, trial.attempts[-1].error) for trial in swept.trials] == [
+        ("complete", None),
+        ("failed", f"IndependenceError: {message}"),
+    ]

@@ -10,10 +10,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from shared_commands import UNWATCHED
 from study_files import StudyText
 from sweeps import LIMIT, RunningCommand, database_url
 
@@ -22,7 +24,7 @@ from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
 NAME = "resumed-sweep"
-EPOCHS = 8
+EPOCHS = 4
 HELD = StudyText(
     name=NAME,
     head="""
@@ -42,7 +44,7 @@ HELD = StudyText(
     """,
     data="y = x[:, :4].argmax(axis=1)",
     callbacks="Held(str(trial.number))",
-    arguments='objective="val_accuracy", direction="maximize", epochs=8, trials=4, '
+    arguments='objective="val_accuracy", direction="maximize", epochs=4, trials=4, '
     'sampler="random", seed=11, audit="off"',
 )
 
@@ -60,10 +62,11 @@ class HeldStudy:
         self.storage = database_url(directory / "runs")
         self._gates = directory / "gates"
         self._gates.mkdir()
+        self._opened = ExitStack()
+        self._repository: Repository | None = None
         file = HELD.write(directory / "held.py")
-        self._run = RunningCommand(
-            *("run", file, "--workers", 2), cwd=directory, env={"HELD_GATES": str(self._gates)}
-        )
+        environment = {"HELD_GATES": str(self._gates), UNWATCHED: "1"}
+        self._run = RunningCommand("run", file, "--workers", 2, cwd=directory, env=environment)
 
     def __enter__(self) -> Self:
         self._wait(lambda t: _held(t, 0, attempts=1) and _held(t, 1, attempts=1))
@@ -81,6 +84,7 @@ class HeldStudy:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._opened.close()
         self._run.__exit__(kind, error, trace)
 
     def let_go(self, *numbers: int) -> None:
@@ -94,11 +98,12 @@ class HeldStudy:
 
     def trials(self) -> tuple[TrialRecord, ...]:
         """The trials so far; none before the study is there."""
-        if not (self.directory / "runs" / "sweeper.db").exists():
+        if self._repository is None and (self.directory / "runs" / "sweeper.db").exists():
+            database = self._opened.enter_context(Database.open(self.storage, create=True))
+            self._repository = Repository(database)
+        if self._repository is None or NAME not in self._repository.study_names():
             return ()
-        with Database.open(self.storage, create=True) as database:
-            repository = Repository(database)
-            return repository.trials(NAME) if NAME in repository.study_names() else ()
+        return self._repository.trials(NAME)
 
     def _wait(self, reached: Callable[[tuple[TrialRecord, ...]], bool]) -> None:
         deadline = time.monotonic() + LIMIT

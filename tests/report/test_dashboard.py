@@ -156,7 +156,9 @@ def test_without_the_extra_the_command_that_installs_it_is_said(
         open_dashboard(f"sqlite:///{tmp_path}/s.db", port=0)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.whole)]
+)
 def test_the_url_is_all_of_stdout_it_answers_and_a_signal_ends_it_with_0(
     tmp_path: Path, how: signal.Signals
 ) -> None:
@@ -178,6 +180,6 @@ def test_the_url_is_all_of_stdout_it_answers_and_a_signal_ends_it_with_0(
 def test_beyond_this_machine_it_warns_that_there_is_no_login(tmp_path: Path) -> None:
     storage = make_study(tmp_path / "s.db")
     with Dashboard(storage, "--port", "0", "--host", "0.0.0.0") as dashboard:
-        code, _, err = dashboard.stop(signal.SIGINT)
+        code, _, err = dashboard.stop(signal.SIGTERM)
     assert code == 0
     assert "no login" in err

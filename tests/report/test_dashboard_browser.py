@@ -6,11 +6,13 @@ import os
 import re
 from pathlib import Path
 
+import pytest
 from browsing import chromium
 from dashboard_process import Dashboard, count_trials, make_study, writer
 from playwright.sync_api import expect
 
 
+@pytest.mark.whole
 def test_a_browser_shows_the_study_and_its_trials_while_a_worker_writes(
     tmp_path: Path,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -45,6 +46,13 @@ def url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
+@pytest.fixture
+def made(path: Path, empty_file: Path) -> None:
+    """The database is there already."""
+    path.parent.mkdir()
+    shutil.copy(empty_file, path)
+
+
 def one(database: Database, statement: str) -> object:
     return database.read(lambda c: c.exec_driver_sql(statement).scalar())
 
@@ -71,38 +79,49 @@ def test_creating_makes_the_directory_and_a_file_in_wal_mode(path: Path, url: st
     }
 
 
+CREATING = """
+import os
+import sys
+import warnings
+
+import alembic.command
+import optuna.storages
+from sweeper.storage import schema
+from sweeper.storage.database import Database
+
+# Forked, so that one process imports for all; threads that an import began have nothing to do yet.
+warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
+begin, go = os.pipe()
+creating = []
+for _ in range(3):
+    creating.append(os.fork())
+    if creating[-1] == 0:
+        os.write(1, b"ready\\n")
+        assert os.read(begin, 1)
+        Database.open(sys.argv[1], create=True).close()
+        os._exit(0)
+sys.stdin.readline()
+os.write(go, b"333")
+sys.exit(any([os.waitpid(each, 0)[1] for each in creating]))
+"""
+
+
 def test_several_processes_that_create_one_database_at_once_all_succeed(
     path: Path, url: str
 ) -> None:
-    script = (
-        "import sys\n"
-        "from sweeper.storage.database import Database\n"
-        "from sweeper.storage import schema\n"
-        "import optuna.storages, alembic.command\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
-        "Database.open(sys.argv[1], create=True).close()\n"
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", CREATING, url],
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", script, url],
-            env=ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
     assert not path.exists()
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 3
-    assert [process.returncode for process in processes] == [0] * 3
+    _, err = process.communicate("go\n", timeout=60)
+    assert (process.returncode, err) == (0, "")
     with Database.open(url, create=False) as database:
         assert one(database, "SELECT count(*) FROM sweeper_alembic_version") == 1
         assert one(database, "SELECT count(*) FROM alembic_version") == 1
@@ -127,8 +146,8 @@ def test_a_creation_that_was_cut_off_is_finished_by_the_next(
     Database.open(url, create=False).close()
 
 
+@pytest.mark.usefixtures("made")
 def test_opening_an_existing_database_takes_less_than_0_15_seconds(url: str) -> None:
-    Database.open(url, create=True).close()
     durations = []
     for _ in range(3):
         start = time.perf_counter()
@@ -137,8 +156,8 @@ def test_opening_an_existing_database_takes_less_than_0_15_seconds(url: str) -> 
     assert min(durations) < 0.15
 
 
+@pytest.mark.usefixtures("made")
 def test_importing_and_opening_needs_neither_alembic_nor_tensorflow(url: str) -> None:
-    Database.open(url, create=True).close()
     script = (
         "import sys\n"
         "from sweeper.storage.repository import Repository\n"
@@ -154,8 +173,8 @@ def test_importing_and_opening_needs_neither_alembic_nor_tensorflow(url: str) ->
 # Versions
 
 
+@pytest.mark.usefixtures("made")
 def test_a_database_of_a_newer_version_is_refused_and_left_alone(path: Path, url: str) -> None:
-    Database.open(url, create=True).close()
     stamp(path, "9999")
     for create in (True, False):
         with pytest.raises(DatabaseVersionError, match=r"9999.*install the newer sweeper"):
@@ -169,23 +188,23 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(path: Path, url
     connection.close()
 
 
+@pytest.mark.usefixtures("made")
 def test_an_older_database_says_how_to_upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    Database.open(url, create=True).close()
     monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, "9999"))
     for create in (True, False):
         with pytest.raises(DatabaseVersionError, match="sweeper db upgrade"):
             Database.open(url, create=create)
 
 
+@pytest.mark.usefixtures("made")
 def test_upgrading_runs_the_migrations_and_says_from_where_to_where(url: str) -> None:
-    Database.open(url, create=True).close()
     assert Database.upgrade(url) == (schema.REVISIONS[-1], schema.REVISIONS[-1])
     with pytest.raises(DatabaseUnavailableError, match="there is no database"):
         Database.upgrade(url.replace("sweeper.db", "other.db"))
 
 
+@pytest.mark.usefixtures("made")
 def test_a_database_of_another_optuna_is_refused(path: Path, url: str) -> None:
-    Database.open(url, create=True).close()
     connection = sqlite3.connect(path)
     connection.execute("UPDATE alembic_version SET version_num = 'v9.0.0.a'")
     connection.commit()
@@ -285,6 +304,7 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.usefixtures("made")
 def test_a_lock_held_for_a_while_is_waited_for_and_one_held_for_long_is_an_error(
     path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +327,7 @@ def test_a_lock_held_for_a_while_is_waited_for_and_one_held_for_long_is_an_error
         other.close()
 
 
+@pytest.mark.usefixtures("made")
 def test_only_passing_faults_are_retried(url: str) -> None:
     runs = []
 
@@ -380,6 +401,7 @@ def test_a_refused_connection_is_known_by_what_the_server_said(said: str, *, pas
     assert unavailable(sa.make_url("postgresql://h/d"), error).passing is passing
 
 
+@pytest.mark.usefixtures("made")
 def test_another_patience_shares_the_connections_and_the_turn(
     path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,7 +453,7 @@ def test_a_process_stopped_in_a_transaction_holds_nobody_up_for_long(
     with (
         postgresql_database() as server,
         Database.open(server.url, create=False) as stopped,
-        Database.open(server.url, create=False, patience=2.0) as other,
+        Database.open(server.url, create=False, patience=2.0 if ended else 0.5) as other,
         stopped._writing.connect() as connection,
     ):
         connection.exec_driver_sql(statement)
@@ -445,6 +467,7 @@ def test_a_process_stopped_in_a_transaction_holds_nobody_up_for_long(
                 other.write(lambda c: c.exec_driver_sql(statement))
 
 
+@pytest.mark.usefixtures("made")
 def test_what_a_failed_transaction_wrote_is_undone(url: str) -> None:
     def fail(connection: sa.Connection) -> None:
         connection.exec_driver_sql("UPDATE sweeper_alembic_version SET version_num = 'x'")

@@ -26,8 +26,8 @@ ROW = StudyRow(
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Iterator[Repository]:
-    with Database.open(f"sqlite:///{tmp_path / 'sweeper.db'}", create=True) as database:
+def repository(file: Path) -> Iterator[Repository]:
+    with Database.open(f"sqlite:///{file}", create=False) as database:
         repository = Repository(database)
         repository.create_or_open(ROW)
         yield repository

@@ -26,13 +26,6 @@ from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
 NOBODY = 65534
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    file = tmp_path / "sweeper.db"
-    Database.open(f"sqlite:///{file}", create=True).close()
-    return file
-
-
 @contextlib.contextmanager
 def written_elsewhere(path: Path) -> Iterator[None]:
     """Another process's writing, which goes on."""
@@ -52,18 +45,18 @@ def seconds_of(work: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def test_a_patience_of_half_a_second_is_half_a_second(path: Path) -> None:
-    with Database.open(f"sqlite:///{path}", create=False) as database, written_elsewhere(path):
+def test_a_patience_of_half_a_second_is_half_a_second(file: Path) -> None:
+    with Database.open(f"sqlite:///{file}", create=False) as database, written_elsewhere(file):
         impatient = database.with_patience(0.5)
         assert 0.3 < seconds_of(lambda: impatient.write(lambda c: None)) < 3
         assert impatient.read(lambda c: c.exec_driver_sql("SELECT 1").scalar()) == 1
 
 
-def test_no_writer_waits_behind_another_for_longer_than_its_own_patience(path: Path) -> None:
+def test_no_writer_waits_behind_another_for_longer_than_its_own_patience(file: Path) -> None:
     """A patient writer of the same process waits for a second process; an impatient one does not."""
-    with Database.open(f"sqlite:///{path}", create=False, patience=30) as database:
+    with Database.open(f"sqlite:///{file}", create=False, patience=30) as database:
         done = threading.Event()
-        with written_elsewhere(path):
+        with written_elsewhere(file):
             patient = threading.Thread(target=lambda: (database.write(lambda c: None), done.set()))
             patient.start()
             time.sleep(0.2)
@@ -73,10 +66,10 @@ def test_no_writer_waits_behind_another_for_longer_than_its_own_patience(path: P
         assert done.is_set(), "patience was for something"
 
 
-def test_a_writer_gets_its_turn_while_another_one_waits(path: Path) -> None:
-    with Database.open(f"sqlite:///{path}", create=False, patience=30) as database:
+def test_a_writer_gets_its_turn_while_another_one_waits(file: Path) -> None:
+    with Database.open(f"sqlite:///{file}", create=False, patience=30) as database:
         turns: list[str] = []
-        with written_elsewhere(path):
+        with written_elsewhere(file):
             writers = [
                 threading.Thread(target=lambda n=n: database.write(lambda c: turns.append(n)))
                 for n in ("one", "two", "three")
@@ -119,13 +112,14 @@ def as_nobody(work: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def others() -> Iterator[Path]:
+def others(empty_file: Path) -> Iterator[Path]:
     """Another user's runs directory with a study in it, which everybody may read."""
     top = Path(tempfile.mkdtemp())
     top.chmod(0o755)
     runs = top / "runs"
     runs.mkdir()
-    with Database.open(f"sqlite:///{runs / 'sweeper.db'}", create=True) as database:
+    shutil.copy(empty_file, runs)
+    with Database.open(f"sqlite:///{runs / 'sweeper.db'}", create=False) as database:
         repository = Repository(database)
         row = StudyRow("theirs", {"epochs": 1}, "loss", "minimize", 2, window=None, seed=1)
         repository.create_or_open(row)

@@ -9,7 +9,7 @@ from typing import Any
 import fsspec
 import keras
 import pytest
-from small_models import Ran, Runner, fitted, network, same, variables
+from small_models import Ran, Runner, fitted, network, regression, same, variables
 
 from sweeper import CheckpointError, Keep, UnknownStudyError
 from sweeper.checkpoints.reading import read_manifest
@@ -32,8 +32,10 @@ def stopping() -> list[keras.callbacks.Callback]:
 
 
 def averaged(trial: Any) -> keras.Model:
+    model = regression(trial)
     optimizer = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.9)
-    return network(trial, optimizer)
+    model.compile(optimizer, "sparse_categorical_crossentropy")
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +46,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 @pytest.fixture(scope="module")
 def restored(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return Runner(tmp_path_factory.mktemp("restored"))(callbacks=lambda _: stopping())
+    return Runner(tmp_path_factory.mktemp("restored"))(regression, callbacks=lambda _: stopping())
 
 
 @pytest.mark.parametrize(
     ("study", "model", "callbacks", "differs"),
     [
-        ("restored", network, stopping, True),
+        ("restored", regression, stopping, True),
         ("finished", averaged, list, True),
         ("plain", network, list, False),
     ],

@@ -12,7 +12,7 @@ import pytest
 from interruptions import INTERRUPTED_STUDY, WholeRun
 from pruned_study import PRUNED_STUDY
 from study_files import StudyText
-from sweeps import Ended, results_of, sweep
+from sweeps import Ended, Swept, results_of, sweep
 
 from sweeper.cli.main import main
 from sweeper.execution.launch import server_process
@@ -21,10 +21,10 @@ Forking = Callable[[], contextlib.AbstractContextManager[None]]
 
 SHORT = replace(
     INTERRUPTED_STUDY,
-    arguments="""objective="val_loss", epochs=40, trials=3, sampler="random", audit="off",
+    arguments="""objective="val_loss", epochs=24, trials=3, sampler="random", audit="off",
     checkpoint_every=Every(steps=7)""",
 )
-"""The interrupted study with half of its trials, so that one still waits for two workers."""
+"""The interrupted study with half of its trials, so that one still waits for two workers; shorter."""
 
 
 class Reference(WholeRun):
@@ -66,13 +66,13 @@ def long_whole(tmp_path_factory: pytest.TempPathFactory, forking: Forking) -> Wh
 
 @pytest.fixture(scope="session")
 def pruned_study() -> StudyText:
-    """The study of twelve trials with eight, of which the last four are drawn from what others gave.
+    """The study of twelve trials with six, of which the last two are drawn from what others gave.
 
-    So few have to be judged by a severe pruner, for some to end.
+    So few have to be judged by a severe pruner, for some to end: those two.
     """
     changes = {
         "n_startup_trials=4": "n_startup_trials=2",
-        "trials=12": 'trials=8, audit="off"',
+        "trials=12": 'trials=6, audit="off"',
         "MedianPruner(": "PercentilePruner(10.0, ",
     }
     arguments = PRUNED_STUDY.arguments
@@ -83,19 +83,20 @@ def pruned_study() -> StudyText:
 
 
 @pytest.fixture(scope="session")
-def pruned(
+def pruned_sweep(
     pruned_study: StudyText, tmp_path_factory: pytest.TempPathFactory, forking: Forking
-) -> Path:
-    """A directory with the file of the pruned study, and what one worker made of it in ``one``.
-
-    Six of its trials: the last two are drawn from results, and pruned.
-    """
+) -> tuple[Path, Swept]:
+    """A directory with the file of the pruned study, and what one worker made of it in ``one``."""
     directory = tmp_path_factory.mktemp("pruned")
-    arguments = pruned_study.arguments.replace("trials=8", "trials=6")
-    replace(pruned_study, arguments=arguments).write(directory / "pruned.py")
+    pruned_study.write(directory / "pruned.py")
     with forking():
-        sweep(directory / "pruned.py", directory / "one", workers=1)
-    return directory
+        return directory, sweep(directory / "pruned.py", directory / "one", workers=1)
+
+
+@pytest.fixture(scope="session")
+def pruned(pruned_sweep: tuple[Path, Swept]) -> Path:
+    """The directory of the sweep."""
+    return pruned_sweep[0]
 
 
 @pytest.fixture

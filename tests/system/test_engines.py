@@ -6,7 +6,9 @@ trials were pruned when.
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,10 +44,16 @@ def workers_of(url: str, study: str) -> tuple[WorkerRecord, ...]:
         return Repository(database).workers(study)
 
 
-def is_the_same_sweep(found: Sequence[TrialRecord], pruned: Path) -> bool:
-    alone = trials_in(pruned / "one", "pruned")
-    assert len(alone) == 6
-    assert prunings(alone), "a sweep without prunings would show nothing of them"
+@pytest.fixture
+def alone(pruned: Path) -> tuple[TrialRecord, ...]:
+    """The trials of a single worker."""
+    trials = trials_in(pruned / "one", "pruned")
+    assert len(trials) == 6
+    assert prunings(trials), "a sweep without prunings would show nothing of them"
+    return trials
+
+
+def is_the_same_sweep(found: Sequence[TrialRecord], alone: Sequence[TrialRecord]) -> bool:
     return (
         differing(results_of(found), results_of(alone)) == []
         and prunings(found) == prunings(alone)
@@ -53,10 +61,10 @@ def is_the_same_sweep(found: Sequence[TrialRecord], pruned: Path) -> bool:
     )
 
 
-def test_the_comparison_sees_one_trial_that_is_another(pruned: Path) -> None:
-    alone = trials_in(pruned / "one", "pruned")
-    assert is_the_same_sweep(alone, pruned)
-    assert not is_the_same_sweep(alone[:-1], pruned)
+def test_the_comparison_sees_one_trial_that_is_another(alone: tuple[TrialRecord, ...]) -> None:
+    assert is_the_same_sweep(alone, alone)
+    assert not is_the_same_sweep(alone[:-1], alone)
+    assert not is_the_same_sweep([alone[0], alone[2]], alone[:2])
 
 
 def held_trial(url: str) -> psutil.Process:
@@ -69,7 +77,7 @@ def held_trial(url: str) -> psutil.Process:
 
 
 def test_two_worker_processes_on_postgresql_give_the_same_sweep(
-    pruned: Path, tmp_path: Path
+    pruned: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
     with postgresql_database() as server:
         flags = ("--storage", server.url, "--runs-dir", tmp_path)
@@ -88,7 +96,7 @@ def test_two_worker_processes_on_postgresql_give_the_same_sweep(
         assert [w.slots for w in workers_of(server.url, "pruned")] == [1, 1]
     assert "complete" in second.err, "both ran trials, or nothing is shown"
     assert "complete" in first.err
-    assert is_the_same_sweep(trials, pruned)
+    assert is_the_same_sweep(trials, alone)
 
 
 NOTEBOOK = """
@@ -102,23 +110,32 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("given", [pytest.param("file", marks=pytest.mark.whole), "no file"])
 def test_two_worker_processes_on_dask_give_the_same_sweep(
-    given: str, pruned: Path, tmp_path: Path, here: Callable[..., Ended]
+    given: str,
+    pruned: Path,
+    alone: tuple[TrialRecord, ...],
+    tmp_path: Path,
+    here: Callable[..., Ended],
 ) -> None:
-    """From no file as from a notebook: the definition is in one process only, and has to travel."""
+    """From no file as from a notebook: the definition is in one process only, and has to travel.
+
+    The first three trials of the sweep then; a killed driver's run has them all, below.
+    """
     file, runs = pruned / "pruned.py", tmp_path / "runs"
     if given == "file":
         run = ("run", file, "--engine", "dask", "--workers", 2)
         ended = command(*run, "--runs-dir", runs, cwd=tmp_path)
     else:
+        alone = alone[:3]
         text = file.read_text().replace("from __future__ import annotations", "")
+        text = text.replace("trials=6", "trials=3")
         ended = python("-c", NOTEBOOK.format(study=text, runs=str(runs)), cwd=tmp_path)
     assert ended.code == 0, ended.err
     assert [(w.engine, w.slots, w.live) for w in workers_of(database_url(runs), "pruned")] == [
         ("dask", 1, False)
     ] * 2
-    assert is_the_same_sweep(trials_in(runs, "pruned"), pruned)
+    assert is_the_same_sweep(trials_in(runs, "pruned"), alone)
     lines = [line for line in ended.err.splitlines() if line.startswith("trial")]
-    total = len(trials_in(pruned / "one", "pruned"))
+    total = len(alone)
     assert sum("attempt 1 started" in line for line in lines) == total, "the driver tells of each"
     assert sum("attempt 1 complete" in line or "pruned value" in line for line in lines) == total
     if given == "no file":
@@ -130,7 +147,13 @@ def test_two_worker_processes_on_dask_give_the_same_sweep(
 
 
 @pytest.fixture(
-    params=["ray on SQLite", pytest.param("dask on PostgreSQL", marks=pytest.mark.whole)]
+    params=[
+        "dask on SQLite",
+        *(
+            pytest.param(n, marks=pytest.mark.whole)
+            for n in ("ray on SQLite", "dask on PostgreSQL")
+        ),
+    ]
 )
 def engine_and_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """An engine, and the URL of a database for it."""
@@ -142,32 +165,58 @@ def engine_and_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[t
         yield engine, server.url
 
 
+def held_hosts(hosts: Sequence[WorkerRecord], url: str) -> list[psutil.Process]:
+    """The hosts, stopped while none of them has SQLite's file locked, with which nobody could begin."""
+    processes = [psutil.Process(host.pid) for host in hosts]
+    deadline = time.monotonic() + LIMIT
+    while time.monotonic() < deadline:
+        for process in processes:
+            process.suspend()
+        if not url.startswith("sqlite:") or can_be_written(Path(url.removeprefix("sqlite:///"))):
+            return processes
+        for process in processes:
+            process.resume()
+        time.sleep(0.05)
+    pytest.fail("SQLite's file is always locked")
+
+
+def can_be_written(database: Path) -> bool:
+    with contextlib.closing(sqlite3.connect(database, timeout=0.1)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
 def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
-    pruned: Path, engine_and_url: tuple[str, str], tmp_path: Path
+    pruned: Path,
+    alone: tuple[TrialRecord, ...],
+    engine_and_url: tuple[str, str],
+    tmp_path: Path,
 ) -> None:
     engine, url = engine_and_url
     run = ("run", pruned / "pruned.py", "--engine", engine, "--workers", 2)
     run = (*run, "--runs-dir", tmp_path, "--storage", url)
     with RunningCommand(*run, cwd=tmp_path) as driver:
         assert driver.wait_for("trial 0 epoch"), driver.err
-        # The cluster that the driver made dies with it: it has Ray's own processes below it.
+        # The cluster that the driver made dies with it: it has the engine's own processes below it.
         driver.kill_group()
     hosts = workers_of(url, "pruned")
     assert [(w.engine, w.live) for w in hosts] == [(engine, True)] * 2
-    # Held for a moment, so that there is something left to follow.
-    for host in hosts:
-        psutil.Process(host.pid).suspend()
+    # For a moment, so that there is something left to follow.
+    held = held_hosts(hosts, url)
     with RunningCommand(*run, cwd=tmp_path) as again:
         assert again.wait_for("2 of 2 workers are there already"), again.err
-        for host in hosts:
-            psutil.Process(host.pid).resume()
+        for process in held:
+            process.resume()
         assert again.end() == 0, again.err
         assert again.err.count("attempt 1 started") > 1, "it tells what happens again"
     with Database.open(url, create=False) as database:
         trials = Repository(database).trials("pruned")
     assert {len(t.attempts) for t in trials} == {1}, "no trial noticed anything"
     assert len(workers_of(url, "pruned")) == 2
-    assert is_the_same_sweep(trials, pruned)
+    assert is_the_same_sweep(trials, alone)
 
 
 LONG = StudyText(

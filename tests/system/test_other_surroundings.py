@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from interruptions import KILL_ALL
 from study_files import StudyText
 from sweeps import Ended, RunningCommand, sweep, trials_in
-
-from sweeper.execution.launch import server_process
 
 STUDY = StudyText(arguments='objective="loss", epochs=2, trials=1, sampler="random", audit="off"')
 FAILS_ONCE = StudyText(
@@ -29,9 +28,6 @@ FAILS_ONCE = StudyText(
     """,
     callbacks="StopsOnce(trial.directory / 'mark')",
 )
-
-_REAL_SERVER = server_process._SERVER
-"""A kill of the process group that also takes the command needs a server of its own."""
 
 
 @pytest.fixture
@@ -80,14 +76,9 @@ def test_each_attempt_keeps_its_fingerprint_and_a_difference_is_said(
 def test_a_trial_that_goes_on_under_other_settings_says_which(
     tmp_path: Path, here: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_process, "_SERVER", _REAL_SERVER)
     file = FAILS_ONCE.write(tmp_path / "study.py")
-    text = file.read_text()
-    file.write_text(
-        text.replace(
-            "os.kill(os.getpid(), signal.SIGKILL)", "os.killpg(os.getpgrp(), signal.SIGKILL)"
-        )
-    )
+    text = file.read_text().replace("os.kill(os.getpid(), signal.SIGKILL)", "kill_all()")
+    file.write_text(text + KILL_ALL)
     runs = tmp_path / "runs"
     with RunningCommand("run", file, "--runs-dir", runs, cwd=tmp_path) as run:
         assert run.end() == -9

@@ -108,13 +108,14 @@ def test_a_generations_members_are_measured_and_leave_as_others_do(
 
 
 def killed_once(file: Path, runs: Path) -> tuple[TrialRecord, ...]:
-    """Run the study, kill it as soon as it has branched, and run it out."""
-    with RunningCommand("run", file, "--workers", 2, "--runs-dir", runs, cwd=runs) as run:
+    """Run two generations of the study, kill it as soon as it has branched, and run them out."""
+    words = ("run", file, "--workers", 2, "--trials", 2 * SIZE, "--runs-dir", runs)
+    with RunningCommand(*words, cwd=runs) as run:
         assert run.wait_for(f"trial {SIZE} ", "attempt 1"), run.err
         run.kill_group()
     unfinished = [t for t in trials_in(runs, "population") if t.state != "complete"]
     assert any(trial.parent is not None for trial in unfinished)
-    return sweep(file, runs).trials
+    return sweep(file, runs, trials=2 * SIZE).trials
 
 
 @pytest.mark.parametrize(
@@ -124,21 +125,22 @@ def killed_once(file: Path, runs: Path) -> tuple[TrialRecord, ...]:
         *(pytest.param(times, marks=pytest.mark.whole) for times in (3, 10)),
     ],
 )
-def test_one_that_is_killed_is_the_same_tree_and_its_winners_schedule_gives_its_digest(
-    directory: Path,
-    alone: tuple[TrialRecord, ...],
-    tmp_path: Path,
-    here: Callable[..., Ended],
-    times: int | None,
+def test_one_that_is_killed_is_the_same_tree(
+    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path, times: int | None
 ) -> None:
     file = directory / "population.py"
     if times is None:
-        found = killed_once(file, tmp_path)
+        assert is_the_same_tree(killed_once(file, tmp_path), alone[: 2 * SIZE])
     else:
-        found = killed(file, "population", tmp_path, times)
-    assert is_the_same_tree(found, alone)
-    winner = min(found[2 * SIZE :], key=lambda t: t.value or 0.0)
-    flags = ("--storage", database_url(tmp_path), "--runs-dir", tmp_path)
+        assert is_the_same_tree(killed(file, "population", tmp_path, times), alone)
+
+
+def test_a_winners_schedule_gives_its_digest(
+    directory: Path, alone: tuple[TrialRecord, ...], here: Callable[..., Ended]
+) -> None:
+    runs = directory / "one"
+    winner = min(alone[2 * SIZE :], key=lambda t: t.value or 0.0)
+    flags = ("--storage", database_url(runs), "--runs-dir", runs)
     verified = here("verify", "population", "--trial", winner.number, *flags, cwd=directory)
     assert verified.code == 0, verified.out + verified.err
     assert f"trial {winner.number} holds: final digest, value, 6 epochs" in verified.out

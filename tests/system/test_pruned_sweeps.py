@@ -12,7 +12,7 @@ import optuna
 import pytest
 from pruned_study import prunings
 from study_files import StudyText
-from sweeps import Ended, database_url, differing, results_of, sweep, trials_in
+from sweeps import Ended, Swept, database_url, differing, results_of, sweep, trials_in
 
 from sweeper.events import AttemptEnded, Event, Notice
 from sweeper.results import TrialRecord
@@ -20,37 +20,28 @@ from sweeper.search.samplers import sampler_seed
 
 
 @pytest.fixture(scope="module")
-def working_directory(tmp_path_factory: pytest.TempPathFactory, pruned_study: StudyText) -> Path:
-    """A directory with the study's file, and what one worker made of it in ``one``."""
-    directory = tmp_path_factory.mktemp("pruned")
-    pruned_study.write(directory / "pruned.py")
-    return directory
+def events(pruned_sweep: tuple[Path, Swept]) -> list[Event]:
+    """What happened while the sweep was made."""
+    return pruned_sweep[1].events
 
 
 @pytest.fixture(scope="module")
-def events(working_directory: Path) -> list[Event]:
-    """What happened while it was made."""
-    return sweep(working_directory / "pruned.py", working_directory / "one", workers=1).events
-
-
-@pytest.fixture(scope="module")
-def alone(working_directory: Path, events: list[Event]) -> tuple[TrialRecord, ...]:
-    del events
-    return trials_in(working_directory / "one", "pruned")
+def alone(pruned: Path) -> tuple[TrialRecord, ...]:
+    return trials_in(pruned / "one", "pruned")
 
 
 def test_some_trials_are_pruned_and_others_are_not(alone: tuple[TrialRecord, ...]) -> None:
-    assert len(alone) == 8
-    assert 2 <= len(prunings(alone)) <= 6, prunings(alone)
+    assert len(alone) == 6
+    assert 2 <= len(prunings(alone)) <= 4, prunings(alone)
     assert all(t.digest for t in alone)
 
 
 # Two workers on PostgreSQL are in test_engines, two whose trials are killed below.
 @pytest.mark.whole
 def test_one_and_two_workers_draw_prune_and_train_the_same(
-    working_directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
+    pruned: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
-    two = sweep(working_directory / "pruned.py", tmp_path, workers=2).trials
+    two = sweep(pruned / "pruned.py", tmp_path, workers=2).trials
     assert prunings(two) == prunings(alone)
     assert differing(results_of(two), results_of(alone)) == []
 
@@ -86,9 +77,9 @@ def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(
 
 
 def test_optuna_sees_pruned_trials_with_their_last_values(
-    working_directory: Path, alone: tuple[TrialRecord, ...]
+    pruned: Path, alone: tuple[TrialRecord, ...]
 ) -> None:
-    study = optuna.load_study(study_name="pruned", storage=database_url(working_directory / "one"))
+    study = optuna.load_study(study_name="pruned", storage=database_url(pruned / "one"))
     for theirs, ours in zip(study.trials, alone, strict=True):
         assert theirs.state.name == ours.state.upper()
         assert theirs.value == ours.value
@@ -96,15 +87,15 @@ def test_optuna_sees_pruned_trials_with_their_last_values(
 
 
 def test_status_and_progress_tell_of_pruned_trials(
-    working_directory: Path,
+    pruned: Path,
     alone: tuple[TrialRecord, ...],
     events: list[Event],
     here: Callable[..., Ended],
 ) -> None:
-    storage = ("--storage", database_url(working_directory / "one"))
-    status = json.loads(here("status", "pruned", *storage, "--json", cwd=working_directory).out)
+    storage = ("--storage", database_url(pruned / "one"))
+    status = json.loads(here("status", "pruned", *storage, "--json", cwd=pruned).out)
     assert status["pruned"] == len(prunings(alone))
-    assert status["complete"] + status["pruned"] == 8
+    assert status["complete"] + status["pruned"] == 6
     ended = {e.trial: e.value for e in events if isinstance(e, AttemptEnded)}
     assert ended == {t.number: t.value for t in alone}
     outcomes = {e.trial for e in events if isinstance(e, AttemptEnded) and e.outcome == "pruned"}
@@ -219,8 +210,8 @@ def test_two_objectives_have_a_front_and_no_best_trial(
     assert "val_accuracy" in shown.out
 
     verify, runs = ("verify", "two"), (*storage, "--runs-dir", tmp_path)
-    held = here(*verify, "--all", *runs, cwd=tmp_path)
-    assert (held.code, held.out.count(" holds: ")) == (0, 3), held.out + held.err
+    held = here(*verify, "--trial", 0, *runs, cwd=tmp_path)
+    assert (held.code, held.out.count(" holds: ")) == (0, 1), held.out + held.err
     with sqlite3.connect(tmp_path / "sweeper.db") as database:
         database.execute("UPDATE trial_values SET value = 0.5 WHERE trial_id = 1 AND objective = 1")
     database.close()

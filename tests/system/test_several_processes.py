@@ -152,17 +152,27 @@ def whole(directory: Path) -> tuple[TrialRecord, ...]:
     return swept.trials
 
 
-def test_a_trial_killed_in_either_process_and_stopped_ends_on_each_replica_as_one_that_was_not(
-    whole: tuple[TrialRecord, ...], tmp_path: Path
+@pytest.mark.parametrize(
+    "first",
+    # That process 0 can be killed is in the control below, too.
+    [
+        pytest.param("", id="process 1"),
+        pytest.param("(5, 0, signal.SIGKILL), ", id="either", marks=pytest.mark.whole),
+    ],
+)
+def test_a_trial_that_is_killed_and_stopped_ends_on_each_replica_as_one_that_was_not(
+    whole: tuple[TrialRecord, ...], tmp_path: Path, first: str
 ) -> None:
-    kills = "[(5, 0, signal.SIGKILL), (10, 1, signal.SIGKILL), (16, 0, signal.SIGTERM)]"
+    kills = f"[{first}(10, 1, signal.SIGKILL), (16, 0, signal.SIGTERM)]"
     trials = run(tmp_path, ("KILLS = []", f"KILLS = {kills}")).trials
     if trials[0].state != "complete":
         trials = sweep(tmp_path / "several.py", tmp_path / "runs").trials
     [trial] = trials
-    assert [a.outcome for a in trial.attempts] == ["crashed", "crashed", "interrupted", "complete"]
-    assert "process 1 of the trial's 2 was killed by SIGKILL" in (trial.attempts[1].error or "")
-    assert trial.attempts[2].end_step == trial.attempts[3].start_step == 16
+    *crashed, stopped, last = trial.attempts
+    assert [a.outcome for a in crashed] == ["crashed"] * (2 if first else 1)
+    assert "process 1 of the trial's 2 was killed by SIGKILL" in (crashed[-1].error or "")
+    assert [stopped.outcome, last.outcome] == ["interrupted", "complete"]
+    assert stopped.end_step == last.start_step == 16
     assert any(attempt.start_step % 7 for attempt in trial.attempts)
     assert trial.digest == whole[0].digest
     assert trial.epochs == whole[0].epochs
@@ -202,8 +212,11 @@ def test_without_the_other_processes_state_the_resumed_trial_ends_elsewhere(
 def test_two_processes_train_as_one_does_on_the_same_batches(
     whole: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
-    changes = ("strategy=MultiWorker(processes=2),", ""), ("trials=1", "trials=2")
+    """Trial 1, which has nothing of a replica's own; trial 0 fails before it trains alone."""
+    changes = [("strategy=MultiWorker(processes=2),", ""), ("trials=1", "trials=2")]
+    changes.append(("    own = drifting", "    assert trial.number\n    own = drifting"))
     alone = run(tmp_path, *changes, isolation="inline").trials
+    assert [trial.state for trial in alone] == ["failed", "complete"]
     one, two = last_checkpoint(alone[1]), last_checkpoint(whole[1])
     names = [n for n in one if n.startswith(("model/", "optimizer/"))]
     assert len(names) >= 8

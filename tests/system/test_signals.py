@@ -173,8 +173,13 @@ def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.whole)]
 )
 def test_a_stop_before_the_study_is_loaded_leaves_nothing(
-    endless: Path, here: Callable[..., Ended], number: signal.Signals
+    endless: Path,
+    here: Callable[..., Ended],
+    number: signal.Signals,
+    forked_servers: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(server_process, "_SERVER", forked_servers)
     slow = endless.with_name("slow.py")
     slow.write_text("import sys; print('importing', file=sys.stderr, flush=True)\nimport signal\n")
     with slow.open("a") as file:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from interruptions import KILL_ALL
 from study_files import StudyText
 from sweeps import Ended, Result, RunningCommand, results_of, sweep, trials_in
 
@@ -20,27 +21,28 @@ x, y = (x[:200, 16:32] / 16).astype("float32"), y[:200] % 4
 """
 
 STUDY = StudyText(
-    head="""
-    DIE_AT = int(os.environ.get("DIE_AT", 0))
+    head=KILL_ALL
+    + """
+DIE_AT = int(os.environ.get("SWEEPER_TEST_DIE_AT", 0))
 
-    class Writing(keras.callbacks.Callback):
-        \"\"\"Keeps paths below the trial's directory: one from the factory, one that changes.\"\"\"
+class Writing(keras.callbacks.Callback):
+    \"\"\"Keeps paths below the trial's directory: one from the factory, one that changes.\"\"\"
 
-        def __init__(self, directory):
-            super().__init__()
-            self.fixed, self.newest = directory / "fixed.txt", str(directory)
-            self.written = []
+    def __init__(self, directory):
+        super().__init__()
+        self.fixed, self.newest = directory / "fixed.txt", str(directory)
+        self.written = []
 
-        def on_epoch_end(self, epoch, logs=None):
-            self.newest = str(self.fixed.parent / f"epoch-{epoch}.txt")
-            self.written = [*self.written, Path(self.newest)]
-            for path in (self.fixed, *self.written):
-                path.write_text(f"{epoch} {logs['loss']!r}")
+    def on_epoch_end(self, epoch, logs=None):
+        self.newest = str(self.fixed.parent / f"epoch-{epoch}.txt")
+        self.written = [*self.written, Path(self.newest)]
+        for path in (self.fixed, *self.written):
+            path.write_text(f"{epoch} {logs['loss']!r}")
 
-        def on_train_batch_end(self, batch, logs=None):
-            if DIE_AT and int(self.model.optimizer.iterations) >= DIE_AT:
-                os.killpg(os.getpgrp(), signal.SIGKILL)
-    """,
+    def on_train_batch_end(self, batch, logs=None):
+        if DIE_AT and int(self.model.optimizer.iterations) >= DIE_AT:
+            kill_all()
+""",
     data=DATA,
     callbacks="""
         Writing(trial.directory),
@@ -73,7 +75,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     file, home = STUDY.write(directory / "study.py"), directory / "home"
     home.mkdir()
     whole = sweep(file, directory / "whole", workers=1)
-    with RunningCommand("run", file, cwd=home, env={"DIE_AT": "50"}) as run:
+    with RunningCommand("run", file, cwd=home, env={"SWEEPER_TEST_DIE_AT": "50"}) as run:
         assert run.end() == -9, run.err
     return Killed(file, home, results_of(whole.trials))
 

@@ -33,18 +33,12 @@ def weighted_data() -> Data:
 def compiled(
     optimizer: Any, *middle: Any, first: Sequence[Any] = (), dtype: Any = None, **options: Any
 ) -> keras.Model:
-    """Input, ``first``, a dense layer, ``middle`` and a softmax, compiled with ``optimizer``."""
+    """Input, ``first``, a dense layer in ``dtype`` if any, ``middle`` and a softmax, compiled."""
+    hidden = [] if dtype is None else [layers.Dense(6, activation="relu", dtype=dtype)]
     model = keras.Sequential(
-        [
-            keras.Input((8,)),
-            *first,
-            layers.Dense(6, activation="relu", dtype=dtype),
-            *middle,
-            layers.Dense(4, activation="softmax"),
-        ]
+        [keras.Input((8,)), *first, *hidden, *middle, layers.Dense(4, activation="softmax")]
     )
-    settings: dict[str, Any] = {"metrics": ["accuracy"], **options}
-    model.compile(optimizer, "sparse_categorical_crossentropy", **settings)
+    model.compile(optimizer, "sparse_categorical_crossentropy", **options)
     return model
 
 
@@ -88,7 +82,7 @@ def every_optimizer() -> keras.Model:
     for number, optimizer in enumerate(each):
         # Muon has other slots for a matrix than for a vector.
         use_bias = isinstance(optimizer, optimizers.Muon)
-        middle.append(layers.Dense(4, use_bias=use_bias, name=f"of_{number}"))
+        middle.append(layers.Dense(2, use_bias=use_bias, name=f"of_{number}"))
         by_path[rf".*\bof_{number}/.*"] = optimizer
     return compiled(optimizers.MultiOptimizer(by_path), *middle)
 
@@ -243,7 +237,7 @@ def drawing() -> keras.Model:
     TRACKED.clear()
     TRACKED["noise"] = tf.random.Generator.from_seed(11)
     model = Drawing()
-    model.compile(optimizers.SGD(0.05), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(optimizers.SGD(0.05), "sparse_categorical_crossentropy")
     return model
 
 

@@ -48,9 +48,9 @@ class GanStep(TrainingStep):
     def __init__(self) -> None:
         super().__init__()
         dense = keras.layers.Dense
-        self.critic = keras.Sequential([keras.Input((8,)), dense(8, "tanh"), dense(1)])
+        self.critic = keras.Sequential([keras.Input((8,)), dense(1)])
         self.of_critic = keras.optimizers.Adam(0.02)
-        self.of_maker = keras.optimizers.RMSprop(0.01, momentum=0.5)
+        self.of_maker = keras.optimizers.SGD(0.05, momentum=0.5)
         self.noise = keras.random.SeedGenerator(5)
         self.losses = {"critic": keras.metrics.Mean("critic"), "maker": keras.metrics.Mean("maker")}
         self.turns = keras.Variable(0, dtype="int64", trainable=False, name="turns")
@@ -84,8 +84,7 @@ class GanStep(TrainingStep):
 
 
 def maker() -> keras.Model:
-    dense = keras.layers.Dense
-    return keras.Sequential([keras.Input((3,)), dense(8, "tanh"), dense(8)])
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(8)])
 
 
 class GroupsStep(TrainingStep):

@@ -80,10 +80,7 @@ def parents_checkpoint(case: Case, rate: float, directory: Path, at: int) -> Loa
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, marks=() if case.name in ("SGD", "averages") else pytest.mark.whole)
-        for case in CASES
-    ],
+    [pytest.param(case, marks=() if case.name == "SGD" else pytest.mark.whole) for case in CASES],
     ids=lambda case: case.name,
 )
 def test_a_branch_without_a_change_ends_as_its_parent(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,20 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, digits, equal, leave_out, one_layer, plan, train, weights
+from trainings import (
+    Watcher,
+    digits,
+    equal,
+    leave_out,
+    one_layer,
+    plan,
+    train,
+    weights,
+    without_component,
+)
 
 from sweeper import Data
-from sweeper.checkpoints.format import Snapshot
+from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.training.loop import loop as loop_module
@@ -32,7 +43,6 @@ def small(dropout: float = 0.3, **options: Any) -> keras.Model:
     model = keras.Sequential(
         [
             keras.Input((8,)),
-            keras.layers.Dense(6, activation="relu"),
             keras.layers.Dropout(dropout),
             keras.layers.Dense(4, activation="softmax"),
         ]
@@ -40,7 +50,6 @@ def small(dropout: float = 0.3, **options: Any) -> keras.Model:
     model.compile(
         optimizer=keras.optimizers.SGD(0.1, momentum=0.5),
         loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
         **options,
     )
     return model
@@ -124,9 +133,16 @@ def planner(data: Callable[[], Data], **options: Any) -> Callable[[], TrainingPl
     return lambda: plan(model=small, data=data, **options)
 
 
-def quiet(planned: TrainingPlan, watcher: Watcher, directory: Path | None = None) -> TrainingLoop:
+def quiet(
+    planned: TrainingPlan,
+    watcher: Watcher,
+    directory: Path | None = None,
+    *,
+    loaded: LoadedCheckpoint | None = None,
+) -> TrainingLoop:
     """Train with notices dropped, going on from ``directory``'s newest checkpoint, if any."""
-    loaded = None if directory is None else load_newest([directory], pytest.fail)
+    if directory is not None:
+        loaded = load_newest([directory], pytest.fail)
     loop = TrainingLoop(planned, watcher, notice=lambda _: None)
     try:
         loop.run(loaded)
@@ -149,29 +165,62 @@ def same(a: Any, b: Any) -> bool:
     return equal(a[0], b[0]) and a[1] == b[1]
 
 
-# By default inside the second epoch, whether one has five steps or seven: it is read otherwise than
-# the first, and the end of that is behind it.
-@pytest.mark.parametrize("stops", [[8], pytest.param([3, 7, 12], marks=pytest.mark.whole)], ids=str)
+@pytest.fixture(scope="module")
+def whole() -> Callable[[str], Any]:
+    """What a training without a stop comes to; trained once, whoever asks."""
+    return cache(lambda kind: outcome(quiet(planner(KINDS[kind])(), Watcher())))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The checkpoint of one that was stopped inside the second epoch, of five steps or seven.
+
+    It is read otherwise than the first, and the end of that is behind it.
+    """
+
+    @cache
+    def of(kind: str) -> Path:
+        directory = tmp_path_factory.mktemp("stopped")
+        quiet(planner(KINDS[kind])(), Watcher(directory, stop_at=8))
+        return directory
+
+    return of
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_training_on_any_kind_of_data_resumes_exactly(
-    kind: str, stops: list[int], tmp_path: Path
+    kind: str,
+    whole: Callable[[str], Any],
+    stopped: Callable[[str], Path],
 ) -> None:
-    make = planner(KINDS[kind])
-    whole = outcome(quiet(make(), Watcher()))
-    assert same(resumed(make, tmp_path, stops), whole)
+    loop = quiet(planner(KINDS[kind])(), Watcher(), stopped(kind))
+    assert same(outcome(loop), whole(kind))
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_on_any_kind_of_data_is_stopped_three_times(
+    kind: str, whole: Callable[[str], Any], tmp_path: Path
+) -> None:
+    assert same(resumed(planner(KINDS[kind]), tmp_path, [3, 7, 12]), whole(kind))
 
 
 @pytest.mark.parametrize(
     ("kind", "left_out"), [("PyDataset", "user_state"), ("tf.data, going on", "data")]
 )
 def test_leaving_out_the_data_is_noticed(
-    kind: str, left_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    left_out: str,
+    whole: Callable[[str], Any],
+    stopped: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Negative control: what a dataset keeps, or where it stands, is not brought back."""
-    make = planner(KINDS[kind])
-    whole = outcome(quiet(make(), Watcher()))
     leave_out(monkeypatch, left_out)
-    assert not same(resumed(make, tmp_path, [10]), whole)
+    loaded = load_newest([stopped(kind)], pytest.fail)
+    assert loaded is not None
+    loop = quiet(planner(KINDS[kind])(), Watcher(), loaded=without_component(loaded, left_out))
+    assert not same(outcome(loop), whole(kind))
 
 
 class Holding(Batches):
@@ -221,7 +270,7 @@ def test_arrays_with_steps_per_epoch_go_on_across_epochs_and_resume_exactly(
 ) -> None:
     make = planner(lambda: Data(train=(X, Y), batch_size=8, steps_per_epoch=5))
     whole = outcome(quiet(make(), Watcher()))
-    assert same(resumed(make, tmp_path, [4, 8, 14]), whole)
+    assert same(resumed(make, tmp_path, [8, 14]), whole)
 
 
 def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path: Path) -> None:
@@ -230,11 +279,12 @@ def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path: Path) -> No
         quiet(planner(lambda: Data(train=dataset()))(), Watcher(), tmp_path)
 
 
-@pytest.mark.parametrize("known", [True, False])
+# By default of a known length; of another they are trained on in `test_blocks.py`.
+@pytest.mark.parametrize("known", [True, pytest.param(False, marks=pytest.mark.whole)])
 def test_blocks_of_any_length_over_a_tf_data_iterator_give_the_same_bits(known: bool) -> None:
     outcomes = []
     for block in (1, 3, 1 << 20):
-        planned = plan(model=small, data=lambda: Data(train=dataset(known=known)))
+        planned = plan(model=one_layer, data=lambda: Data(train=dataset(known=known)), epochs=2)
         loop = TrainingLoop(planned, Watcher(block=block), notice=pytest.fail)
         loop._block_steps = 1 << 20
         loop._adapt_block = lambda *_: None  # type: ignore[method-assign]
@@ -256,14 +306,16 @@ def test_on_epoch_end_is_called_once_an_epoch_however_often_training_stops(
         def on_epoch_end(self) -> None:
             calls.append("end")
 
-    # Steps 7 and 14 are the last of an epoch: the calls of that epoch's end are still to come.
-    make = planner(lambda: Data(train=Counted()), epochs=3)
-    resumed(make, tmp_path, [3, 7, 14])
-    assert calls == ["begin", "end"] * 3
+    def make() -> TrainingPlan:
+        return plan(model=one_layer, data=lambda: Data(train=Counted()), epochs=2)
+
+    # Step 7 is the last of an epoch: the calls of that epoch's end are still to come.
+    resumed(make, tmp_path, [3, 7])
+    assert calls == ["begin", "end"] * 2
 
 
 def test_a_stop_inside_validation_does_not_end_the_epoch_of_the_data_twice(
-    tmp_path: Path,
+    whole: Callable[[str], Any], tmp_path: Path
 ) -> None:
     inside = False
 
@@ -277,12 +329,11 @@ def test_a_stop_inside_validation_does_not_end_the_epoch_of_the_data_twice(
             return inside
 
     make = planner(KINDS["PyDataset"], callbacks=lambda: [Tells()])
-    whole = outcome(quiet(make(), Watcher()))
     watcher = StopsInValidation(tmp_path, stop_at=0)
     quiet(make(), watcher)
     assert watcher.last is not None
     assert watcher.last.state["position"]["step_in_epoch"] == 7
-    assert same(resumed(make, tmp_path, []), whole)
+    assert same(resumed(make, tmp_path, []), whole("PyDataset"))
 
 
 # Against fit
@@ -346,8 +397,8 @@ def test_a_training_on_any_kind_of_data_is_fits_own(kind: str) -> None:
     data, given = FITTED[kind]()
     theirs, ours = Recorder(), Recorder()
     model = plan(model=small, data=lambda: data).model
-    model.fit(**given, epochs=3, shuffle=False, callbacks=[theirs], verbose=0)
-    planned = plan(model=small, data=lambda: data, callbacks=lambda: [ours])
+    model.fit(**given, epochs=2, shuffle=False, callbacks=[theirs], verbose=0)
+    planned = plan(model=small, data=lambda: data, callbacks=lambda: [ours], epochs=2)
     loop = quiet(planned, Watcher())
     assert ours.calls == theirs.calls
     assert equal(weights(planned.model), weights(model))
@@ -356,7 +407,9 @@ def test_a_training_on_any_kind_of_data_is_fits_own(kind: str) -> None:
 
 @pytest.mark.usefixtures("_without_constant_folding")
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
-@pytest.mark.parametrize("options", [{}, {"steps_per_execution": 3}])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, marks=pytest.mark.whole), {"steps_per_execution": 3}]
+)
 def test_a_dataset_of_unknown_length_calls_back_as_fit_does(options: dict[str, Any]) -> None:
     # Fit finds the end by a step that fails, and that still counts the optimizer's iterations and
     # draws a dropout's seed (not so with steps_per_execution): no dropout, and the weights alone.

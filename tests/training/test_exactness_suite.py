@@ -84,7 +84,9 @@ CASES = [
     Case(
         "clipped-files-by-batches",
         "AdamW",
-        lambda: compiled(optimizers.AdamW(0.02, global_clipnorm=0.5), layers.Dropout(0.2)),
+        lambda: compiled(
+            optimizers.AdamW(0.02, global_clipnorm=0.5), layers.Dropout(0.2), metrics=["accuracy"]
+        ),
         calls.writing_by_batches,
     ),
     Case("attention-shared-layer", "AdamW", models.attentive),
@@ -195,9 +197,17 @@ CASES = [
         "every-callback-of-keras",
         "AdamW",
         lambda: compiled(
-            optimizers.AdamW(0.02, amsgrad=True, global_clipnorm=0.5), layers.BatchNormalization()
+            optimizers.AdamW(0.02, amsgrad=True, global_clipnorm=0.5),
+            layers.BatchNormalization(),
+            metrics=["accuracy"],
         ),
         calls.every_one_of_keras,
+    ),
+    Case(
+        "plain-values-and-shared",
+        "SGD",
+        lambda: compiled(optimizers.SGD(0.1)),
+        lambda: [*calls.collectors(), *calls.sharing()],
     ),
     Case("every-optimizer", "MultiOptimizer", models.every_optimizer),
     Case(
@@ -215,7 +225,7 @@ BY_DEFAULT = {
     *("mixed-precision-loss-scale", "averaged-weights-swapped", "schedule-free"),
     # What the controls below leave out is no variable of Keras's own lists.
     *("two-optimizers", "eager-own-step", "steps-per-execution", "tracked-generator"),
-    *("every-plain-value", "shared-list-and-closure"),
+    "plain-values-and-shared",
 }
 """The others are in these, or (attention, no trace, XLA) have no state of a kind that these have not."""
 

@@ -21,7 +21,7 @@ from sweeper.checkpoints.reading import load_newest
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.training.loop.plan import TrainingPlan
 
-FIRST, WHOLE = 2, 5
+FIRST, WHOLE = 2, 4
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,25 @@ folding, in the last bits; so both run without it here, as `docs/explanation` sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, digits, equal, mlp, one_layer, plan, small_data, train, weights
+from trainings import (
+    Watcher,
+    digits,
+    dropping,
+    equal,
+    mlp,
+    one_layer,
+    plan,
+    small_data,
+    train,
+    weights,
+)
 
 from sweeper import Data
 from sweeper.training.randomness.seeds import seed_everything
@@ -48,11 +60,19 @@ class Recorder(keras.callbacks.Callback):
         raise AssertionError(state)
 
 
+@contextmanager
+def without_constant_folding() -> Iterator[None]:
+    tf.config.optimizer.set_experimental_options({"constant_folding": False})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"constant_folding": True})
+
+
 @pytest.fixture(autouse=True)
 def _without_constant_folding() -> Iterator[None]:
-    tf.config.optimizer.set_experimental_options({"constant_folding": False})
-    yield
-    tf.config.optimizer.set_experimental_options({"constant_folding": True})
+    with without_constant_folding():
+        yield
 
 
 def fitted(
@@ -79,9 +99,9 @@ def fitted(
 
 
 def compiled(**options: Any) -> keras.Model:
-    model = mlp()
+    model = dropping()
     model.compile(
-        optimizer=keras.optimizers.Adam(0.01),
+        optimizer=keras.optimizers.SGD(0.1, 0.5),
         loss="sparse_categorical_crossentropy",
         weighted_metrics=["accuracy"],
         **options,
@@ -89,10 +109,23 @@ def compiled(**options: Any) -> keras.Model:
     return model
 
 
-def test_every_call_and_every_value_is_fits_own() -> None:
+BY_EPOCHS = ["on_epoch_begin", "on_epoch_end", "on_train_begin", "on_train_end", "on_test_end"]
+
+Fit = tuple[keras.Model, Recorder, Recorder]
+
+
+@pytest.fixture(scope="module")
+def fit() -> Fit:
+    """``model.fit`` on `mlp`, and two that listened: to everything, and not to batches."""
+    everything, epochs = Recorder(HOOKS), Recorder(BY_EPOCHS)
+    with without_constant_folding():
+        return fitted([everything, epochs], small_data(shuffle=False)), everything, epochs
+
+
+def test_every_call_and_every_value_is_fits_own(fit: Fit) -> None:
     data = small_data(shuffle=False)
-    theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
-    model = fitted([theirs], data)
+    model, theirs, _ = fit
+    ours = Recorder(HOOKS)
     loop = train(plan(data=lambda: data, callbacks=lambda: [ours]), Watcher())
     assert len(theirs.calls) > 60
     assert ours.calls == theirs.calls
@@ -100,11 +133,10 @@ def test_every_call_and_every_value_is_fits_own() -> None:
     assert loop.history.history == model.history.history
 
 
-def test_weights_and_logs_are_fits_own_when_no_callback_listens_to_batches() -> None:
+def test_weights_and_logs_are_fits_own_when_no_callback_listens_to_batches(fit: Fit) -> None:
     data = small_data(shuffle=False)
-    hooks = ["on_epoch_begin", "on_epoch_end", "on_train_begin", "on_train_end", "on_test_end"]
-    theirs, ours = Recorder(hooks), Recorder(hooks)
-    model = fitted([theirs], data)
+    model, _, theirs = fit
+    ours = Recorder(BY_EPOCHS)
     loop = train(plan(data=lambda: data, callbacks=lambda: [ours]), Watcher())
     assert ours.calls == theirs.calls
     assert equal(weights(loop._plan.model), weights(model))
@@ -177,7 +209,10 @@ def test_exponential_averages_end_in_the_model_as_in_fit() -> None:
     data = small_data(shuffle=False)
 
     def averaged() -> keras.Model:
-        return mlp(keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9))
+        model = one_layer()
+        optimizer = keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9)
+        model.compile(optimizer, "sparse_categorical_crossentropy")
+        return model
 
     planned = plan(model=averaged, data=lambda: data)
     planned.model.fit(*data.train, batch_size=16, epochs=3, shuffle=False, verbose=0)

@@ -43,7 +43,7 @@ def averaged_at_the_end() -> keras.Model:
 whole = pytest.mark.whole
 CASES = [
     pytest.param(lambda: compiled(optimizers.SGD(0.05, 0.9)), stopping, id="SGD-stopping"),
-    pytest.param(models.accumulating, tuple, id="Adam-accumulating"),
+    pytest.param(models.accumulating, tuple, id="Adam-accumulating", marks=whole),
     pytest.param(averaged_at_the_end, swapping, id="Adam-averaged", marks=whole),
     pytest.param(models.averaged, tuple, id="SGD-averaged", marks=whole),
     pytest.param(

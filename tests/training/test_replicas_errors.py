@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from replicated import two_replicas, under
-from trainings import SEEDS, Watcher, digits, mlp, plan, train
+from trainings import SEEDS, Watcher, digits, one_layer, plan, train
 
 from sweeper import Data, DataError, DefinitionError, FactoryError, Study, Trial
 from sweeper.execution.trial.strategies import check_made_in, strategy_scope
@@ -22,7 +22,7 @@ from sweeper.training.replicas.checking import check_strategy, describe_strategy
 def refused(
     error: type[Exception],
     data: Callable[[], Data] | None = None,
-    model: Callable[[], keras.Model] = mlp,
+    model: Callable[[], keras.Model] = one_layer,
     built: Callable[[Callable[[], keras.Model]], Callable[[], keras.Model]] = under,
 ) -> str:
     given = {} if data is None else {"data": data}
@@ -60,7 +60,7 @@ def test_a_last_batch_of_validation_smaller_than_the_replicas_is_refused() -> No
 
 def test_a_last_batch_that_is_never_drawn_is_not_refused() -> None:
     data = arrays(64, batch_size=16, validation=digits(33), validation_steps=2)
-    train(plan(model=under(mlp), data=data, epochs=1), Watcher())
+    train(plan(model=under(one_layer), data=data, epochs=1), Watcher())
 
 
 @pytest.mark.parametrize("kind", ["function", "tf.data", "validation"])
@@ -330,7 +330,7 @@ def test_a_strategy_in_place_of_a_factory_is_refused() -> None:
     with pytest.raises(DefinitionError) as raised:
         Study(
             name="x",
-            model=mlp,
+            model=one_layer,
             data=dict,
             epochs=1,
             trials=1,

@@ -27,9 +27,8 @@ def network() -> keras.Model:
     return keras.Sequential(
         [
             keras.Input((8,)),
-            layers.Dense(16, "relu", kernel_regularizer="l2"),
             layers.BatchNormalization(synchronized=True),
-            layers.Dense(4, activation="softmax"),
+            layers.Dense(4, activation="softmax", kernel_regularizer="l2"),
         ]
     )
 
@@ -39,7 +38,7 @@ class Weighted(TrainingStep):
 
     def __init__(self) -> None:
         super().__init__(
-            optimizer=keras.optimizers.Adam(0.01),
+            optimizer=keras.optimizers.SGD(0.5, momentum=0.9),
             loss="sparse_categorical_crossentropy",
             metrics=["accuracy"],
             gradients=[clip_by_global_norm(0.05)],

@@ -24,11 +24,22 @@ STEPS = 14
 """Of two epochs; seven in each."""
 
 
+def light_settings() -> dict[str, Any]:
+    """As `settings`, with an optimizer that is quickly traced and has slots."""
+    return {**settings(), "optimizer": keras.optimizers.SGD(0.05, momentum=0.5), "metrics": None}
+
+
+def regularized() -> keras.Model:
+    """Not compiled: a seed generator, and one layer that adds to the loss."""
+    dense = keras.layers.Dense(4, "softmax", kernel_regularizer="l2")
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dropout(0.3), dense])
+
+
 class NoisyStep(TrainingStep):
     """Draws from a generator, counts in a variable and averages weights, all its own."""
 
     def __init__(self) -> None:
-        super().__init__(**settings())
+        super().__init__(**light_settings())
         self.noise = keras.random.SeedGenerator(3)
         self.parts = {"count": keras.Variable(0.0, trainable=False, name="count")}
         self.norm = keras.metrics.Mean("norm")
@@ -48,16 +59,16 @@ class NoisyStep(TrainingStep):
 
 PLANS: dict[str, Callable[[], TrainingPlan]] = {
     "defaults": lambda: plan(model=uncompiled, step=default, epochs=2),
-    "noise": lambda: plan(model=uncompiled, step=NoisyStep, epochs=2),
+    "noise": lambda: plan(model=regularized, step=NoisyStep, epochs=2),
     "groups": lambda: plan(model=uncompiled, step=GroupsStep, epochs=2),
     "two networks": lambda: plan(model=maker, step=GanStep, epochs=2),
-    "eager": lambda: plan(model=uncompiled, step=eager, epochs=2),
+    "eager": lambda: plan(model=regularized, step=eager, data=unvalidated, epochs=1),
     "accumulating": lambda: plan(model=uncompiled, step=accumulating, epochs=2),
 }
 
 
 def eager() -> TrainingStep:
-    return TrainingStep(**settings(), run_eagerly=True)
+    return TrainingStep(**light_settings(), run_eagerly=True)
 
 
 def accumulating() -> TrainingStep:
@@ -95,7 +106,10 @@ def whole() -> Callable[[str], tuple[list[Any], Any]]:
         ("two networks", [10]),
         ("noise", [3]),
         ("eager", [3]),
-        *(pytest.param(what, [3, 10], marks=pytest.mark.whole) for what in PLANS),
+        *(
+            pytest.param(what, [3, 5 if what == "eager" else 10], marks=pytest.mark.whole)
+            for what in PLANS
+        ),
     ],
 )
 def test_a_step_resumed_inside_an_epoch_ends_as_if_it_never_stopped(
@@ -196,8 +210,8 @@ def test_calls_at_steps_do_not_part_steps_that_nobody_wants(
 @pytest.mark.parametrize(
     "stops",
     [
-        [4],
-        [3, 4, 5, 9],
+        [4, 9],
+        pytest.param([3, 4, 5, 9], marks=pytest.mark.whole),
         pytest.param(list(range(1, STEPS)), id="at every step", marks=pytest.mark.whole),
     ],
     ids=str,
@@ -222,12 +236,12 @@ def test_a_call_stands_beside_callbacks_of_single_batches_and_executions_of_seve
             seen.append(batch)
 
     def several() -> TrainingStep:
-        return TrainingStep(**settings(), steps_per_execution=3)
+        return TrainingStep(**light_settings(), steps_per_execution=3)
 
     calls: list[int] = []
     planned = light(
         lambda: [Listens(), EverySteps(2, lambda step, logs, model: calls.append(step))],
-        model=uncompiled,
+        model=regularized,
         step=several,
         epochs=1,
     )
@@ -283,7 +297,7 @@ def test_summaries_written_at_steps_are_there_once_for_each_step_after_a_resume(
     assert [step for step, _ in first] == [3, 6, 9, 12]
     for file in logs.iterdir():
         file.unlink()
-    resumed = interrupted(make, tmp_path / "checkpoints", [5, 9])
+    resumed = interrupted(make, tmp_path / "checkpoints", [5])
     assert whole[1] == resumed[1]
     assert written(logs) == first
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras.src.legacy.saving import legacy_h5_format
-from trainings import Watcher, equal, mlp, one_layer, plan, train, weights
+from trainings import Watcher, equal, mlp, one_layer, plan, train, unvalidated, weights
 
 from sweeper import WarmStart
 from sweeper.checkpoints.reading import load_checkpoint
@@ -389,7 +389,7 @@ def late_mlp() -> keras.Model:
     class Late(keras.Model):
         def __init__(self) -> None:
             super().__init__(name="late")
-            self.hidden = keras.layers.Dense(16, activation="relu", name="hidden")
+            self.hidden = keras.layers.Dense(4, activation="relu", name="hidden")
             self.norm = keras.layers.BatchNormalization(name="norm")
             self.out = keras.layers.Dense(4, activation="softmax", name="out")
 
@@ -397,7 +397,7 @@ def late_mlp() -> keras.Model:
             return self.out(self.norm(self.hidden(x), training=training))
 
     model = Late()
-    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile("sgd", "sparse_categorical_crossentropy")
     return model
 
 
@@ -408,7 +408,7 @@ def warm(path: Path, model: Callable[[], keras.Model] = late_mlp, **options: Any
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights of `late_mlp`, trained for an epoch."""
-    planned = plan(model=late_mlp, epochs=1)
+    planned = plan(model=late_mlp, data=unvalidated, epochs=1)
     train(planned, Watcher())
     path = tmp_path_factory.mktemp("first") / "base.weights.h5"
     planned.model.save_weights(path)
@@ -426,22 +426,22 @@ def test_a_fresh_unbuilt_model_is_built_first_and_callbacks_see_the_values(base:
     given.optimizer.build(given.trainable_variables)
     given.load_weights(base)
     callback = Begins()
-    planned = warm(base, callbacks=lambda: [callback], epochs=1)
+    planned = warm(base, data=unvalidated, callbacks=lambda: [callback], epochs=1)
     assert not planned.model.built
     train(planned, Watcher())
     assert equal(callback.seen, weights_of(given))
 
 
 def test_a_resumed_training_ends_alike_and_never_opens_the_file(base: Path, tmp_path: Path) -> None:
-    whole = warm(base)
+    whole = warm(base, data=unvalidated)
     train(whole, Watcher())
-    cold = plan(model=late_mlp)
+    cold = plan(model=late_mlp, data=unvalidated)
     train(cold, Watcher())
     assert not equal(weights(cold.model), weights(whole.model))
     watcher = Watcher(tmp_path / "checkpoints", stop_at=9)
-    train(warm(base), watcher)
+    train(warm(base, data=unvalidated), watcher)
     base.unlink()
-    resumed = warm(base)
+    resumed = warm(base, data=unvalidated)
     train(resumed, Watcher(), load_checkpoint(watcher.kept[-1]))
     assert equal(weights(resumed.model), weights(whole.model))
     with pytest.raises(WarmStartError, match="does not exist"):

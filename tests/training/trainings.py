@@ -61,6 +61,19 @@ def one_layer() -> keras.Model:
     return model
 
 
+def dropping(**options: Any) -> keras.Model:
+    """One layer with a seed generator before it, and slots: the least that has state of each kind."""
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(4, activation="softmax"),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.1, 0.5), "sparse_categorical_crossentropy", **options)
+    return model
+
+
 def small_data(**options: Any) -> Data:
     x, y = digits()
     settings: dict[str, Any] = {"batch_size": 16, "validation": (x[:30], y[:30])}

@@ -1,6 +1,7 @@
 """`sweeper verify` on real trials: what is untouched holds, and what was changed is found and named.
 
-One study runs once; each test changes a copy of its database and files in one place.
+One study runs once; each test changes a copy of its database and files in one place. What a replay gives
+is not changed by that, so each is run once, too, and what is verified is the comparison with the copy.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_replays import RecordedReplays
 from study_files import StudyText
 from sweeps import RunningCommand, command, database_url, sweep
 
@@ -30,6 +32,7 @@ from sweeper.execution.protocol.study_source import StudySource
 from sweeper.search.spec import search_spec
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
+from sweeper.verification import verify
 from sweeper.verification.findings import Finding, TrialVerification
 from sweeper.verification.replay import where_to_kill
 from sweeper.verification.verify import VerifyRequest, verify_with
@@ -75,11 +78,12 @@ EXACT, FORGETFUL, RANDOM, PRUNED = range(4)
 
 @dataclass(frozen=True)
 class Ran:
-    """The study, run once and never touched again, and what starts its replays."""
+    """The study, run once and never touched again, what starts its replays, and those that were run."""
 
     file: Path
     runs: Path
     launcher: Launcher
+    replays: RecordedReplays
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +93,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     source = StudySource("target", str(file), "small")
     sweep(file, directory / "runs")
     with open_launcher(source, "auto", pytest.fail) as (launcher, _):
-        yield Ran(file, directory / "runs", launcher)
+        yield Ran(file, directory / "runs", launcher, RecordedReplays(directory / "replays"))
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,8 @@ class Copy:
 
 
 @pytest.fixture
-def copy(ran: Ran, tmp_path: Path) -> Copy:
+def copy(ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copy:
+    monkeypatch.setattr(verify, "run_again", ran.replays.run)
     shutil.copytree(ran.runs, tmp_path / "runs")
     return Copy(tmp_path / "runs", ran.launcher)
 
