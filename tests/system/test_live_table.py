@@ -29,6 +29,8 @@ STUDY = StudyText(
 
 COLUMNS, LINES = 80, 24
 
+_REAL_SERVER = server_process._SERVER
+
 _PROGRAM = """
 import fcntl, sys, termios
 fcntl.ioctl(2, termios.TIOCSCTTY, 0)
@@ -111,7 +113,7 @@ def heading(lines: list[str]) -> str:
 
 
 def test_a_run_in_a_terminal_is_drawn_and_ctrl_c_says_what_it_waits_for_and_how_to_go_on(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     STUDY.write(tmp_path / "small.py")
     with in_terminal("run", "small.py", "--workers", "2", cwd=tmp_path) as run:
@@ -138,6 +140,8 @@ def test_a_run_in_a_terminal_is_drawn_and_ctrl_c_says_what_it_waits_for_and_how_
     for log in (tmp_path / "runs").glob("small/trial-*/attempt-*/log.txt"):
         assert log.read_text() == "", "a log begins with what the trial itself says"
 
+    # One that imports TensorFlow itself, which could be heard.
+    monkeypatch.setattr(server_process, "_SERVER", _REAL_SERVER)
     words = ("resume", "small", "--workers", "2")
     with RunningCommand(*words, cwd=tmp_path) as again:
         resumed = again.wait_for("attempt 2 resumed at step") or ""
