@@ -6,16 +6,16 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
-import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
 
 import pytest
+from file_processes import BY_DEFAULT, FileProcesses
+from hypothesis import HealthCheck, settings
+from shared_commands import shared_processes
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -24,6 +24,9 @@ os.environ["TF_NUM_INTEROP_THREADS"] = "1"
 
 _ENVIRONMENT = dict(os.environ)
 """Of the whole run, whatever the test sets that is the first to need a server."""
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # how fast examples are made is a matter of what runs beside them
 
 _ON_REQUEST = ("chaos", "pages", "soak", "whole")
 
@@ -43,26 +46,36 @@ _START_SERVERS = (
 )
 """Directories whose tests run studies."""
 
-_TRAIN_HERE = ("cli", "export", "stored", "training")
-"""Directories whose tests train in this process."""
-
-_OF_THE_RUN = ("PYTEST_", "SWEEPER_TEST_")
-"""Beginnings of environment variables that are the test run's own."""
-
 _FAST = ("inspection", "search", "storage", "typing")
 """Directories whose tests take seconds in all: what ``--fast`` runs, with the files beside this one."""
 
 
+_PROCESSES = pytest.StashKey[int]()
+_SHARED = pytest.StashKey[ExitStack]()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--fast``."""
+    """Add ``--fast`` and ``--processes``."""
     parser.addoption("--fast", action="store_true", help="only what takes seconds, not minutes")
+    parser.addoption(
+        "--processes",
+        type=int,
+        default=BY_DEFAULT,
+        metavar="N",
+        help=f"files side by side, each in a process of its own ({BY_DEFAULT}); 0: all in this one",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse two files of one name: tests import each other's helpers by it, and so does pytest.
+    """Have each file run in a process of its own; refuse two of one name.
 
-    A run of one of them alone would not notice.
+    Tests import each other's helpers by it, and so does pytest; a run of one of two files alone would
+    not notice.
     """
+    processes = 0 if config.option.usepdb else config.option.processes
+    config.stash[_PROCESSES] = processes
+    if processes:
+        config.pluginmanager.register(FileProcesses(processes, _configure_tensorflow))
     seen: dict[str, Path] = {}
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         if file.name in {"conftest.py", "__init__.py", "__main__.py"}:
@@ -74,10 +87,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Give TensorFlow the one thread that inline trials ask for, before any module runs an op."""
+    """Import TensorFlow here, and meanwhile where warm servers and commands are forked from."""
     config = session.config
-    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
-        return
+    if config.stash[_PROCESSES] and not (config.option.fast or config.option.collectonly):
+        config.stash[_SHARED] = ExitStack()
+        directory = config._tmp_path_factory.mktemp("shared")
+        config.stash[_SHARED].enter_context(shared_processes(directory, _ENVIRONMENT))
+    import tensorflow as tf  # noqa: F401
+
+    if not config.stash[_PROCESSES]:
+        _configure_tensorflow()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End what was shared."""
+    if _SHARED in session.config.stash:
+        session.config.stash[_SHARED].close()
+
+
+def _configure_tensorflow() -> None:
+    """Give TensorFlow the one thread that inline trials ask for, before any test runs an op."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -127,44 +156,6 @@ def _in_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     return list(chain.from_iterable(chain(turns, short)))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def environment(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each file begins with the same environment, whatever the libraries of the one before have set."""
-    before = dict(os.environ)
-    yield
-    for name in {*before, *os.environ}:
-        if name.startswith(_OF_THE_RUN) or os.environ.get(name) == before.get(name):
-            continue
-        if name in before:
-            os.environ[name] = before[name]
-        else:
-            del os.environ[name]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def frozen(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Trials and cleared sessions collect garbage: they need not search the libraries for any."""
-    if _folder(request) not in _TRAIN_HERE:
-        yield
-        return
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def links() -> Iterator[None]:
-    """No file leaves a thread that would end the process of tests once its pipe's other end is gone."""
-    yield
-    left = [each for each in threading.enumerate() if each.name.startswith("sweeper-link")]
-    for each in left:
-        each.join(5)
-    assert not [each for each in left if each.is_alive()], (
-        "a link of this file's tests still listens"
-    )
-
-
 @pytest.fixture(scope="session")
 def s3_url() -> Iterator[str]:
     """Give the URL of a server of the S3 protocol on loopback; it has the bucket ``sweeps``."""
@@ -174,20 +165,14 @@ def s3_url() -> Iterator[str]:
         yield url
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object) -> None:
-    """Say how a process of tests died; what it was at is only told once all others are through."""
-    if not error:
-        return
-    ended = node.gateway._io.popen.wait(timeout=10)
-    print(f"\n{node.gateway.id} ended with {ended} (negative: by that signal)", file=sys.__stderr__)
-
-
 @pytest.fixture(scope="session")
 def forked_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
     """What Python is to run for a warm server that need not import TensorFlow itself."""
-    from shared_imports import shared_imports
+    from shared_imports import ADDRESS, SERVER, shared_imports
 
+    if ADDRESS in os.environ:
+        yield SERVER
+        return
     with shared_imports(tmp_path_factory.mktemp("imports"), _ENVIRONMENT) as program:
         yield program
 

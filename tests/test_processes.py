@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,51 +14,58 @@ import pytest
 from sweeper.support import processes
 from sweeper.support.processes import ProcessIdentity, is_gone
 
-ME = ProcessIdentity.here()
-MACHINE, BOOT, NAMESPACE = ME.boot_id.split("/")
+MACHINE, BOOT, NAMESPACE = ProcessIdentity.here().boot_id.split("/")
 
 
-def test_this_process_is_alive_and_the_same_each_time() -> None:
-    assert ProcessIdentity.here() == ME
-    assert ME.pid == os.getpid()
-    assert is_gone(ME) is False
+@pytest.fixture
+def me() -> ProcessIdentity:
+    return ProcessIdentity.here()
+
+
+def test_this_process_is_alive_and_the_same_each_time(me: ProcessIdentity) -> None:
+    assert ProcessIdentity.here() == me
+    assert me.pid == os.getpid()
+    assert is_gone(me) is False
 
 
 @pytest.mark.parametrize(
-    ("worker", "gone"),
+    ("change", "gone"),
     [
-        (replace(ME, started=ME.started + 0.01), True),
-        (replace(ME, boot_id=f"{MACHINE}/another-boot/{NAMESPACE}"), True),
-        (replace(ME, boot_id=f"{MACHINE}/{BOOT}/1"), None),
-        (replace(ME, boot_id=f"another-machine/{BOOT}/{NAMESPACE}"), None),
-        (replace(ME, host="elsewhere"), None),
+        (lambda me: {"started": me.started + 0.01}, True),
+        (lambda _: {"boot_id": f"{MACHINE}/another-boot/{NAMESPACE}"}, True),
+        (lambda _: {"boot_id": f"{MACHINE}/{BOOT}/1"}, None),
+        (lambda _: {"boot_id": f"another-machine/{BOOT}/{NAMESPACE}"}, None),
+        (lambda _: {"host": "elsewhere"}, None),
     ],
     ids=["process id used again", "rebooted", "another pid namespace", "same name", "other host"],
 )
 def test_what_cannot_be_known_is_not_called_gone(
-    worker: ProcessIdentity, gone: bool | None
+    me: ProcessIdentity,
+    change: Callable[[ProcessIdentity], dict[str, object]],
+    gone: bool | None,
 ) -> None:
+    worker = replace(me, **change(me))
     assert is_gone(worker) is gone
     assert is_gone(worker.abridged(), abridged=True) is gone
 
 
 def test_another_boot_of_a_machine_without_an_id_may_be_another_machine(
-    monkeypatch: pytest.MonkeyPatch,
+    me: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two hosts of one name, made of one image that has no machine id."""
     monkeypatch.setattr(processes, "_boot_id", lambda: f"/{BOOT}/{NAMESPACE}")
-    assert is_gone(replace(ME, boot_id=f"/another-boot/{NAMESPACE}")) is None
-    assert is_gone(replace(ME, boot_id=f"/{BOOT}/{NAMESPACE}")) is False
+    assert is_gone(replace(me, boot_id=f"/another-boot/{NAMESPACE}")) is None
+    assert is_gone(replace(me, boot_id=f"/{BOOT}/{NAMESPACE}")) is False
 
 
-def test_a_killed_process_is_gone_before_and_after_it_is_waited_for() -> None:
+def test_a_killed_process_is_gone_before_and_after_it_is_waited_for(me: ProcessIdentity) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     )
     try:
         started = processes._started(child.pid)
         assert started is not None
-        worker = replace(ME, pid=child.pid, started=started)
+        worker = replace(me, pid=child.pid, started=started)
         assert is_gone(worker) is False
         child.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -68,18 +76,20 @@ def test_a_killed_process_is_gone_before_and_after_it_is_waited_for() -> None:
     assert is_gone(worker) is True
 
 
-def test_a_hidden_process_is_not_called_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hidden_process_is_not_called_gone(
+    me: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_arguments: object) -> None:
         raise PermissionError
 
-    gone = replace(ME, pid=2**22 + 1)
+    gone = replace(me, pid=2**22 + 1)
     assert is_gone(gone) is True
     monkeypatch.setattr(os, "kill", refuse)
     assert is_gone(gone) is None
 
 
-def test_systems_without_proc_are_asked_through_psutil() -> None:
-    started = processes._started_elsewhere(ME.pid)
+def test_systems_without_proc_are_asked_through_psutil(me: ProcessIdentity) -> None:
+    started = processes._started_elsewhere(me.pid)
     assert started is not None
-    assert started == processes._started_elsewhere(ME.pid)
+    assert started == processes._started_elsewhere(me.pid)
     assert processes._started_elsewhere(2**22 + 1) is None

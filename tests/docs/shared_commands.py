@@ -18,7 +18,6 @@ import os
 import signal
 import socket
 import sys
-import time
 
 ADDRESS = "SWEEPER_TEST_COMMANDS"
 """The environment variable that has the path of the process' socket."""
@@ -66,8 +65,38 @@ def shared_commands(directory, environment):
             end(process)
 
 
-def started(path, environment, server):
-    """The process, ready. It ends at the latest with the one that asks for it.
+@contextlib.contextmanager
+def shared_processes(directory, environment):
+    """What a whole run shares: where warm servers and tests' commands are forked from.
+
+    They import while the run goes on.
+
+    Args:
+        directory: For their sockets.
+        environment: Theirs.
+    """
+    from pathlib import Path
+
+    import shared_imports
+
+    from sweeper.execution.launch import server_process
+
+    imports, commands = Path(directory) / "imports", Path(directory) / "commands"
+    processes = [
+        shared_imports.begun(str(imports), environment),
+        begun(commands, environment, server_process._SERVER),
+    ]
+    os.environ[shared_imports.ADDRESS] = str(imports)
+    try:
+        yield
+    finally:
+        del os.environ[shared_imports.ADDRESS]
+        for process in processes:
+            end(process)
+
+
+def begun(path, environment, server):
+    """The process, which is not ready yet. It ends at the latest with the one that asks for it.
 
     Args:
         path: Of its socket.
@@ -76,13 +105,19 @@ def started(path, environment, server):
     """
     import subprocess
 
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-P", __file__, path, *server],
         env={**environment, ADDRESS: str(path)},
         stdin=subprocess.PIPE,
     )
-    while not path.exists() and process.poll() is None:
-        time.sleep(0.01)
+
+
+def started(path, environment, server):
+    """The same, ready."""
+    from shared_imports import await_socket
+
+    process = begun(path, environment, server)
+    await_socket(path, process)
     return process
 
 

@@ -58,10 +58,8 @@ def judge(
         return verdict
 
     yield judged
-    base = tmp_path_factory.getbasetemp()
-    total = _added(
-        base.parent if hasattr(request.config, "workerinput") else base, of_module, counts
-    )
+    base = tmp_path_factory.getbasetemp()  # below the run's, where each file has a process
+    total = _added(base.parent if request.config.option.processes else base, of_module, counts)
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(
             f"\nexactness, {' and '.join(of_module)}: {_counted(counts)}; so far: {_counted(total)}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import exactness_audited as auditing
 import exactness_starting as starting
 import exactness_verdicts as verdicts
 from exactness_list import StudyPart
+
+from sweeper.execution.launch.hash_seed import HASH_SEED
 
 HERE = Path(__file__).parent
 
@@ -28,6 +31,10 @@ class JudgingServer:
     def __init__(self, groups: tuple[str, ...], program: tuple[str, ...] = ("-P",)) -> None:
         self._process = subprocess.Popen(
             [sys.executable, *program, str(HERE / "__main__.py"), "--serve", *groups],
+            env={
+                **os.environ,
+                **HASH_SEED,
+            },  # as warm servers have it, and where they are forked from
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

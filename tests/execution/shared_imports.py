@@ -29,7 +29,10 @@ _RUN = "run"
 """The first word where a file is to be run, and no warm server."""
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_OWN = ("SWEEPER_", "PYTEST_", "OLDPWD", "PWD", "SHLVL", "_", "COLUMNS", "LINES")
+_OWN = (
+    *("SWEEPER_", "PYTEST_", "OLDPWD", "PWD", "SHLVL", "_"),
+    *("COLUMNS", "LINES", "TERM", "NO_COLOR", "CI"),
+)
 """Beginnings of variables that change nothing of what is imported."""
 
 _BY_TENSORFLOW = (
@@ -47,6 +50,10 @@ def importing(environment):
     return {n: v for n, v in kept.items() if (n, v) != ("PYTHONPATH", _ROOT)}
 
 
+SERVER = ("-P", "-S", "-E", __file__)
+"""What Python is to run in place of a warm server."""
+
+
 @contextlib.contextmanager
 def shared_imports(directory, environment):
     """The process, started; its socket is in ``directory``, and in the environment as ``ADDRESS``.
@@ -58,24 +65,13 @@ def shared_imports(directory, environment):
     Yields:
         What Python is to run in place of a warm server.
     """
-    import subprocess
-
-    from sweeper.execution.launch.environment import is_credential
-    from sweeper.execution.launch.hash_seed import HASH_SEED
-
     path = os.path.join(directory, "imports")
-    kept = {name: value for name, value in environment.items() if not is_credential(name)}
-    process = subprocess.Popen(
-        [sys.executable, "-P", __file__, "serve", path],
-        env={**kept, **HASH_SEED, "PYTHONPATH": _ROOT},
-        stdin=subprocess.DEVNULL,
-    )
+    process = begun(path, environment)
     outer = os.environ.get(ADDRESS)
     os.environ[ADDRESS] = path
     try:
-        while not os.path.exists(path) and process.poll() is None:
-            time.sleep(0.01)
-        yield ("-P", "-S", "-E", __file__)
+        await_socket(path, process)
+        yield SERVER
     finally:
         if outer is None:
             del os.environ[ADDRESS]
@@ -83,6 +79,32 @@ def shared_imports(directory, environment):
             os.environ[ADDRESS] = outer
         process.kill()
         process.wait()
+
+
+def begun(path, environment):
+    """The process, which is not ready yet.
+
+    Args:
+        path: Of its socket.
+        environment: Its own.
+    """
+    import subprocess
+
+    from sweeper.execution.launch.environment import is_credential
+    from sweeper.execution.launch.hash_seed import HASH_SEED
+
+    kept = {name: value for name, value in environment.items() if not is_credential(name)}
+    return subprocess.Popen(
+        [sys.executable, "-P", __file__, "serve", path],
+        env={**kept, **HASH_SEED, "PYTHONPATH": _ROOT},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def await_socket(path, process):
+    """Wait until a process listens, or has ended."""
+    while not os.path.exists(path) and process.poll() is None:
+        time.sleep(0.01)
 
 
 def _client(words):

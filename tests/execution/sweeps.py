@@ -157,7 +157,8 @@ def _begun(
 def _commands() -> Path:
     """The socket of the process that commands of this process' tests are forked from."""
     path = Path(os.environ[ADDRESS]).with_name("commands")
-    atexit.register(end, started(path, _ENVIRONMENT, _REAL_SERVER))
+    if not path.exists():
+        atexit.register(end, started(path, _ENVIRONMENT, _REAL_SERVER))
     return path
 
 

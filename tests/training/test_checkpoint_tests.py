@@ -331,17 +331,17 @@ def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("test", "message"),
     [
         (
-            {"test": tf.data.Dataset.from_tensors((X, Y)).repeat()},
+            lambda: tf.data.Dataset.from_tensors((X, Y)).repeat(),
             (
                 "Data(test=…): tf.data.Dataset, endless, iterator checkpointed never ends; give it "
                 "an end, as take(…) does"
             ),
         ),
         (
-            {"test": tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(100, seed=1).batch(10)},
+            lambda: tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(100, seed=1).batch(10),
             (
                 "Data(test=…) is shuffled anew each time it is read, so every checkpoint would be "
                 "measured on another order of it; leave the shuffle out, or give it "
@@ -351,8 +351,8 @@ def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path: 
     ],
 )
 def test_data_that_no_checkpoint_can_be_measured_on_are_refused(
-    options: dict[str, Any], message: str
+    test: Callable[[], tf.data.Dataset], message: str
 ) -> None:
     with pytest.raises(DataError) as refused:
-        open_held_out(small_data(**options), lambda _notice: None)
+        open_held_out(small_data(test=test()), lambda _notice: None)
     assert str(refused.value) == message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -88,20 +89,22 @@ def test_frames_series_and_tensors_become_arrays_as_in_fit() -> None:
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (iter([(X, Y)]), r"whose position no checkpoint can hold.*lambda epoch: …"),
-        (((x, y) for x, y in [(X, Y)]), "is a builtins.generator"),
-        (object(), r"is a builtins.object; expected arrays as \(x, y\).*PyDataset.*grain"),
-        (7, r"builtins.int; expected arrays"),
-        ((X, object()), r"Data\(train\[1\]\) is a object; expected a NumPy array"),
-        (lambda: [(X, Y)], r"which cannot be called with an epoch.*lambda epoch: …"),
-        ((tf.sparse.eye(10), Y), r"Data\(train\[0\]\) is a sparse SparseTensor.*dense"),
-        ((tf.ragged.constant([[1], [2, 3]]), Y), r"RaggedTensor; give its to_tensor"),
-        ((X, Y, Y, Y), "is a tuple of 4"),
+        (lambda: iter([(X, Y)]), r"whose position no checkpoint can hold.*lambda epoch: …"),
+        (lambda: ((x, y) for x, y in [(X, Y)]), "is a builtins.generator"),
+        (object, r"is a builtins.object; expected arrays as \(x, y\).*PyDataset.*grain"),
+        (lambda: 7, r"builtins.int; expected arrays"),
+        (lambda: (X, object()), r"Data\(train\[1\]\) is a object; expected a NumPy array"),
+        (lambda: lambda: [(X, Y)], r"which cannot be called with an epoch.*lambda epoch: …"),
+        (lambda: (tf.sparse.eye(10), Y), r"Data\(train\[0\]\) is a sparse SparseTensor.*dense"),
+        (lambda: (tf.ragged.constant([[1], [2, 3]]), Y), r"RaggedTensor; give its to_tensor"),
+        (lambda: (X, Y, Y, Y), "is a tuple of 4"),
     ],
 )
-def test_what_is_no_data_is_refused_with_the_kinds_that_are(train: Any, message: str) -> None:
+def test_what_is_no_data_is_refused_with_the_kinds_that_are(
+    train: Callable[[], Any], message: str
+) -> None:
     with pytest.raises(DataError, match=message):
-        opened(Data(train=train))
+        opened(Data(train=train()))
 
 
 def test_scipys_sparse_matrices_are_refused_by_name() -> None:
@@ -123,17 +126,17 @@ def test_data_without_end_need_a_number_of_steps() -> None:
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        ([], "gave no batch"),
-        ([(X, Y, Y, Y)], "a batch is a tuple of 4"),
-        (["text"], "a batch is a str"),
-        ([(X, Y), (X,)], "different structures"),
-        ([(X, Y), (X[0], Y)], "in one place; expected arrays of one type and rank"),
-        ([(np.array([{}]), Y)], "an array of Python objects"),
-        ([(tf.sparse.eye(2), Y)], "batches hold a SparseTensor; give them dense"),
+        (list, "gave no batch"),
+        (lambda: [(X, Y, Y, Y)], "a batch is a tuple of 4"),
+        (lambda: ["text"], "a batch is a str"),
+        (lambda: [(X, Y), (X,)], "different structures"),
+        (lambda: [(X, Y), (X[0], Y)], "in one place; expected arrays of one type and rank"),
+        (lambda: [(np.array([{}]), Y)], "an array of Python objects"),
+        (lambda: [(tf.sparse.eye(2), Y)], "batches hold a SparseTensor; give them dense"),
     ],
 )
-def test_batches_of_no_known_form_are_refused(batches: Any, message: str) -> None:
-    train, _, _ = opened(Data(train=lambda _epoch: batches))
+def test_batches_of_no_known_form_are_refused(batches: Callable[[], Any], message: str) -> None:
+    train, _, _ = opened(Data(train=lambda _epoch: batches()))
     with pytest.raises(DataError, match=message):
         train.spec()
 

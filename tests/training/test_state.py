@@ -263,10 +263,22 @@ def test_what_two_parts_of_a_state_share_is_shared_again() -> None:
     assert again["one"] is again["other"]
 
 
-@pytest.mark.parametrize("value", [len, lambda: 0, dict, tf.Variable(1.0), keras.layers.Dense(1)])
-def test_a_state_that_nothing_could_bring_back_is_refused_when_it_is_captured(value: Any) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: len,
+        lambda: lambda: 0,
+        lambda: dict,
+        lambda: tf.Variable(1.0),
+        lambda: keras.layers.Dense(1),
+    ],
+    ids=["built-in", "lambda", "type", "variable", "layer"],
+)
+def test_a_state_that_nothing_could_bring_back_is_refused_when_it_is_captured(
+    make: Callable[[], Any],
+) -> None:
     with pytest.raises(NotPlainError, match="callbacks/0/state/'it' is a "):
-        encode({"it": value}, "callbacks/0/state", {})
+        encode({"it": make()}, "callbacks/0/state", {})
 
 
 def test_an_iterator_of_the_users_is_kept_under_the_name_that_read_ahead_is_known_by() -> None:

@@ -1,0 +1,265 @@
+"""Each file of tests runs in a process of its own, forked from one that has imported everything.
+
+Importing TensorFlow and collecting take longer than most files; so does the import that warm servers
+and commands of tests are forked from. Each is done once for the whole run. And no file finds modules,
+paths, sessions or threads that another one has left, in whatever order they run: it fails alone if it
+fails with others. As for trials, that is safe only while nothing has run an op, which is checked.
+
+Several files run side by side, and their reports come back through a pipe. ``--processes 0`` runs
+everything in this process, for a debugger.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from itertools import groupby
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+BY_DEFAULT = 4
+"""Processes side by side. More than there are cores, because many wait for trials' processes."""
+
+
+@dataclass
+class _Running:
+    """A file that is being run.
+
+    Attributes:
+        items: Its tests.
+        pid: Its process.
+        ended: Becomes ready when the process has ended.
+        reports: Where its reports come out.
+        at: The test that it was at last.
+        through: The tests that it is through with.
+        finished: Whether it has said that it is through with all.
+    """
+
+    items: list[pytest.Item]
+    pid: int
+    ended: int
+    reports: Connection
+    at: pytest.Item | None = None
+    through: int = 0
+    finished: bool = False
+
+
+class FileProcesses:
+    """Runs what was collected.
+
+    Args:
+        processes: How many files run side by side.
+        begin: What each process does first.
+    """
+
+    def __init__(self, processes: int, begin: Callable[[], None]) -> None:
+        self._processes = processes
+        self._begin = begin
+        self._running: list[_Running] = []
+        self._refused: str | None = None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
+        if self._refused is None and isinstance(collector, pytest.Module):
+            reason = _why_not_fork()
+            self._refused = None if reason is None else f"importing {collector.path} {reason}"
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        config = session.config
+        if config.option.collectonly or session.testsfailed:
+            return None  # pytest's own says what is wrong
+        if self._refused is not None:
+            msg = f"{self._refused}: files could not be forked"
+            raise pytest.UsageError(msg)
+        files = [list(items) for _, items in groupby(session.items, lambda item: item.path)]
+        base = config._tmp_path_factory.getbasetemp()
+        # Several files are at it at once: a point for each test, and no name before it.
+        config.pluginmanager.getplugin("terminalreporter").showfspath = False
+        gc.collect()
+        gc.freeze()
+        try:
+            for number, items in enumerate(files):
+                while len(self._running) >= self._processes:
+                    self._listen(session)
+                self._running.append(_fork(session, items, base / f"f{number}", self._begin))
+            while self._running:
+                self._listen(session)
+        finally:
+            for each in self._running:
+                os.kill(each.pid, signal.SIGKILL)
+                os.waitpid(each.pid, 0)
+        return True
+
+    def _listen(self, session: pytest.Session) -> None:
+        """Wait until something has come from a file or one has ended, and pass it on."""
+        running = {each.ended: each for each in self._running}
+        running |= {each.reports.fileno(): each for each in self._running if not each.finished}
+        for ready in wait(running):
+            each = running[ready]
+            while not each.finished and each.reports.poll():
+                try:
+                    self._pass_on(session.config, each, each.reports.recv())
+                except EOFError:
+                    break
+            if ready == each.ended:
+                self._conclude(session.config, each)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+        if session.shouldstop:
+            raise session.Interrupted(session.shouldstop)
+
+    def _pass_on(self, config: pytest.Config, file: _Running, said: tuple[str, Any]) -> None:
+        hook = config.hook
+        kind, what = said
+        if kind == "started":
+            file.at = file.items[what]
+            hook.pytest_runtest_logstart(nodeid=file.at.nodeid, location=file.at.location)
+        elif kind == "through":
+            file.through += 1
+            assert file.at is not None
+            hook.pytest_runtest_logfinish(nodeid=file.at.nodeid, location=file.at.location)
+        elif kind == "report":
+            report = hook.pytest_report_from_serializable(config=config, data=what)
+            hook.pytest_runtest_logreport(report=report)
+        elif kind == "warning":
+            nodeid, text, filename, line = what
+            message = warnings.WarningMessage(UserWarning(text), UserWarning, filename, line)
+            hook.pytest_warning_recorded.call_historic(
+                kwargs={
+                    "warning_message": message,
+                    "when": "runtest",
+                    "nodeid": nodeid,
+                    "location": None,
+                }
+            )
+        else:
+            file.finished = True
+
+    def _conclude(self, config: pytest.Config, file: _Running) -> None:
+        """Say which tests a process took with it that ended before it was through."""
+        self._running.remove(file)
+        os.close(file.ended)
+        _, status = os.waitpid(file.pid, 0)
+        file.reports.close()
+        if file.finished:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        for item in file.items[file.through :]:
+            ran = "while it ran" if item is file.at else "before it was run"
+            report = pytest.TestReport(
+                item.nodeid,
+                item.location,
+                {},
+                "failed",
+                f"the process of {item.path} ended with {code} (negative: by that signal) {ran}",
+                "call",
+            )
+            config.hook.pytest_runtest_logreport(report=report)
+
+
+def _why_not_fork() -> str | None:
+    """Why a process that is forked here would hang sooner or later; None where it would not."""
+    from tensorflow.python.eager import context
+
+    others = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
+    if others:
+        return f"has left threads, {', '.join(others)}; end them"
+    if context.context()._context_handle is not None:
+        return "has run TensorFlow; leave that to a fixture"
+    return None
+
+
+def _fork(
+    session: pytest.Session, items: list[pytest.Item], directory: Path, begin: Callable[[], None]
+) -> _Running:
+    """Have a process run the tests of a file."""
+    reports, reporting = Pipe(duplex=False)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        reports.close()
+        _run(session.config, items, directory, reporting, begin)
+    reporting.close()
+    return _Running(items, pid, os.pidfd_open(pid), reports)
+
+
+def _run(
+    config: pytest.Config,
+    items: list[pytest.Item],
+    directory: Path,
+    reporting: Connection,
+    begin: Callable[[], None],
+) -> NoReturn:
+    """In the forked process: run the tests, and end."""
+    code = 1
+    try:
+        _stand_alone(config, directory)
+        reporter = _Reporter(config, reporting)
+        config.pluginmanager.register(reporter)
+        begin()
+        config.pluginmanager.getplugin("capturemanager").suspend_global_capture(in_=False)
+        for number, item in enumerate(items):
+            reporting.send(("started", number))
+            after = items[number + 1] if number + 1 < len(items) else None
+            config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            reporting.send(("through", number))
+        atexit._run_exitfuncs()
+        reporting.send(("finished", None))
+        code = 0
+    except BaseException:
+        traceback.print_exc(file=sys.__stderr__)
+    finally:
+        os._exit(code)
+
+
+def _stand_alone(config: pytest.Config, directory: Path) -> None:
+    """Share nothing with the process that it was forked from: files, output, what is done at its end."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture.is_globally_capturing() or capture._global_capturing is not None:
+        capture.stop_global_capturing()
+        capture.start_global_capturing()
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+    terminal._tw._file = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
+    directory.mkdir()
+    config._tmp_path_factory._basetemp = directory
+    atexit._clear()
+    weakref.finalize._registry.clear()
+    weakref.finalize._registered_with_atexit = False
+
+
+class _Reporter:
+    """Sends what pytest reports in a forked process."""
+
+    def __init__(self, config: pytest.Config, reporting: Connection) -> None:
+        self._config = config
+        self._reporting = reporting
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        to_data = self._config.hook.pytest_report_to_serializable
+        self._reporting.send(("report", to_data(config=self._config, report=report)))
+
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str
+    ) -> None:
+        text = f"{warning_message.category.__name__}: {warning_message.message}"
+        place = (warning_message.filename, warning_message.lineno)
+        self._reporting.send(("warning", (nodeid, text, *place)))
