@@ -21,6 +21,7 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from multiprocessing import Pipe
@@ -44,8 +45,10 @@ class _Running:
         ended: Becomes ready when the process has ended.
         reports: Where its reports come out.
         at: The test that it was at last.
-        through: The tests that it is through with.
-        finished: Whether it has said that it is through with all.
+        through: How many tests it is through with.
+        reporting: Whether more reports may come.
+        finished: Whether it has said that it is through with all, and has ended well.
+        broken: What it has said of an error that was no test's.
     """
 
     items: list[pytest.Item]
@@ -54,7 +57,9 @@ class _Running:
     reports: Connection
     at: pytest.Item | None = None
     through: int = 0
+    reporting: bool = True
     finished: bool = False
+    broken: str = ""
 
 
 class FileProcesses:
@@ -110,16 +115,17 @@ class FileProcesses:
 
     def _listen(self, session: pytest.Session) -> None:
         """Wait until something has come from a file or one has ended, and pass it on."""
-        running = {each.ended: each for each in self._running}
-        running |= {each.reports.fileno(): each for each in self._running if not each.finished}
-        for ready in wait(running):
-            each = running[ready]
-            while not each.finished and each.reports.poll():
+        ready = wait(
+            [each.ended for each in self._running]
+            + [each.reports.fileno() for each in self._running if each.reporting]
+        )
+        for each in list(self._running):
+            while each.reporting and each.reports.poll():
                 try:
                     self._pass_on(session.config, each, each.reports.recv())
                 except EOFError:
-                    break
-            if ready == each.ended:
+                    each.reporting = False
+            if each.ended in ready:
                 self._conclude(session.config, each)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
@@ -150,11 +156,13 @@ class FileProcesses:
                     "location": None,
                 }
             )
+        elif kind == "broken":
+            file.broken = what
         else:
             file.finished = True
 
     def _conclude(self, config: pytest.Config, file: _Running) -> None:
-        """Say which tests a process took with it that ended before it was through."""
+        """Where a process has not ended well, say so of each test that it was not through with."""
         self._running.remove(file)
         os.close(file.ended)
         _, status = os.waitpid(file.pid, 0)
@@ -162,27 +170,31 @@ class FileProcesses:
         if file.finished:
             return
         code = os.waitstatus_to_exitcode(status)
-        for item in file.items[file.through :]:
-            ran = "while it ran" if item is file.at else "before it was run"
+        for item in file.items[file.through :] or file.items[-1:]:
+            when = "while it ran" if item is file.at else "before it ran"
+            if file.through == len(file.items):
+                when = "after it, as the last"
+            message = (
+                f"the process of {item.path} ended with {code} (negative: by that signal) {when}"
+            )
             report = pytest.TestReport(
                 item.nodeid,
                 item.location,
                 {},
                 "failed",
-                f"the process of {item.path} ended with {code} (negative: by that signal) {ran}",
-                "call",
+                f"{message}\n{file.broken}",
+                "call" if file.through < len(file.items) else "teardown",
             )
             config.hook.pytest_runtest_logreport(report=report)
 
 
 def _why_not_fork() -> str | None:
     """Why a process that is forked here would hang sooner or later; None where it would not."""
-    from tensorflow.python.eager import context
-
     others = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
     if others:
         return f"has left threads, {', '.join(others)}; end them"
-    if context.context()._context_handle is not None:
+    eager = sys.modules.get("tensorflow.python.eager.context")
+    if eager is not None and eager.context()._context_handle is not None:
         return "has run TensorFlow; leave that to a fixture"
     return None
 
@@ -222,11 +234,14 @@ def _run(
             after = items[number + 1] if number + 1 < len(items) else None
             config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             reporting.send(("through", number))
+        # As at the end of a run: what was left open and is nobody's any more is an error.
+        config.pluginmanager.getplugin("unraisableexception").pytest_unconfigure(config)
         atexit._run_exitfuncs()
         reporting.send(("finished", None))
         code = 0
     except BaseException:
-        traceback.print_exc(file=sys.__stderr__)
+        with suppress(OSError):
+            reporting.send(("broken", traceback.format_exc()))
     finally:
         os._exit(code)
 

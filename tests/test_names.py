@@ -14,7 +14,7 @@ RETIRED = frozenset(
     {
         *("glance", "glances", "marks", "birth", "births", "told", "heard"),
         *("lend", "lends", "lending", "lent", "place", "places"),
-        *("transcript", "transcripts", "journal", "journals"),
+        *("transcript", "transcripts", "journal", "journals", "news"),
     }
 )
 

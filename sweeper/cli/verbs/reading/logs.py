@@ -115,7 +115,7 @@ def _followed(reader: Reader, paths: RunPaths, study: str, number: int) -> Itera
         if current is None:
             current = _Log(paths.log(number, newest.number), newest)
         while current.attempt.number < newest.number:
-            yield current.news(is_over=True)
+            yield current.unread(is_over=True)
             following = min(
                 (a for a in trial.attempts if a.number > current.attempt.number),
                 key=lambda attempt: attempt.number,
@@ -123,7 +123,7 @@ def _followed(reader: Reader, paths: RunPaths, study: str, number: int) -> Itera
             typer.echo(f"trial {number} goes on as attempt {following.number}", err=True)
             current = _Log(paths.log(number, following.number), following)
         finished = trial.state in _FINISHED
-        yield current.news(is_over=finished)
+        yield current.unread(is_over=finished)
         if finished:
             return
         time.sleep(LOOK_SECONDS)
@@ -139,7 +139,7 @@ class _Log:
         # A look may come between two bytes of one letter.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def news(self, *, is_over: bool) -> str:
+    def unread(self, *, is_over: bool) -> str:
         """What was written since the last look.
 
         Raises:

@@ -1,0 +1,202 @@
+"""Files of tests are kept apart, and what becomes of their processes is seen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+CONFTEST = f"""
+import sys
+sys.path.insert(0, {str(HERE)!r})
+import begun
+from file_processes import FileProcesses
+
+def pytest_addoption(parser):
+    parser.addoption("--apart", type=int, default=2)
+
+def pytest_configure(config):
+    if config.option.apart:
+        config.pluginmanager.register(FileProcesses(config.option.apart, begun.begin))
+"""
+
+LEAVING = """
+import os, sys
+import begun
+
+def test_leaves_a_path_a_module_a_variable_and_a_setting():
+    sys.path.insert(0, "/left")
+    sys.modules["left"] = sys
+    os.environ["LEFT"] = "1"
+    begun.setting = "left"
+"""
+
+LOOKING = """
+import os, sys
+import begun
+
+def test_finds_nothing_of_it():
+    assert "/left" not in sys.path
+    assert "left" not in sys.modules
+    assert "LEFT" not in os.environ
+    assert begun.setting == "begun"
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    """Writes files of tests by their names, beside a ``conftest.py`` that runs them apart."""
+
+    def write(**texts: str) -> None:
+        for name, text in texts.items():
+            (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+
+    write(
+        conftest=CONFTEST,
+        begun='setting = ""\ndef begin():\n    global setting\n    setting = "begun"\n',
+    )
+    return write
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    """Runs them; the exit code, and what pytest printed."""
+
+    def run(*words: str) -> tuple[int, str]:
+        (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_a_file_finds_nothing_of_what_another_has_left(write, run) -> None:
+    write(test_a_leaving=LEAVING, test_b_looking=LOOKING)
+    code, said = run("--apart", "1")
+    assert code == 0, said
+    assert "2 passed" in said
+
+
+def test_control_in_one_process_it_finds_all(write, run) -> None:
+    write(test_a_leaving=LEAVING, test_b_looking=LOOKING)
+    code, said = run("--apart", "0")
+    assert code == 1
+    assert "1 failed, 1 passed" in said
+
+
+def test_a_failure_a_skip_and_what_was_printed_come_back(write, run) -> None:
+    write(
+        test_of_all_kinds="""
+        import os, pytest
+
+        def test_good():
+            os.write(1, b"past Python")
+
+        def test_bad():
+            print("before it failed")
+            assert 1 == 2
+
+        @pytest.mark.skip(reason="for a reason")
+        def test_skipped(): ...
+
+        @pytest.fixture
+        def broken():
+            yield
+            raise RuntimeError("at its end")
+
+        def test_with_broken(broken): ...
+        """,
+        test_other="def test_other():\n    print('of the other')\n",
+    )
+    code, said = run()
+    assert code == 1
+    assert "1 failed, 3 passed, 1 skipped, 1 error" in said
+    for words in ("past Python", "before it failed", "assert 1 == 2", "for a reason", "at its end"):
+        assert words in said, words
+
+
+def test_the_tests_that_a_killed_process_takes_with_it_have_failed(write, run) -> None:
+    write(
+        test_dying="""
+        import os, signal
+
+        def test_before(): ...
+        def test_at_it(): os.kill(os.getpid(), signal.SIGKILL)
+        def test_after(): ...
+        """,
+        test_other="def test_other(): ...\n",
+    )
+    code, said = run()
+    assert code == 1
+    assert "2 failed, 2 passed" in said
+    assert "ended with -9 (negative: by that signal) while it ran" in said
+    assert "ended with -9 (negative: by that signal) before it ran" in said
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        ("atexit.register(os.kill, os.getpid(), signal.SIGKILL)", "ended with -9"),
+        ("open(__file__)", "unclosed file"),
+    ],
+    ids=["killed", "a file left open"],
+)
+def test_a_process_that_does_not_end_well_is_an_error(left: str, words: str, write, run) -> None:
+    begun = "import atexit, os, signal\nclass Left: ...\n\n"
+    write(
+        test_ending=f"{begun}def test_good():\n    it = Left()\n    it.own, it.file = it, {left}\n"
+    )
+    code, said = run()
+    assert code == 1, said
+    assert "1 passed, 1 error" in said
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("imported", "reason"),
+    [
+        (
+            "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
+            "has left threads, Thread-1 (wait)",
+        ),
+        (
+            """
+            import sys, types
+            stand_in = types.ModuleType("tensorflow.python.eager.context")
+            stand_in.context = lambda: types.SimpleNamespace(_context_handle=1)
+            sys.modules[stand_in.__name__] = stand_in
+            """,
+            "has run TensorFlow",
+        ),
+    ],
+    ids=["a thread", "TensorFlow"],
+)
+def test_a_file_after_whose_import_nothing_can_be_forked_is_refused_by_name(
+    imported: str, reason: str, write, run
+) -> None:
+    write(test_importing=textwrap.dedent(imported) + "\ndef test_good(): ...\n")
+    code, said = run()
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "test_importing.py" in said
+    assert reason in said
+
+
+def test_the_first_failure_ends_the_run_where_that_is_asked_for(write, run) -> None:
+    write(
+        test_a_failing="def test_bad(): assert False\n",
+        test_b_waiting="import time\ndef test_long(): time.sleep(600)\n",
+    )
+    code, said = run("-x")
+    assert code == pytest.ExitCode.TESTS_FAILED, said
+    assert "1 failed" in said
