@@ -30,6 +30,9 @@ settings.load_profile("untimed")  # how fast examples are made is a matter of wh
 
 _ON_REQUEST = ("chaos", "pages", "soak", "whole")
 
+_LONGEST = "test_pages_run.py"
+"""The file that begins before all others: its pages run one after the other, for two minutes."""
+
 _LONGEST_FIRST = ("system", "exactness", "training", "execution", "docs", "verification")
 """Directories whose files begin first, so that no long one is left to one process at the end: one of
 each in turn, because the first kind waits for processes of its own and the others compute."""
@@ -153,7 +156,8 @@ def _in_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     long = [list(files.pop(folder, {}).values()) for folder in _LONGEST_FIRST]
     turns = chain.from_iterable(zip_longest(*long, fillvalue=()))
     short = chain.from_iterable(folder.values() for folder in files.values())
-    return list(chain.from_iterable(chain(turns, short)))
+    ordered = chain.from_iterable(chain(turns, short))
+    return sorted(ordered, key=lambda item: item.path.name != _LONGEST)
 
 
 @pytest.fixture(scope="session")

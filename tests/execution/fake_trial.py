@@ -88,10 +88,13 @@ class Trial:
         self.send("suggest", name=name, distribution=distribution)
         return float(self.receive()["value"])
 
-    def newest(self) -> tuple[list[float], str]:
-        """The losses so far and the digest after them, from whichever attempt came furthest."""
+    def newest(self) -> tuple[list[float], str, Path | None]:
+        """The losses so far and the digest after them, from whichever attempt came furthest.
+
+        And where that is kept; None where it is not the trial's own.
+        """
         found = [
-            json.loads(file.read_text())
+            {**json.loads(file.read_text()), "own": file}
             for directory in self.assignment["checkpoints"]
             for file in Path(directory).glob("epoch-*.json")
         ]
@@ -107,7 +110,7 @@ class Trial:
             if not found:
                 sys.exit(f"no checkpoint of {branch['digest']} in {branch['directories']}")
         best = max(found, key=lambda c: len(c["losses"]), default={"losses": [], "digest": ""})
-        return best["losses"], best["digest"]
+        return best["losses"], best["digest"], best.get("own")
 
     def keep(self, losses: list[float], digest: str) -> None:
         epoch = len(losses)
@@ -116,6 +119,9 @@ class Trial:
         writing = path.with_suffix(".part")
         writing.write_text(json.dumps({"losses": losses, "digest": digest}))
         writing.rename(path)
+        self.tell_checkpoint(path, epoch, digest)
+
+    def tell_checkpoint(self, path: Path, epoch: int, digest: str) -> None:
         self.send(
             "checkpoint_committed",
             step=epoch * STEPS, epoch=epoch, digest=digest[:32], bytes=1, path=str(path),
@@ -129,7 +135,7 @@ class Trial:
                 self.receive()
 
     def run(self) -> None:
-        losses, digest = self.newest()
+        losses, digest, resumed_from = self.newest()
         epochs = self.assignment["epochs"]
         pause = self.assignment.get("pause_after")
         try:
@@ -139,6 +145,8 @@ class Trial:
             done = len(losses)
             self.send("started", start_step=done * STEPS, start_epoch=done, steps_per_epoch=STEPS)
             # What the database may lack, if a worker died before it wrote it down.
+            if resumed_from is not None:
+                self.tell_checkpoint(resumed_from, done, digest)
             self.tell_epochs(losses, range(done), None)
             for epoch in range(done, epochs if pause is None else pause):
                 self.wait(self.pace * lengths[epoch])
