@@ -31,8 +31,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-BY_DEFAULT = 4
-"""Processes side by side. More than there are cores, because many wait for trials' processes."""
+BY_DEFAULT = 3
+"""Processes side by side. One more than there are cores, because many wait for trials' processes; with
+two more, each had so much less of the caches that the whole run took longer."""
 
 
 @dataclass

@@ -1,0 +1,67 @@
+"""A trial that goes on tells again what its checkpoint knows: the row may have died with a worker.
+
+A kill between the commit on the disk and the row in the database would else leave the checkpoint out
+for ever where the trial has nothing more to train, and a branch would begin from the one before it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import sweeper
+from sweeper.checkpoints.format import LoadedCheckpoint
+from sweeper.checkpoints.reading import load_newest
+from sweeper.execution.protocol.messages import CheckpointCommitted, EpochsEnded, Message
+from sweeper.execution.trial.observer import TrialObserver
+
+
+class Collecting:
+    """A link that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedCheckpoint:
+    """The last checkpoint of a training of two epochs."""
+    directory: Path = tmp_path_factory.mktemp("trained")
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    data = np.ones((4, 2), "float32"), np.ones((4, 1), "float32")
+    sweeper.fit(model, data, epochs=2, checkpoints=directory)
+    found = load_newest([directory], pytest.fail)
+    assert found is not None
+    return found
+
+
+def resumed(loaded: LoadedCheckpoint, *, own: bool) -> tuple[TrialObserver, list[Message]]:
+    link = Collecting()
+    observer = TrialObserver(link, "epoch")
+    observer.resumed(loaded, own=own)
+    return observer, link.sent
+
+
+def test_the_checkpoint_and_the_epochs_are_told_again(loaded: LoadedCheckpoint) -> None:
+    observer, sent = resumed(loaded, own=True)
+    [committed] = [each for each in sent if isinstance(each, CheckpointCommitted)]
+    assert (committed.step, committed.digest) == (loaded.step, loaded.digest)
+    assert (committed.epoch, committed.path) == (loaded.epoch, str(loaded.path))
+    [ended] = [each for each in sent if isinstance(each, EpochsEnded)]
+    assert [record.epoch for record in ended.epochs] == [0, 1]
+    assert observer.committed_step == loaded.step
+
+
+def test_control_a_parents_checkpoint_is_not_told_as_the_trials_own(
+    loaded: LoadedCheckpoint,
+) -> None:
+    observer, sent = resumed(loaded, own=False)
+    assert not any(isinstance(each, CheckpointCommitted) for each in sent)
+    assert observer.committed_digest == loaded.digest
