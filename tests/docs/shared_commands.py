@@ -250,7 +250,10 @@ def _stand_by(connection):
     length, descriptors, _, _ = socket.recv_fds(connection, 8, 3)
     size, data = int.from_bytes(length, "big"), b""
     while len(data) < size:
-        data += connection.recv(size - len(data))
+        more = connection.recv(size - len(data))
+        if not more:
+            return  # the client was killed while it asked
+        data += more
     command = os.fork()
     if command == 0:
         connection.close()

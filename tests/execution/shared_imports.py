@@ -175,7 +175,10 @@ def _stand_by(connection, own, warm_server):
     length, descriptors, _, _ = socket.recv_fds(connection, 8, 4)
     size, data = int.from_bytes(length, "big"), b""
     while len(data) < size:
-        data += connection.recv(size - len(data))
+        more = connection.recv(size - len(data))
+        if not more:
+            return  # the client was killed while it asked
+        data += more
     asked = json.loads(data)
     if importing(asked["environment"]) != own:
         connection.sendall(b"n")
