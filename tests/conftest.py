@@ -7,6 +7,7 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain, zip_longest
@@ -175,6 +176,9 @@ def forked_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s
     from shared_imports import ADDRESS, SERVER, shared_imports
 
     if ADDRESS in os.environ:
+        # A run of few files collects sooner than that process imports.
+        while not Path(os.environ[ADDRESS]).exists():
+            time.sleep(0.01)
         yield SERVER
         return
     with shared_imports(tmp_path_factory.mktemp("imports"), _ENVIRONMENT) as program:

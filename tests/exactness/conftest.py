@@ -59,7 +59,8 @@ def judge(
 
     yield judged
     base = tmp_path_factory.getbasetemp()  # below the run's, where each file has a process
-    total = _added(base.parent if request.config.option.processes else base, of_module, counts)
+    apart = request.config.option.processes and not request.config.option.usepdb
+    total = _added(base.parent if apart else base, of_module, counts)
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(
             f"\nexactness, {' and '.join(of_module)}: {_counted(counts)}; so far: {_counted(total)}",
