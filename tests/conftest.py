@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from file_processes import BY_DEFAULT, FileProcesses
 from hypothesis import HealthCheck, settings
-from shared_commands import shared_processes
+from shared_commands import UNWATCHED, leave_unwatched, shared_processes
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -59,8 +59,11 @@ _SHARED = pytest.StashKey[ExitStack]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--fast`` and ``--processes``."""
+    """Add ``--fast``, ``--watched`` and ``--processes``."""
     parser.addoption("--fast", action="store_true", help="only what takes seconds, not minutes")
+    parser.addoption(
+        "--watched", action="store_true", help="check every new study early, and audit its trials"
+    )
     parser.addoption(
         "--processes",
         type=int,
@@ -161,6 +164,12 @@ def _in_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     return sorted(ordered, key=lambda item: item.path.name != _LONGEST)
 
 
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of an ``UNWATCHED`` file whose commands check a new study early, and audit its trials."""
+    monkeypatch.delenv(UNWATCHED, raising=False)
+
+
 @pytest.fixture(scope="session")
 def s3_url() -> Iterator[str]:
     """Give the URL of a server of the S3 protocol on loopback; it has the bucket ``sweeps``."""
@@ -189,13 +198,19 @@ def forked_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s
 def servers(request: pytest.FixtureRequest) -> Iterator[None]:
     """Warm servers are forked from one process, except where ``REAL_SERVERS`` stands in the file.
 
-    For a file's own fixtures, too, which are older than its tests.
+    For a file's own fixtures, too, which are older than its tests. Where ``UNWATCHED`` stands in the
+    file, its studies are neither checked early nor audited: a study of two trials then takes half.
     """
-    if _folder(request) not in _START_SERVERS or getattr(request.module, "REAL_SERVERS", False):
+    module = request.module
+    if _folder(request) not in _START_SERVERS:
         yield
         return
     from sweeper.execution.launch import server_process
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_process, "_SERVER", request.getfixturevalue("forked_servers"))
+        if not getattr(module, "REAL_SERVERS", False):
+            patch.setattr(server_process, "_SERVER", request.getfixturevalue("forked_servers"))
+        if getattr(module, "UNWATCHED", False) and not request.config.option.watched:
+            patch.setenv(UNWATCHED, "1")
+            leave_unwatched(patch.setattr)
         yield

@@ -292,13 +292,17 @@ def _become_command(asked, descriptors):
         if number in asked["ignored"]:
             signal.signal(number, signal.SIG_IGN)
     if UNWATCHED in os.environ:
-        _leave_unwatched()
+        leave_unwatched(setattr)
     sys.argv = ["sweeper", *asked["words"]]
     sys.exit(main())
 
 
-def _leave_unwatched():
-    """Neither check a new study early nor audit its trials, as where trials run inline."""
+def leave_unwatched(set_attribute):
+    """Neither check a new study early nor audit its trials, as where trials run inline.
+
+    Args:
+        set_attribute: ``setattr``, or what undoes it in the end.
+    """
     from sweeper.execution import early_check, serving
 
     checked, audited = early_check.EarlyCheck, serving.Auditor
@@ -308,8 +312,11 @@ def _leave_unwatched():
         auditor.policy = "off"
         return auditor
 
-    early_check.EarlyCheck = lambda prepared, _, listener: checked(prepared, None, listener)
-    serving.Auditor = unaudited
+    def unchecked(prepared, _launcher, listener):
+        return checked(prepared, None, listener)
+
+    set_attribute(early_check, "EarlyCheck", unchecked)
+    set_attribute(serving, "Auditor", unaudited)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from pathlib import Path
 
@@ -17,11 +18,12 @@ def kill_all():
 """For a study's head: SIGKILL to all that a command has started; its pid is what a warm server is told."""
 
 INTERRUPTED_STUDY = StudyText(
-    head="""
+    head=KILL_ALL
+    + textwrap.dedent("""
     from sweeper.checkpoints.operations import FileOperations
 
     # "rename:3" kills the process group inside the third rename of a trial's commits.
-    KILL_INSIDE = os.environ.get("KILL_INSIDE")
+    KILL_INSIDE = os.environ.get("SWEEPER_TEST_KILL_INSIDE")
 
     def kill_inside(operation, count):
         original = getattr(FileOperations, operation)
@@ -31,14 +33,14 @@ INTERRUPTED_STUDY = StudyText(
             nonlocal done
             done += 1
             if done == count:
-                os.killpg(os.getpgrp(), signal.SIGKILL)
+                kill_all()
             return original(self, *arguments)
 
         setattr(FileOperations, operation, killing)
 
     if KILL_INSIDE:
         kill_inside(KILL_INSIDE.split(":")[0], int(KILL_INSIDE.split(":")[1]))
-    """,
+    """),
     callbacks="""
         keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.7, patience=4, cooldown=1),
         keras.callbacks.EarlyStopping(

@@ -32,8 +32,10 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OWN = (
     *("SWEEPER_", "PYTEST_", "OLDPWD", "PWD", "SHLVL", "_"),
     *("COLUMNS", "LINES", "TERM", "NO_COLOR", "CI"),
+    "AWS_",
 )
-"""Beginnings of variables that change nothing of what is imported."""
+"""Beginnings of variables that change nothing of what is imported; an object store's are read when it is
+opened."""
 
 _BY_TENSORFLOW = (
     *("TF2_BEHAVIOR", "TPU_ML_PLATFORM", "TPU_ML_PLATFORM_VERSION", "KMP_"),

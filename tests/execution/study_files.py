@@ -27,17 +27,12 @@ def build_model(trial):
     model = keras.Sequential(
         [
             keras.Input((16,)),
-            keras.layers.Dense(16, activation="relu"),
             keras.layers.Dropout(0.3),
-            keras.layers.Dense(4),
+            keras.layers.Dense(1),
         ]
     )
     rate = {rate}
-    model.compile(
-        optimizer=keras.optimizers.Adam(rate),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
+    model.compile(optimizer=keras.optimizers.Adam(rate), loss="mse", metrics=[{metrics}])
     return model
 
 
@@ -66,13 +61,16 @@ study = Study(
 
 @dataclass(frozen=True)
 class StudyText:
-    """A study of a network on 160 random samples: 20 steps an epoch, a fraction of a second.
+    """A study of a layer on 160 random samples: 20 steps an epoch, a fraction of a second.
+
+    It is the least that has state of each kind: weights, an optimizer's slots, a seed generator. What
+    a graph takes to be traced, its trials take again and again.
 
     Attributes:
         head: Stands at the top level, below the imports.
         model: Stands at the top of the model factory; ``data``: in the data factory, below x and y.
         rate: The learning rate, as an expression.
-        callbacks: The callbacks, as expressions.
+        metrics: The metrics, as expressions; ``callbacks``: the callbacks.
         arguments: Of ``Study``, beside the factories.
         tail: Stands below the study.
     """
@@ -82,6 +80,7 @@ class StudyText:
     model: str = ""
     data: str = ""
     rate: str = 'trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)'
+    metrics: str = ""
     callbacks: str = ""
     arguments: str = 'objective="val_loss", epochs=2, trials=2, sampler="random"'
     tail: str = ""
@@ -93,6 +92,7 @@ class StudyText:
             model=_indented(self.model),
             data=_indented(self.data),
             rate=self.rate,
+            metrics=self.metrics,
             callbacks=self.callbacks,
             arguments=self.arguments,
             tail=textwrap.dedent(self.tail),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
-from shared_commands import ForkedCommand, end, started
+from shared_commands import UNWATCHED, ForkedCommand, end, leave_unwatched, started
 from shared_imports import ADDRESS, importing
 
 from sweeper.events import Event
@@ -35,6 +35,12 @@ _ENVIRONMENT = dict(os.environ)
 """Of the whole run, whatever the test sets that is the first to fork a command."""
 
 _REAL_SERVER = server_process._SERVER
+
+
+_UNWATCHED = (
+    f"sys.path.append({str(Path(leave_unwatched.__code__.co_filename).parent)!r}); "
+    "from shared_commands import leave_unwatched; leave_unwatched(setattr); sys.path.pop(); "
+)
 
 
 @dataclass
@@ -92,8 +98,7 @@ class Ended:
 
 def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
     kept = {n: v for n, v in os.environ.items() if not n.startswith("SWEEPER_")}
-    if ADDRESS in os.environ:
-        kept[ADDRESS] = os.environ[ADDRESS]
+    kept |= {name: os.environ[name] for name in (ADDRESS, UNWATCHED) if name in os.environ}
     return {**kept, "PYTHONPATH": str(Path(__file__).parents[2]), **(extra or {})}
 
 
@@ -125,12 +130,14 @@ def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> E
 def _begun(
     words: Sequence[object], cwd: Path, extra: Mapping[str, str] | None, *, session: bool
 ) -> subprocess.Popen[str] | ForkedCommand:
-    """``sweeper WORDS``: forked where servers are, if its environment is the run's; else a real one."""
+    """``sweeper WORDS``: forked if its environment is the run's; else a real one."""
     environment, server = _environment(extra), server_process._SERVER
-    if server == _REAL_SERVER or importing(environment) != importing(_ENVIRONMENT):
+    alike = importing(environment) == importing(_ENVIRONMENT)
+    if not alike or ADDRESS not in os.environ:
         program = (
             "import sys; from sweeper.execution.launch import server_process; "
             f"server_process._SERVER = {server!r}; "
+            f"{_UNWATCHED if UNWATCHED in environment else ''}"
             "from sweeper.cli.main import main; sys.exit(main())"
         )
         return subprocess.Popen(

@@ -15,6 +15,8 @@ from sweeps import Ended, trials_in
 
 from sweeper.cli.main import main
 
+UNWATCHED = True
+
 STUDY = StudyText(
     head="from sweeper import Keep",
     callbacks='keras.callbacks.CSVLogger(str(trial.directory / "log.csv"))',
@@ -103,7 +105,7 @@ def test_parameters_that_make_another_shape_fail_the_branch_by_name(
 ) -> None:
     rate = 'trial.suggest_int("units", 4, 8); model = keras.Sequential([keras.Input((16,)), '
     rate += (
-        'keras.layers.Dense(trial.suggest_int("units", 4, 8)), keras.layers.Dense(4)]); rate = 0.1'
+        'keras.layers.Dense(trial.suggest_int("units", 4, 8)), keras.layers.Dense(1)]); rate = 0.1'
     )
     StudyText(
         rate=rate,

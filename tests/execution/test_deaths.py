@@ -19,6 +19,8 @@ from sweeps import Ended, Result, command, differing, results_of, sweep, trials_
 
 from sweeper.results import TrialRecord
 
+UNWATCHED = True
+
 FATES = (
     "segfault",
     *("killed", "server killed", "orphan", "terminated", "survivor"),

@@ -16,6 +16,8 @@ import pytest
 from study_files import StudyText
 from sweeps import Result, RunningCommand, command, differing, results_of, trials_in
 
+UNWATCHED = True
+
 SPLIT = StudyText(
     head="""
     import random

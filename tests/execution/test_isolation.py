@@ -32,6 +32,8 @@ from sweeper.execution.protocol.messages import (
 from sweeper.execution.protocol.questions import Suggest, Suggested
 from sweeper.execution.trial.process import EXIT_WORKER_GONE
 
+UNWATCHED = True
+
 WATCHED = StudyText(
     head="""
     from tensorflow.python.eager import context

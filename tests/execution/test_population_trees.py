@@ -21,6 +21,8 @@ from sweeper.results import TrialRecord
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
+UNWATCHED = True
+
 BUDGET = {
     "kind": "population",
     "size": 4,

@@ -182,7 +182,7 @@ def only(report: RehearsalReport, level: str = "error") -> Finding:
     [
         (StudyText(model="raise KeyError('colour')"), "build", "KeyError: 'colour'", "raise Key"),
         (
-            StudyText(arguments='objective="val_acc", epochs=1, trials=1'),
+            StudyText(metrics='"accuracy"', arguments='objective="val_acc", epochs=1, trials=1'),
             "objective",
             "reports 'accuracy', 'loss', 'val_accuracy', 'val_loss'",
             "val_acc",

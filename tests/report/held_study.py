@@ -30,7 +30,7 @@ HELD = StudyText(
     head="""
     import time
 
-    GATES = Path(os.environ["HELD_GATES"])
+    GATES = Path(os.environ["SWEEPER_TEST_GATES"])
 
 
     class Held(keras.callbacks.Callback):
@@ -42,7 +42,8 @@ HELD = StudyText(
             while epoch >= 2 and not (GATES / self.gate).exists():
                 time.sleep(0.02)
     """,
-    data="y = x[:, :4].argmax(axis=1)",
+    data="y = x[:, 0] > 0",
+    metrics='"accuracy"',
     callbacks="Held(str(trial.number))",
     arguments='objective="val_accuracy", direction="maximize", epochs=4, trials=4, '
     'sampler="random", seed=11, audit="off"',
@@ -65,7 +66,7 @@ class HeldStudy:
         self._opened = ExitStack()
         self._repository: Repository | None = None
         file = HELD.write(directory / "held.py")
-        environment = {"HELD_GATES": str(self._gates), UNWATCHED: "1"}
+        environment = {"SWEEPER_TEST_GATES": str(self._gates), UNWATCHED: "1"}
         self._run = RunningCommand("run", file, "--workers", 2, cwd=directory, env=environment)
 
     def __enter__(self) -> Self:

@@ -72,7 +72,7 @@ def pruned_study() -> StudyText:
     """
     changes = {
         "n_startup_trials=4": "n_startup_trials=2",
-        "trials=12": 'trials=6, audit="off"',
+        "trials=12": 'trials=6, audit="off", seed=3',
         "MedianPruner(": "PercentilePruner(10.0, ",
     }
     arguments = PRUNED_STUDY.arguments

@@ -146,7 +146,7 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(
     assert raised.value.exit_code == 4
     for words in (
         "trial 0, resumed from its checkpoint of step 20 in a fresh process, is another one",
-        "at step 40: model variable 0 (sequential/dense/kernel) differs",
+        "at step 40: model variable 1 (sequential/dense/kernel) differs",
         "(adam/learning_rate) is 0.004999999888241291, and 0.009999999776482582 after the resume",
         "it differs from step 21 on",
         "'math' in Halving.on_epoch_begin",

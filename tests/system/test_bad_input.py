@@ -101,6 +101,7 @@ FAULTS = StudyText(
     if trial.params["fault"] == "lengths":
         y = y[:150]
     """,
+    metrics='"accuracy"',
     rate='1e30 if fault == "nan" else 0.01',
     tail="""
     well = build_model

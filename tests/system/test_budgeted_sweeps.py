@@ -27,6 +27,8 @@ from sweeps import (
 from sweeper.events import Remark, RungDecided
 from sweeper.results import TrialRecord
 
+UNWATCHED = True
+
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -36,6 +36,8 @@ from sweeper.results import TrialRecord, WorkerRecord
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
+UNWATCHED = True
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -290,6 +292,7 @@ def test_stop_now_kills_what_cannot_stop(tmp_path: Path, here: Callable[..., End
     assert not psutil.pid_exists(attempt.pid)
 
 
+@pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize(
     "how",
     [pytest.param((), id="in order", marks=pytest.mark.whole), pytest.param(("--now",), id="now")],

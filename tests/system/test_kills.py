@@ -66,7 +66,7 @@ def killed_sweep(
         env = {}
         inside = killed.kills % 3 == 2
         if inside:
-            env["KILL_INSIDE"] = f"{chance.choice(INSIDE)}:{chance.randint(1, 12)}"
+            env["SWEEPER_TEST_KILL_INSIDE"] = f"{chance.choice(INSIDE)}:{chance.randint(1, 12)}"
         before = unfinished(runs)
         killed.runs += 1
         with RunningCommand(*words, cwd=whole.file.parent, env=env) as run:

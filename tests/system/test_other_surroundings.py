@@ -12,6 +12,8 @@ from interruptions import KILL_ALL
 from study_files import StudyText
 from sweeps import Ended, RunningCommand, sweep, trials_in
 
+UNWATCHED = True
+
 STUDY = StudyText(arguments='objective="loss", epochs=2, trials=1, sampler="random", audit="off"')
 FAILS_ONCE = StudyText(
     arguments='objective="loss", epochs=2, trials=1, sampler="random", audit="off"',

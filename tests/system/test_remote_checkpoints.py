@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from interruptions import KILL_ALL
 from object_faults import BUCKET, s3_environment
-from shared_imports import ADDRESS, shared_imports
 from study_files import StudyText
 from sweeps import Ended, RunningCommand, database_url, results_of, sweep, trials_in
 
@@ -17,18 +17,20 @@ from sweeper.checkpoints.policy import Keep
 from sweeper.checkpoints.remote.objects import ObjectStore
 from sweeper.checkpoints.remote.reading import RemoteListing, load_remote
 from sweeper.collection import collect
-from sweeper.execution.launch import server_process
 from sweeper.paths import RemotePath, RunPaths, parse_location
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 from sweeper.verification.kept import what_is_kept
 
+UNWATCHED = True
+
 STUDY = StudyText(
-    head="""
+    head=KILL_ALL
+    + textwrap.dedent("""
     from sweeper.checkpoints.remote.objects import ObjectStore
 
     # Everything is killed before the n-th small object: a checkpoint's state, then its manifest.
-    KILL_BEFORE = int(os.environ.get("KILL_BEFORE", 0))
+    KILL_BEFORE = int(os.environ.get("SWEEPER_TEST_KILL_BEFORE", 0))
     put = ObjectStore.put
     puts = 0
 
@@ -36,11 +38,11 @@ STUDY = StudyText(
         global puts
         puts += 1
         if puts == KILL_BEFORE:
-            os.killpg(os.getpgrp(), signal.SIGKILL)
+            kill_all()
         put(self, path, content)
 
     ObjectStore.put = killing_put
-    """,
+    """),
     rate='trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)',
     arguments="""objective="val_loss", epochs=3, trials=1, sampler="random", audit="off",
     checkpoint_every=Every(steps=7)""",
@@ -52,24 +54,17 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     s3_url: str,
     here: Callable[..., Ended],
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     file = STUDY.write(tmp_path / "study.py")
     sweep(file, tmp_path / "undisturbed", workers=1)
     for name, value in s3_environment(s3_url).items():
         monkeypatch.setenv(name, value)
-    # Servers of this environment are forked from a process of the same; the killed run has its own.
-    monkeypatch.setenv(ADDRESS, os.environ[ADDRESS])
-    with shared_imports(tmp_path_factory.mktemp("imports"), dict(os.environ)) as program:
-        monkeypatch.setattr(server_process, "_SERVER", program)
-        check_elsewhere(tmp_path, file, here)
-
-
-def check_elsewhere(tmp_path: Path, file: Path, here: Callable[..., Ended]) -> None:
     undisturbed, first, other = (tmp_path / name for name in ("undisturbed", "first", "other"))
     remote = (*("--storage", database_url(tmp_path)), *("--checkpoints", f"s3://{BUCKET}/e2e"))
     words = ("run", file, "--workers", 1, *remote)
-    killed = RunningCommand(*words, "--runs-dir", first, cwd=tmp_path, env={"KILL_BEFORE": "6"})
+    killed = RunningCommand(
+        *words, "--runs-dir", first, cwd=tmp_path, env={"SWEEPER_TEST_KILL_BEFORE": "6"}
+    )
     with killed:
         assert killed.end() < 0, "the command and its trial were killed"
     kept = RemotePath("s3", (BUCKET, "e2e", "small", "trial-00000", "attempt-01", "checkpoints"))

@@ -14,6 +14,8 @@ from sweeper.checkpoints.reading import load_checkpoint
 from sweeper.preflight.checking import check_study
 from sweeper.results import TrialRecord
 
+UNWATCHED = True
+
 STUDY = '''
 import os
 import signal

@@ -17,6 +17,8 @@ from sweeps import Ended, RunningCommand, differing, results_of, trials_in
 
 from sweeper.execution.launch import server_process
 
+UNWATCHED = True
+
 ENDLESS = StudyText(
     name="endless",
     head='''

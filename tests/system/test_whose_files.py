@@ -14,6 +14,8 @@ from interruptions import KILL_ALL
 from study_files import StudyText
 from sweeps import Ended, Result, RunningCommand, results_of, sweep, trials_in
 
+UNWATCHED = True
+
 DATA = """
 from sklearn.datasets import load_digits
 x, y = load_digits(return_X_y=True)
