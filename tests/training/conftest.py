@@ -19,4 +19,4 @@ def _fresh_session() -> Iterator[None]:
     import keras
 
     yield
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)

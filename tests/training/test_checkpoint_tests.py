@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import SEEDS, Watcher, digits, mlp, one_layer, plan, small_data, train
+from trainings import SEEDS, Watcher, classifying, digits, mlp, one_layer, plan, small_data, train
 
 from sweeper import Data, TrainingStep
 from sweeper.checkpoints.format import LoadedCheckpoint
@@ -177,7 +177,7 @@ def test_control_generators_that_go_on_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def model() -> keras.Model:
-        built = one_layer()
+        built = classifying()
         built.add(keras.layers.Lambda(lambda x: x + keras.random.normal(tf.shape(x))))
         built.compile("sgd", "mse")
         return built
@@ -200,7 +200,7 @@ def test_the_step_is_traced_once_for_all_checkpoints(tmp_path: Path) -> None:
 
     def model() -> keras.Model:
         built = Counting(one_layer().layers)
-        built.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        built.compile("sgd", "mse", metrics=["mae"])
         return built
 
     loaded, metrics = trained(tmp_path, model, small_data)
@@ -266,7 +266,7 @@ def test_a_model_that_runs_eagerly_is_measured_as_it_was_validated(tmp_path: Pat
 
 def test_a_metric_that_is_a_vector_has_a_number_for_each_component(tmp_path: Path) -> None:
     def model() -> keras.Model:
-        built = one_layer()
+        built = classifying()
         built.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
         return built
 

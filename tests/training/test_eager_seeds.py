@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import gen_random_ops
-from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
+from trainings import Watcher, classifying, equal, plan, train, unvalidated, weights
 
 from sweeper.checkpoints.reading import load_newest
 from sweeper.training.loop.plan import TrainingPlan
@@ -93,7 +93,9 @@ def ended(
     directory: Path, callback: Callable[[], keras.callbacks.Callback], stops: tuple[int, ...]
 ) -> TrainingPlan:
     for stop in (*stops, None):
-        planned = plan(model=one_layer, data=unvalidated, callbacks=lambda: [callback()], epochs=2)
+        planned = plan(
+            model=classifying, data=unvalidated, callbacks=lambda: [callback()], epochs=2
+        )
         loaded = load_newest([directory], pytest.fail) if directory.exists() else None
         train(planned, Watcher(directory=directory, stop_at=stop), loaded)
     return planned

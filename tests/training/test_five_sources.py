@@ -182,7 +182,7 @@ def test_002_a_step_and_a_generator_of_the_users_are_saved_by_name(tmp_path: Pat
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             self.step.assign_add(1)
-            self.model.layers[0].kernel.assign_add(1e-3 * self.noise.normal((8, 4)))
+            self.model.layers[0].kernel.assign_add(1e-3 * self.noise.normal((8, 1)))
 
     def planned() -> tuple[Any, tf.Variable]:
         trial = a_trial(tmp_path)

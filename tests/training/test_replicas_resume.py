@@ -63,12 +63,8 @@ def drifting() -> keras.Model:
     """Batch normalization, dropout, an optimizer with slots and a schedule."""
     layers = [keras.layers.BatchNormalization(), *dropping().layers]
     model = keras.Sequential([keras.Input((8,)), Drifts(), *layers])
-    schedule = keras.optimizers.schedules.CosineDecay(0.1, 40)
-    model.compile(
-        keras.optimizers.SGD(schedule, momentum=0.5),
-        "sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
+    schedule = keras.optimizers.schedules.CosineDecay(0.02, 40)
+    model.compile(keras.optimizers.SGD(schedule, momentum=0.5), "mse", metrics=["mae"])
     return model
 
 

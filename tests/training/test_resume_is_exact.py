@@ -496,7 +496,7 @@ def test_a_callback_that_stops_inside_an_epoch_ends_it_there_also_when_resumed(
 
 
 def test_a_model_of_another_shape_is_refused_with_every_mismatch_named(tmp_path: Path) -> None:
-    train(plan(), Watcher(tmp_path, stop_at=5))
+    train(plan(model=mlp), Watcher(tmp_path, stop_at=5))
     loaded = load_newest([tmp_path], pytest.fail)
 
     def wider() -> keras.Model:

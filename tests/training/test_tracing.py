@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import resource_variable_ops
-from trainings import Watcher, one_layer, plan, train, unvalidated
+from trainings import Watcher, classifying, one_layer, plan, train, unvalidated
 
 from sweeper.errors import UncapturableError
 from sweeper.training.randomness.hidden_state import HiddenState
@@ -59,7 +59,7 @@ class Calls(keras.callbacks.Callback):
 
 def training_with(what: str) -> None:
     train(
-        plan(model=one_layer, data=unvalidated, callbacks=lambda: [Calls(what)], epochs=1),
+        plan(model=classifying, data=unvalidated, callbacks=lambda: [Calls(what)], epochs=1),
         Watcher(),
     )
 
