@@ -7,7 +7,6 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain, zip_longest
@@ -182,12 +181,11 @@ def s3_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def forked_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
     """What Python is to run for a warm server that need not import TensorFlow itself."""
-    from shared_imports import ADDRESS, SERVER, shared_imports
+    from shared_imports import ADDRESS, SERVER, await_socket, shared_imports
 
     if ADDRESS in os.environ:
         # A run of few files collects sooner than that process imports.
-        while not Path(os.environ[ADDRESS]).exists():
-            time.sleep(0.01)
+        await_socket(os.environ[ADDRESS])
         yield SERVER
         return
     with shared_imports(tmp_path_factory.mktemp("imports"), _ENVIRONMENT) as program:

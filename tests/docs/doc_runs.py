@@ -30,7 +30,6 @@ def environment() -> dict[str, str]:
     return {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
         "COLUMNS": "100",
     }
 

@@ -25,6 +25,10 @@ ADDRESS = "SWEEPER_TEST_COMMANDS"
 UNWATCHED = "SWEEPER_TEST_UNWATCHED"
 """The environment variable of commands whose studies are neither checked early nor audited."""
 
+_TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+_SERVER = ("-P", "-S", "-E", os.path.join(_TESTS, "execution", "shared_imports.py"))  # noqa: PTH118
+"""What Python is to run for the warm server of a page's command."""
+
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WHAT_COMMANDS_IMPORT = (
     *("alembic.command", "pydantic_settings.main"),
@@ -39,6 +43,8 @@ WHAT_COMMANDS_IMPORT = (
 def shared_commands(directory, environment):
     """A directory for ``PATH`` whose ``sweeper`` is forked, while the process lives.
 
+    It is forked from the run's own process, if there is one.
+
     Args:
         directory: For the process' socket and for the program.
         environment: What pages' shells begin with. That directory is put into its ``PATH``, and the
@@ -47,7 +53,7 @@ def shared_commands(directory, environment):
     from pathlib import Path
 
     from shared_imports import ADDRESS as IMPORTS
-    from shared_imports import shared_imports
+    from shared_imports import await_socket, shared_imports
 
     programs = Path(directory) / "programs"
     programs.mkdir()
@@ -55,6 +61,11 @@ def shared_commands(directory, environment):
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -S -E {__file__} "$@"\n')
     program.chmod(0o755)
     environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
+    if IMPORTS in os.environ:
+        commands = await_socket(Path(os.environ[IMPORTS]).with_name("commands"))
+        environment |= {ADDRESS: str(commands), IMPORTS: os.environ[IMPORTS]}
+        yield
+        return
     path = Path(directory) / "commands"
     with shared_imports(directory, {**os.environ, **environment}) as server:
         environment |= {ADDRESS: str(path), IMPORTS: os.environ[IMPORTS]}
@@ -203,7 +214,7 @@ def _client(words):
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(os.environ[ADDRESS])
     here = os.getcwd()  # noqa: PTH109 - pathlib is much
-    command = _ask(connection, words, os.environ, [0, 1, 2], directory=here)
+    command = _ask(connection, words, os.environ, [0, 1, 2], directory=here, server=_SERVER)
     for number in _STOPS:
         signal.signal(number, lambda number, _: os.kill(command, number))
     status = int(connection.recv(16))

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from sweeps import command, python
 
+UNWATCHED = True
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "choose-a-checkpoint.md"
 

@@ -34,6 +34,8 @@ from sweeper.records.evaluations import ranking_objective
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
+UNWATCHED = True
+
 STUDY = """
 from pathlib import Path
 

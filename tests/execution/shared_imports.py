@@ -32,10 +32,10 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OWN = (
     *("SWEEPER_", "PYTEST_", "OLDPWD", "PWD", "SHLVL", "_"),
     *("COLUMNS", "LINES", "TERM", "NO_COLOR", "CI"),
-    "AWS_",
+    *("AWS_", "PATH"),
 )
-"""Beginnings of variables that change nothing of what is imported; an object store's are read when it is
-opened."""
+"""Beginnings of variables that change nothing of what is imported: an object store's are read when it is
+opened, programs looked for when they are run."""
 
 _BY_TENSORFLOW = (
     *("TF2_BEHAVIOR", "TPU_ML_PLATFORM", "TPU_ML_PLATFORM_VERSION", "KMP_"),
@@ -103,10 +103,11 @@ def begun(path, environment):
     )
 
 
-def await_socket(path, process):
-    """Wait until a process listens, or has ended."""
-    while not os.path.exists(path) and process.poll() is None:
+def await_socket(path, process=None):
+    """Wait until a process listens, or has ended, if that is told; the socket's path."""
+    while not os.path.exists(path) and (process is None or process.poll() is None):
         time.sleep(0.01)
+    return path
 
 
 def _client(words):
@@ -243,8 +244,12 @@ def _become_server(asked, descriptors, warm_server):
 
 
 def _ran(file, *words):
-    """Run the file as a program; its exit code."""
+    """Run the file as a program, whose servers are forked, too; its exit code."""
     import runpy
+
+    from sweeper.execution.launch import server_process
+
+    server_process._SERVER = SERVER
 
     sys.argv = [file, *words]
     try:

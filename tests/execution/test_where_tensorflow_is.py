@@ -38,12 +38,12 @@ ONE_STEP = "return Data(train=(x[:8], y[:8]), validation=(x[160:], y[160:]), bat
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.whole)])
 def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path, again: bool) -> None:
     """The trials' processes do; beside them it would cost every command seconds, and its memory."""
-    StudyText(arguments='objective="val_loss", epochs=2, trials=1, sampler="random"').write(
-        tmp_path / "small.py"
-    )
-    StudyText(name="brief", data=ONE_STEP, arguments='epochs=1, trials=1, sampler="random"').write(
-        tmp_path / "brief.py"
-    )
+    StudyText(
+        arguments='objective="val_loss", epochs=2, trials=1, sampler="random", audit="off"'
+    ).write(tmp_path / "small.py")
+    StudyText(
+        name="brief", data=ONE_STEP, arguments='epochs=1, trials=1, sampler="random", audit="off"'
+    ).write(tmp_path / "brief.py")
     commands = [
         ["run", "small.py", "--workers", "1"],
         ["extend", "small", "--epochs", "3"],

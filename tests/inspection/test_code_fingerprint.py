@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import linecache
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-import cloudpickle
 import pytest
 
+from sweeper.execution.launch.sources import pickle_by_value
 from sweeper.inspection.fingerprint import read_code, texts_of_cells
 from sweeper.records.code import CodeFingerprint
 
@@ -389,15 +391,20 @@ def test_a_notebooks_code_that_was_sent_to_another_process_reads_the_same_there(
     here = read_code(roots)
     texts = texts_of_cells(roots)
     assert list(texts.values()) == list(NOTEBOOK[1:])
-    sent = cloudpickle.dumps(roots)
+    sent = pickle_by_value(roots)
     linecache.clearcache()
     for name in [n for n in linecache.cache if "ipykernel" in n]:
         del linecache.cache[name]
     for file, text in texts.items():
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    there = read_code(cloudpickle.loads(sent))
+    arrived = pickle.loads(base64.b64decode(sent))
+    there = read_code(arrived)
     assert there.changes_since(here) == ()
     assert there.digest == here.digest
+    # Negative control: as cloudpickle sends it.
+    model = arrived["model"]
+    model.__code__ = model.__code__.replace(co_filename="<dynamic-code>")
+    assert read_code({"model": model}).changes_since(here) == ("model has changed",)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from sweeps import Swept, sweep
 
+UNWATCHED = True
+
 STUDY = Path(__file__).parents[2] / "studies" / "sequence_vae.py"
 EPOCH = 23
 """Steps of one; there is a checkpoint after every tenth."""
@@ -103,7 +105,7 @@ def ran(
 @pytest.mark.parametrize(
     ("kills", "resumed_at", "epochs"),
     [
-        ((40,), [30], 3),
+        ((40,), [30], 2),
         pytest.param((17, 40, 77), [10, 30, 70], 6, marks=pytest.mark.whole),
     ],
     ids=["one kill", "three kills"],

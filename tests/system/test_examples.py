@@ -22,14 +22,18 @@ LONG = ("resume_after_a_kill.py", "keras_aliasing.py")
 """The first runs the study of compare_learning_rates.py, twice and a half; test_kills shows what it does.
 What the second shows of Keras is no promise, and its study is refused in tests/independence."""
 
+FORKED = ("compare_learning_rates.py",)
+"""They train for long enough; that a script by itself is as quiet is shown by the others."""
+
 
 @pytest.mark.parametrize(
     "example",
     [pytest.param(e, marks=[pytest.mark.whole] * (e.name in LONG), id=e.name) for e in EXAMPLES],
 )
-def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+def test_an_example_runs(example: Path, tmp_path: Path, forked_servers: tuple[str, ...]) -> None:
+    program = [*forked_servers, "run"] if example.name in FORKED else []
     done = subprocess.run(
-        [sys.executable, str(example)],
+        [sys.executable, *program, str(example)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

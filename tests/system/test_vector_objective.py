@@ -8,6 +8,8 @@ from pathlib import Path
 
 from sweeps import Ended, database_url, sweep
 
+UNWATCHED = True
+
 STUDY = """\
 import os
 import signal

@@ -10,13 +10,16 @@ from __future__ import annotations
 import ast
 import base64
 import hashlib
+import io
 import linecache
 import pickle
 import sys
-from collections.abc import Mapping, Sequence
+import types
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sweeper.definition import StudyDefinition
 from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError
@@ -79,19 +82,40 @@ def source_of(definition: StudyDefinition) -> StudySource:
 def pickle_by_value(value: object) -> str:
     """``value`` by cloudpickle, in base64; with the code of modules that no import would find.
 
+    Code keeps the file that it names, by which its text is found: cloudpickle 3.1.3 and later puts
+    ``<dynamic-code>`` in its place, and a notebook's study would read as edited where its trials run.
+
     Raises:
         Exception: Something in it cannot be pickled.
     """
     import cloudpickle
 
+    inherited = cloudpickle.Pickler.dispatch_table
+
+    def with_its_file(code: types.CodeType) -> tuple[Any, ...]:
+        make, arguments = inherited[types.CodeType](code)
+        return code_of_file, (make, arguments, code.co_filename)
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table: ClassVar[Any] = ChainMap({types.CodeType: with_its_file}, inherited)
+
+    written = io.BytesIO()
     unfindable = [m for n, m in sys.modules.items() if n.startswith(MADE_UP)]
     try:
         for module in unfindable:
             cloudpickle.register_pickle_by_value(module)
-        return base64.b64encode(cloudpickle.dumps(value)).decode()
+        Pickler(written).dump(value)
+        return base64.b64encode(written.getvalue()).decode()
     finally:
         for module in unfindable:
             cloudpickle.unregister_pickle_by_value(module)
+
+
+def code_of_file(
+    make: Callable[..., types.CodeType], arguments: tuple[Any, ...], file: str
+) -> types.CodeType:
+    """What `pickle_by_value` makes of code, undone."""
+    return make(*arguments).replace(co_filename=file)
 
 
 def load_source(source: StudySource) -> StudyDefinition:
