@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from file_processes import BY_DEFAULT, FileProcesses
 from hypothesis import HealthCheck, settings
-from shared_commands import UNWATCHED, leave_unwatched, shared_processes
+from shared_commands import UNWATCHED, leave_unchecked, leave_unwatched, shared_processes
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -197,7 +197,8 @@ def servers(request: pytest.FixtureRequest) -> Iterator[None]:
     """Warm servers are forked from one process, except where ``REAL_SERVERS`` stands in the file.
 
     For a file's own fixtures, too, which are older than its tests. Where ``UNWATCHED`` stands in the
-    file, its studies are neither checked early nor audited: a study of two trials then takes half.
+    file, its studies are neither checked early nor audited: a study of two trials then takes half. With
+    ``UNCHECKED`` those that run in its process are audited.
     """
     module = request.module
     if _folder(request) not in _START_SERVERS:
@@ -211,4 +212,6 @@ def servers(request: pytest.FixtureRequest) -> Iterator[None]:
         if getattr(module, "UNWATCHED", False) and not request.config.option.watched:
             patch.setenv(UNWATCHED, "1")
             leave_unwatched(patch.setattr)
+        if getattr(module, "UNCHECKED", False) and not request.config.option.watched:
+            leave_unchecked(patch.setattr)
         yield

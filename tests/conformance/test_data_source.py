@@ -9,7 +9,6 @@ alone. The broken sources at the end are the suite's negative controls.
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -527,7 +526,9 @@ def test_capturing_perturbs_nothing(name: str) -> None:
 FRESH = ["tf.data shuffled", "tf.data endless, 4 steps", "grain DataLoader", "grain MapDataset"]
 
 
-def test_a_position_holds_in_a_fresh_process(tmp_path: Path) -> None:
+def test_a_position_holds_in_a_fresh_process(
+    tmp_path: Path, forked_servers: tuple[str, ...]
+) -> None:
     expected = {}
     for name in FRESH:
         whole = read(SOURCES[name])
@@ -536,12 +537,14 @@ def test_a_position_holds_in_a_fresh_process(tmp_path: Path) -> None:
         expected[name] = whole.batches[whole.before[middle] :]
         np.savez(tmp_path / f"{name}.npz", **tensors)
         (tmp_path / f"{name}.json").write_text(json.dumps([epoch, step, saved]))
-    code = "import sys, test_data_source; test_data_source.go_on(sys.argv[1])"
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parents[1])])
+    program = tmp_path / "go_on.py"
+    program.write_text(
+        f"import sys\nsys.path[:0] = {[str(here), str(here.parents[1])]}\n"
+        "import test_data_source\ntest_data_source.go_on(sys.argv[1])\n"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, *forked_servers, "run", str(program), str(tmp_path)],
         check=False,
         capture_output=True,
         text=True,

@@ -314,20 +314,29 @@ def leave_unwatched(set_attribute):
     Args:
         set_attribute: ``setattr``, or what undoes it in the end.
     """
-    from sweeper.execution import early_check, serving
+    from sweeper.execution import serving
 
-    checked, audited = early_check.EarlyCheck, serving.Auditor
+    audited = serving.Auditor
 
     def unaudited(context):
         auditor = audited(context)
         auditor.policy = "off"
         return auditor
 
+    set_attribute(serving, "Auditor", unaudited)
+    leave_unchecked(set_attribute)
+
+
+def leave_unchecked(set_attribute):
+    """Do not check a new study early, as where trials run inline."""
+    from sweeper.execution import early_check
+
+    checked = early_check.EarlyCheck
+
     def unchecked(prepared, _launcher, listener):
         return checked(prepared, None, listener)
 
     set_attribute(early_check, "EarlyCheck", unchecked)
-    set_attribute(serving, "Auditor", unaudited)
 
 
 if __name__ == "__main__":

@@ -183,6 +183,9 @@ def _stand_by(connection, own, warm_server):
             return  # the client was killed while it asked
         data += more
     asked = json.loads(data)
+    if asked["words"][0] == _RUN:
+        # What stands for a script has this process' own: none was asked for.
+        asked["environment"].setdefault("PYTHONHASHSEED", os.environ["PYTHONHASHSEED"])
     if importing(asked["environment"]) != own:
         connection.sendall(b"n")
         return

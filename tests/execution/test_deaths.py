@@ -19,8 +19,6 @@ from sweeps import Ended, Result, command, differing, results_of, sweep, trials_
 
 from sweeper.results import TrialRecord
 
-UNWATCHED = True
-
 FATES = (
     "segfault",
     *("killed", "server killed", "orphan", "terminated", "survivor"),

@@ -36,7 +36,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("budgeted")
     unaudited = replace(BUDGETED_STUDY, arguments=f'{BUDGETED_STUDY.arguments}, audit="off"')
     file = unaudited.write(made / "budgeted.py")
-    swept = sweep(file, made / "one", workers=1)
+    swept = sweep(file, made / "one", workers=1, isolation="inline")
     (made / "events.json").write_text(
         json.dumps([e.message for e in swept.events if isinstance(e, Remark)])
     )

@@ -20,7 +20,9 @@ TEXT = StudyText(
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("export")
-    sweep(TEXT.write(directory / "export_study.py"), directory / "runs", workers=1)
+    sweep(
+        TEXT.write(directory / "export_study.py"), directory / "runs", workers=1, isolation="inline"
+    )
     return directory
 
 

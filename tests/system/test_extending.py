@@ -54,7 +54,9 @@ def digest_at_end(trial: TrialRecord, runs: Path) -> str:
 def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning(
     tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
-    whole = sweep(write(tmp_path / "whole.py", 5), tmp_path / "whole", workers=1).trials
+    whole = sweep(
+        write(tmp_path / "whole.py", 5), tmp_path / "whole", workers=1, isolation="inline"
+    ).trials
     file, runs = write(tmp_path / "small.py", 2, killed=True), tmp_path / "runs"
     short = sweep(file, runs, workers=1).trials
     assert [t.digest for t in short] != [t.digest for t in whole]

@@ -41,7 +41,9 @@ SIZE = 3
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the study's file, and what one worker made of it in ``one``."""
     made = tmp_path_factory.mktemp("population")
-    sweep(POPULATION_STUDY.write(made / "population.py"), made / "one", workers=1)
+    sweep(
+        POPULATION_STUDY.write(made / "population.py"), made / "one", workers=1, isolation="inline"
+    )
     return made
 
 

@@ -56,7 +56,7 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = STUDY.write(tmp_path / "study.py")
-    sweep(file, tmp_path / "undisturbed", workers=1)
+    sweep(file, tmp_path / "undisturbed", workers=1, isolation="inline")
     for name, value in s3_environment(s3_url).items():
         monkeypatch.setenv(name, value)
     undisturbed, first, other = (tmp_path / name for name in ("undisturbed", "first", "other"))

@@ -72,7 +72,8 @@ def ran(
     directory.mkdir()
     text = STUDY.replace("{killed}", str(killed)).replace("{objective}", objective)
     (directory / "vectors.py").write_text(text)
-    sweep(directory / "vectors.py", directory / "runs", workers=1)
+    isolation = "auto" if killed else "inline"
+    sweep(directory / "vectors.py", directory / "runs", workers=1, isolation=isolation)
     flags = ("--storage", database_url(directory / "runs"), "--runs-dir", directory / "runs")
     shown = here("show", "vectors", 0, "--json", *flags, cwd=directory)
     found: dict[str, object] = json.loads(shown.out)

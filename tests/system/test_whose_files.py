@@ -76,7 +76,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     directory = tmp_path_factory.mktemp("study")
     file, home = STUDY.write(directory / "study.py"), directory / "home"
     home.mkdir()
-    whole = sweep(file, directory / "whole", workers=1)
+    whole = sweep(file, directory / "whole", workers=1, isolation="inline")
     with RunningCommand("run", file, cwd=home, env={"SWEEPER_TEST_DIE_AT": "50"}) as run:
         assert run.end() == -9, run.err
     return Killed(file, home, results_of(whole.trials))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,30 +66,6 @@ print(json.dumps({"weights": digest, "history": history.history}))
 '''
 
 
-SERVER = '''
-"""Runs a script for each line, in a process that has imported the libraries and done nothing else."""
-import json, os, runpy, sys, traceback
-import keras, numpy, tensorflow, sweeper
-
-for line in sys.stdin:
-    sys.argv, output = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
-        code = 1
-        try:
-            runpy.run_path(sys.argv[0], run_name="__main__")
-            code = 0
-        except SystemExit as ended:
-            code = ended.code or 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-'''
-
 Run = Callable[..., str | int]
 
 
@@ -101,43 +76,36 @@ def command(directory: Path, kill_at: int, how: str, seed: int) -> list[str]:
     return [str(script), str(directory), tests_directory, str(kill_at), how, str(seed)]
 
 
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    """The script's last line, or minus the signal or the exit code that ended it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+def ended(program: Sequence[str], directory: Path, kill_at: int, how: str, seed: int) -> str | int:
+    done = subprocess.run(
+        [sys.executable, *program, *command(directory, kill_at, how, seed)],
+        capture_output=True,
         text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    ) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        asked, answers = server.stdin, server.stdout
+        check=False,
+    )
+    return done.returncode or done.stdout.splitlines()[-1]
 
-        def forked(
-            directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 1
-        ) -> str | int:
-            output = directory.parent / "output.txt"
-            asked.write(json.dumps([command(directory, kill_at, how, seed), str(output)]) + "\n")
-            asked.flush()
-            return int(answers.readline()) or output.read_text().splitlines()[-1]
 
-        yield forked
+@pytest.fixture(scope="module")
+def run(forked_servers: tuple[str, ...]) -> Run:
+    """The script's last line, or minus the signal or the exit code that ended it.
+
+    In a process that has imported the libraries and done nothing else.
+    """
+
+    def forked(
+        directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 1
+    ) -> str | int:
+        return ended((*forked_servers, "run"), directory, kill_at, how, seed)
+
+    return forked
 
 
 def run_fresh(
     directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 1
 ) -> str | int:
     """As `run`, in a process that imports everything itself."""
-    done = subprocess.run(
-        [sys.executable, *command(directory, kill_at, how, seed)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    return done.returncode or done.stdout.splitlines()[-1]
+    return ended((), directory, kill_at, how, seed)
 
 
 @pytest.fixture(scope="module")
