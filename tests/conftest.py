@@ -7,6 +7,7 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain, zip_longest
@@ -78,6 +79,9 @@ def pytest_configure(config: pytest.Config) -> None:
     Tests import each other's helpers by it, and so does pytest; a run of one of two files alone would
     not notice.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As in the background of a script. Tests interrupt their commands, which would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     processes = 0 if config.option.usepdb else config.option.processes
     config.stash[_PROCESSES] = processes
     if processes:

@@ -31,9 +31,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-BY_DEFAULT = 3
-"""Processes side by side. One more than there are cores, because many wait for trials' processes; with
-two more, each had so much less of the caches that the whole run took longer."""
+BY_DEFAULT = 2
+"""Processes side by side: as many as the machines have cores that this is measured on. With one more each had
+so much less of the caches that the whole run took longer, though many wait for trials' processes."""
 
 
 @dataclass

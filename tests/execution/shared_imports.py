@@ -8,7 +8,8 @@ killed with it. Whoever tests how servers start, or kills a whole process group,
 
 This file is also the client: it is run with ``python -S -E shared_imports.py DESCRIPTOR DRIVER
 IMPORTS`` in place of ``python -m sweeper.execution.launch.warm_server``, and imports next to nothing.
-With ``run FILE WORDS`` instead it stands for ``python FILE WORDS``, where the file imports TensorFlow.
+With ``run FILE WORDS`` instead it stands for ``python FILE WORDS``, where the file imports TensorFlow, and
+with ``run -c TEXT`` for ``python -c TEXT``.
 """
 
 from __future__ import annotations
@@ -249,6 +250,7 @@ def _become_server(asked, descriptors, warm_server):
 def _ran(file, *words):
     """Run the file as a program, whose servers are forked, too; its exit code."""
     import runpy
+    import types
 
     from sweeper.execution.launch import server_process
 
@@ -256,7 +258,11 @@ def _ran(file, *words):
 
     sys.argv = [file, *words]
     try:
-        runpy.run_path(file, run_name="__main__")
+        if file == "-c":
+            sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(words[0], vars(sys.modules["__main__"]))
+        else:
+            runpy.run_path(file, run_name="__main__")
     except SystemExit as ended:
         return ended.code or 0
     return 0

@@ -286,17 +286,14 @@ print(json.dumps([t.digest for t in study.run(workers=2).trials]))
     ],
 )
 def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
-    observe: Callable[[str], Observed], tmp_path: Path, tail: str
+    observe: Callable[[str], Observed],
+    tmp_path: Path,
+    tail: str,
+    forked_servers: tuple[str, ...],
 ) -> None:
-    servers = f"""
-    from sweeper.execution.launch import server_process
-
-    server_process._SERVER = {server_process._SERVER!r}
-    """
-    head = dedent(WATCHED.head) + dedent(servers)
     one = WATCHED.arguments.replace("trials=2", "trials=1")
-    script = replace(WATCHED, head=head, tail=tail, arguments=one).write(tmp_path / "script.py")
-    ended = python(script, cwd=tmp_path)
+    script = replace(WATCHED, tail=tail, arguments=one).write(tmp_path / "script.py")
+    ended = python(*forked_servers, "run", script, cwd=tmp_path)
     assert ended.code == 0, ended.err
     expected = {0: observe("fork").results[0]}
     assert json.loads(ended.out) == [expected[0].digest]

@@ -32,6 +32,7 @@ from sweeps import (
     trials_in,
 )
 
+from sweeper.execution.launch import server_process
 from sweeper.results import TrialRecord, WorkerRecord
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
@@ -132,7 +133,8 @@ def test_worker_processes_on_dask_give_the_same_sweep(
         alone = alone[:2]
         text = file.read_text().replace("from __future__ import annotations", "")
         text = text.replace("trials=6", "trials=2")
-        ended = python("-c", NOTEBOOK.format(study=text, runs=str(runs)), cwd=tmp_path)
+        notebook = NOTEBOOK.format(study=text, runs=str(runs))
+        ended = python(*server_process._SERVER, "run", "-c", notebook, cwd=tmp_path)
     assert ended.code == 0, ended.err
     assert [(w.engine, w.slots, w.live) for w in workers_of(database_url(runs), "pruned")] == [
         ("dask", 1, False)
