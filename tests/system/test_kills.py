@@ -223,7 +223,8 @@ CONTROLS = StudyText(
     """,
     rate="0.01",
     callbacks="""
-        keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=3),
+        # Never better than at first: lowered every third epoch, and later by who has forgotten that one.
+        keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=3, mode="max"),
         keras.callbacks.EarlyStopping(monitor="loss", patience=25),
     """,
     arguments="""objective="val_loss", epochs=12, trials=len(GRID), sampler="grid",
