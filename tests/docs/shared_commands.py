@@ -61,9 +61,8 @@ def shared_commands(directory, environment):
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -S -E {__file__} "$@"\n')
     program.chmod(0o755)
     environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
-    if IMPORTS in os.environ:
-        commands = await_socket(Path(os.environ[IMPORTS]).with_name("commands"))
-        environment |= {ADDRESS: str(commands), IMPORTS: os.environ[IMPORTS]}
+    if ADDRESS in os.environ:
+        environment |= {ADDRESS: await_socket(os.environ[ADDRESS]), IMPORTS: os.environ[IMPORTS]}
         yield
         return
     path = Path(directory) / "commands"
@@ -97,11 +96,11 @@ def shared_processes(directory, environment):
         shared_imports.begun(str(imports), environment),
         begun(commands, environment, server_process._SERVER),
     ]
-    os.environ[shared_imports.ADDRESS] = str(imports)
+    os.environ |= {shared_imports.ADDRESS: str(imports), ADDRESS: str(commands)}
     try:
         yield
     finally:
-        del os.environ[shared_imports.ADDRESS]
+        del os.environ[shared_imports.ADDRESS], os.environ[ADDRESS]
         for process in processes:
             end(process)
 
