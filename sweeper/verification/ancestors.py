@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sweeper.checkpoints.names import CheckpointName
@@ -70,7 +70,8 @@ class Ancestors:
             return problem
         position = (parent.step, parent.epoch)
         order = ReplayOrder(
-            settings=self.settings,
+            # It may have been extended before the branch was taken.
+            settings=replace(self.settings, epochs=before.length or self.settings.epochs),
             number=before.number,
             answers=answers_of(before),
             checkpoints=(position,),

@@ -51,7 +51,8 @@ def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path, again
         ["branch", "small", "0", "--epochs", "5"],
         ["resume", "small", "--workers", "1"],
         ["worker", "small", "--slots", "1"],
-        ["verify", "small", *([] if again else ["--trial", "0"])],
+        # The branch, whose parent was extended before it.
+        ["verify", "small", *(["--all"] if again else ["--trial", "1"])],
         ["check", "small.py" if again else "brief.py"],
         ["export", "small", "--format", "weights", "--output", "end.weights.h5"],
         ["report", "small", "--output", "report.html"],
