@@ -10,8 +10,6 @@ from sweeps import python
 
 from sweeper.execution.launch import server_process
 
-UNWATCHED = True
-
 VERBS = """
 import sys
 from sweeper.execution.launch import server_process

@@ -22,8 +22,6 @@ from terminals import Screen
 
 from sweeper.execution.launch import server_process
 
-UNWATCHED = True
-
 STUDY = StudyText(
     arguments='objective="val_loss", epochs=5000, trials=3, sampler="random", audit="off"'
 )
