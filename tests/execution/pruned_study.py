@@ -10,7 +10,9 @@ from sweeper.results import TrialRecord
 
 PRUNED_STUDY = StudyText(
     name="pruned",
+    keras="",
     head="import optuna",
+    model="import keras",
     rate='trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)',
     arguments="""objective="val_loss", epochs=4, trials=12, concurrency=2,
     sampler=lambda seed: optuna.samplers.TPESampler(seed=seed, n_startup_trials=4),

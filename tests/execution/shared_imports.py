@@ -256,7 +256,7 @@ def _ran(file, *words):
 
     server_process._SERVER = SERVER
 
-    sys.argv = [file, *words]
+    sys.argv = [file, *(words[1:] if file == "-c" else words)]
     try:
         if file == "-c":
             sys.modules["__main__"] = types.ModuleType("__main__")

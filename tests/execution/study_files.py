@@ -15,7 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
-import keras
+{keras}
 import numpy as np
 
 from sweeper import Data, Every, Study
@@ -59,6 +59,12 @@ study = Study(
 """
 
 
+PACED = (
+    "keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: __import__('time').sleep(0.1))"
+)
+"""A callback for a study that trains until it is stopped: it leaves the processor to who stops it."""
+
+
 @dataclass(frozen=True)
 class StudyText:
     """A study of a layer on 160 random samples: 20 steps an epoch, a fraction of a second.
@@ -67,6 +73,8 @@ class StudyText:
     a graph takes to be traced, its trials take again and again.
 
     Attributes:
+        keras: Imports Keras at the top level. A study whose sampler or pruner is an object is read where
+            the worker is, too, where the import takes seconds: it has it in its model factory.
         head: Stands at the top level, below the imports.
         model: Stands at the top of the model factory; ``data``: in the data factory, below x and y.
         rate: The learning rate, as an expression.
@@ -76,6 +84,7 @@ class StudyText:
     """
 
     name: str = "small"
+    keras: str = "import keras"
     head: str = ""
     model: str = ""
     data: str = ""
@@ -88,6 +97,7 @@ class StudyText:
     def __str__(self) -> str:
         return _FILE.format(
             name=self.name,
+            keras=self.keras,
             head=textwrap.dedent(self.head),
             model=_indented(self.model),
             data=_indented(self.data),

@@ -77,6 +77,13 @@ CREDENTIALS = {
     "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY": "/SECRET",
 }
 
+INLINE = f"""
+import os, sys
+os.environ.update({CREDENTIALS!r})
+from sweeper.cli.main import main
+sys.exit(main())
+"""
+"""The command, in a process that is forked with TensorFlow imported: its trials run in it."""
 
 RUNS_TENSORFLOW = "TABLE = keras.Variable(np.zeros(3))"
 STARTS_THREADS = """
@@ -135,7 +142,8 @@ def observe(watched: Path, forked_servers: tuple[str, ...]) -> Callable[[str], O
                 known[isolation] = observed(file, runs, "auto", 3, forked_servers)
             else:
                 trials = 2 if isolation == "fork" else 3
-                known[isolation] = observed(watched, runs, isolation, trials)
+                server = REAL_SERVER if isolation == "fork" else forked_servers
+                known[isolation] = observed(watched, runs, isolation, trials, server)
         return known[isolation]
 
     return run
@@ -146,16 +154,17 @@ def observed(
     runs: Path,
     isolation: str,
     trials: int,
-    server: tuple[str, ...] = REAL_SERVER,
+    server: tuple[str, ...],
 ) -> Observed:
     before = len(seen_in(runs))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_process, "_SERVER", server)
-        ended = command(
-            *("run", file, "--isolation", isolation, "--trials", trials, "--runs-dir", runs),
-            cwd=file.parent,
-            env={"SWEEPER_STORAGE": f"sqlite:///{runs / 'sweeper.db'}", **CREDENTIALS},
-        )
+    words = ("run", file, "--isolation", isolation, "--trials", trials, "--runs-dir", runs)
+    storage = {"SWEEPER_STORAGE": f"sqlite:///{runs / 'sweeper.db'}"}
+    if isolation == "inline":
+        ended = python(*server, "run", "-c", INLINE, *words, cwd=file.parent, env=storage)
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server_process, "_SERVER", server)
+            ended = command(*words, cwd=file.parent, env={**storage, **CREDENTIALS})
     assert ended.code == 0, ended.err
     results = results_of(trials_in(runs)[before:])
     return Observed(results, seen_in(runs)[before:], runs, ended.err)
@@ -175,7 +184,7 @@ def test_forked_spawned_and_inline_trials_give_equal_digests(
 def test_a_study_that_is_spawned_from_its_beginning_gives_the_same(
     observe: Callable[[str], Observed], watched: Path, tmp_path: Path
 ) -> None:
-    spawned = observed(watched, tmp_path / "runs", "spawn", 2)
+    spawned = observed(watched, tmp_path / "runs", "spawn", 2, REAL_SERVER)
     assert differing(observe("fork").results, spawned.results) == []
 
 
@@ -228,6 +237,14 @@ def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(
 ) -> None:
     drawn = [s["drawn"] for how in ("fork", "spawn", "inline") for s in observe(how).seen]
     assert all(d == drawn[0] for d in drawn)
+
+
+def test_what_tensorflow_says_of_its_start_is_not_heard_of_its_server(
+    observe: Callable[[str], Observed],
+) -> None:
+    said = observe("fork").err
+    assert "trial 0" in said
+    assert [word for word in ("cuda", "InitializeLog", "oneDNN") if word in said] == []
 
 
 def test_a_study_that_cannot_be_forked_is_spawned_and_says_so(

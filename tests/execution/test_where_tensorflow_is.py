@@ -23,6 +23,7 @@ def heavy():
 for words in {commands!r}:
     assert main(words) == 0, words
     assert not heavy(), (words, heavy())
+sys.path.insert(0, "stand-ins")
 import keras
 assert heavy() == ["keras", "tensorflow"], "the control"
 """
@@ -42,6 +43,10 @@ def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path, again
     StudyText(
         name="brief", data=ONE_STEP, arguments='epochs=1, trials=1, sampler="random", audit="off"'
     ).write(tmp_path / "brief.py")
+    # For the control: the real ones take seconds.
+    (tmp_path / "stand-ins").mkdir()
+    (tmp_path / "stand-ins" / "keras.py").write_text("import tensorflow")
+    (tmp_path / "stand-ins" / "tensorflow.py").touch()
     commands = [
         ["run", "small.py", "--workers", "1"],
         ["extend", "small", "--epochs", "3"],

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from databases import postgresql_database
 from pruned_study import prunings
-from study_files import StudyText
+from study_files import PACED, StudyText
 from sweeps import (
     LIMIT,
     Ended,
@@ -231,6 +231,7 @@ def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
 
 LONG = StudyText(
     name="long",
+    callbacks=PACED,
     arguments='objective="val_loss", epochs=4000, trials=3, sampler="random", audit="off"',
 )
 

@@ -137,7 +137,9 @@ def test_a_trial_killed_around_the_decision_is_pruned_all_the_same(
     pruned_study: StudyText, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
     first = min(prunings(alone))
-    killing = replace(pruned_study, head=KILLING, model="global NUMBER\nNUMBER = trial.number")
+    killing = replace(
+        pruned_study, head=KILLING, model="import keras\nglobal NUMBER\nNUMBER = trial.number"
+    )
     file = killing.write(tmp_path / "killing.py")
     swept = sweep(file, tmp_path / "runs", workers=2, trials=first + 1)
     assert [a.outcome for a in swept.trials[first].attempts] == ["crashed", "crashed", "pruned"]

@@ -130,11 +130,14 @@ def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(
     assert differing(whole.results, results_of(trials)) == []
 
 
-def test_a_second_interrupt_kills_a_trial_that_cannot_stop(endless: Path) -> None:
+def test_a_second_interrupt_kills_a_trial_that_cannot_stop(
+    endless: Path, forked_servers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_process, "_SERVER", forked_servers)
     runs = endless.parent / "runs"
     with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
         run.wait_for("attempt 1 started")
-        _, trial = processes_of(run, runs)
+        trial = psutil.Process(trials_in(runs, "endless")[0].attempts[-1].pid)
         run.signal(signal.SIGINT)
         assert run.wait_for("stopping")
         assert run.process.poll() is None, "the first only asks"
