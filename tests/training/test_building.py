@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from trainings import Watcher, plan, small_data, train
 
+from sweeper import TrainingStep
+from sweeper.training.loop import building
 from sweeper.training.loop.building import build_before_tracing
 
 X, Y = np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
@@ -26,6 +31,73 @@ def test_metrics_and_optimizer_have_their_variables_before_any_step() -> None:
     assert model.optimizer.built
     assert len(model.optimizer.variables) == 6
     assert model._compile_metrics.built
+
+
+class OwnLoss(TrainingStep):
+    def extra_losses(self) -> list[Any]:
+        return []
+
+
+class OnlyTheBias(OwnLoss):
+    def trainable_variables(self) -> list[Any]:
+        return [v for v in super().trainable_variables() if v.name == "bias"]
+
+
+class OwnUpdate(OwnLoss):
+    def update(self, gradients: Any, variables: Any, values: Any) -> None:
+        super().update(gradients[:1], variables[:1], values)
+
+
+class OwnStep(OwnLoss):
+    def train_step(self, batch: Any) -> dict[str, Any]:
+        return super().train_step(batch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "slots"), [(OwnLoss, 4), (OnlyTheBias, 0), (OwnUpdate, 0), (OwnStep, 0)]
+)
+def test_of_a_step_that_does_not_say_what_is_trained_the_optimizer_has_its_slots(
+    kind: type[TrainingStep], slots: int
+) -> None:
+    """Where it may say, they are its trace's to make: others would be in each checkpoint."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    step = kind(optimizer="adam", loss="mse")
+    step.bind(model)
+    build_before_tracing(model, (X, Y), step)
+    optimizer = step.optimizer
+    assert len(optimizer.variables) - 2 == slots, "beside the iterations and the rate"
+    assert optimizer.built == (slots > 0)
+
+
+def test_such_a_step_is_traced_once_and_its_training_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced: list[str] = []
+
+    class Told(OwnLoss):
+        def extra_losses(self) -> list[Any]:
+            traced.append("once more")
+            return []
+
+    def ended(directory: Path) -> tuple[str, int]:
+        traced.clear()
+        watcher = Watcher(directory)
+        unvalidated = small_data(validation=None)
+        planned = plan(
+            model=bare, data=lambda: unvalidated, step=lambda: Told(optimizer="adam", loss="mse")
+        )
+        train(planned, watcher)
+        assert watcher.digest
+        return watcher.digest, len(traced)
+
+    digest, times = ended(tmp_path / "before")
+    monkeypatch.setattr(building, "_build_optimizer_of", lambda step: None)
+    assert ended(tmp_path / "by the trace") == (digest, 2), "the control"
+    assert times == 1
+
+
+def bare() -> keras.Model:
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dropout(0.3), keras.layers.Dense(1)])
 
 
 def test_a_fault_in_a_metric_of_the_users_is_raised_and_not_swallowed() -> None:

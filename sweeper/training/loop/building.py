@@ -1,9 +1,9 @@
 """Building a compiled model's metrics and optimizer before its step is traced.
 
 TensorFlow traces a function twice when the first trace creates variables, and a trace is the
-longest part of a short trial's start. Keras can create these variables from shapes alone; where it
-cannot (a model that is built by its first batch, a step of the user's own), nothing is done here,
-and the trace creates them.
+longest part of a short trial's start. Keras can create these variables from shapes alone, and a
+`TrainingStep` tells what its optimizer trains; where neither is so (a model that is built by its first
+batch, a ``train_step`` of the user's own), nothing is done here, and the trace creates them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,12 @@ def build_before_tracing(model: keras.Model, arrays: Any, step: TrainingStep | N
         return
     if arrays is None:
         return
-    own_step = type(model).train_step is not keras.Model.train_step
-    own_step = own_step or (step is not None and not step.is_keras_own)
-    if own_step or model.run_eagerly or not all(layer.built for layer in model._flatten_layers()):
+    if model.run_eagerly or not all(layer.built for layer in model._flatten_layers()):
+        return
+    if step is not None and not step.is_keras_own:
+        _build_optimizer_of(step)
+        return
+    if type(model).train_step is not keras.Model.train_step:
         return
     batch = tf.nest.map_structure(lambda array: None if array is None else array[:2], arrays)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
@@ -56,6 +59,19 @@ def build_before_tracing(model: keras.Model, arrays: Any, step: TrainingStep | N
         model._symbolic_build(data_batch=(x, y, sample_weight))
     except _NOT_FROM_SHAPES as error:
         _LOG.debug("%r is built by its trace, not from shapes: %s", model.name, error)
+
+
+_TRAINS = ("train_step", "trainable_variables", "update")
+"""The methods of a step that say which variables its optimizer is given."""
+
+
+def _build_optimizer_of(step: TrainingStep) -> None:
+    """Create the slots that the step's first trace would create, if none of its own methods says which."""
+    if any(getattr(type(step), name) is not getattr(TrainingStep, name) for name in _TRAINS):
+        return
+    optimizer, variables = step.optimizer, step.trainable_variables()
+    if variables and not optimizer.built:
+        optimizer.build(variables)
 
 
 def _build_in_scope(model: keras.Model, arrays: Any) -> None:
