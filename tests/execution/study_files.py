@@ -73,7 +73,7 @@ class StudyText:
     a graph takes to be traced, its trials take again and again.
 
     Attributes:
-        keras: Imports Keras at the top level. A study whose sampler or pruner is an object is read where
+        keras: Imports Keras at the top level. A study with a sampler or pruner of its own is read where
             the worker is, too, where the import takes seconds: it has it in its model factory.
         head: Stands at the top level, below the imports.
         model: Stands at the top of the model factory; ``data``: in the data factory, below x and y.

@@ -69,6 +69,25 @@ def test_of_a_step_that_does_not_say_what_is_trained_the_optimizer_has_its_slots
     assert optimizer.built == (slots > 0)
 
 
+def test_a_step_that_frees_a_layer_in_its_first_trace_trains_it() -> None:
+    """Slots for what is trained before that would be too few."""
+
+    def frozen() -> keras.Model:
+        model = keras.Sequential([bare(), keras.layers.Dense(1)])
+        model.layers[0].trainable = False
+        return model
+
+    class Freeing(OwnLoss):
+        def outputs(self, inputs: Any, *, training: bool) -> Any:
+            self.model.layers[0].trainable = True
+            return super().outputs(inputs, training=training)
+
+    planned = plan(model=frozen, step=lambda: Freeing(optimizer="adam", loss="mse"), epochs=1)
+    began = planned.model.layers[0].get_weights()[0]
+    train(planned, Watcher())
+    assert not np.array_equal(planned.model.layers[0].get_weights()[0], began)
+
+
 def test_such_a_step_is_traced_once_and_its_training_ends_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,13 +61,12 @@ def build_before_tracing(model: keras.Model, arrays: Any, step: TrainingStep | N
         _LOG.debug("%r is built by its trace, not from shapes: %s", model.name, error)
 
 
-_TRAINS = ("train_step", "trainable_variables", "update")
-"""The methods of a step that say which variables its optimizer is given."""
-
-
 def _build_optimizer_of(step: TrainingStep) -> None:
     """Create the slots that the step's first trace would create, if none of its own methods says which."""
-    if any(getattr(type(step), name) is not getattr(TrainingStep, name) for name in _TRAINS):
+    if step._overrides("train_step", "trainable_variables", "update"):
+        return
+    # What is frozen now, a method of the step may free before its gradients are applied.
+    if not all(layer.trainable for layer in step.model._flatten_layers()):
         return
     optimizer, variables = step.optimizer, step.trainable_variables()
     if variables and not optimizer.built:
