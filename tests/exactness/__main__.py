@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--serve", action="store_true")
     given = parser.parse_args()
     if given.serve:
-        serve(given.names, given.before)
+        serve(given.before)
         return 0
     if not given.names:
         for group in corpus.groups():
@@ -117,14 +117,17 @@ def empty_directory() -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def serve(groups: list[str], before: str | None) -> None:
+def serve(before: str | None) -> None:
     """Answer each line, with a verdict or with what audits found, until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    get_ready(groups)
+    imported: set[str] = set()
     for line in sys.stdin:
         asked = json.loads(line)
         part, first = corpus.find(asked["name"]), asked["before"] or before
+        if part.group not in imported:
+            get_ready([part.group])
+            imported.add(part.group)
         answer: Audited | Verdict
         if asked.get("audits"):
             with empty_directory() as directory:

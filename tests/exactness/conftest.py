@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from exactness_list import BY_DEFAULT, StudyPart, groups, studies_of
+from exactness_list import BY_DEFAULT, StudyPart, studies_of
 from exactness_server import JudgingServer
 from exactness_verdicts import ALL_KILLS, Verdict
 
@@ -36,8 +36,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def server(forked_servers: tuple[str, ...]) -> Iterator[JudgingServer]:
-    """Serves every group, since importing takes it longer than judging a study."""
-    opened = JudgingServer(tuple(groups()), (*forked_servers, "run"))
+    """Serves every group."""
+    opened = JudgingServer((*forked_servers, "run"))
     yield opened
     opened.close()
 

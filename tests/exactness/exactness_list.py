@@ -131,6 +131,7 @@ def imports_of(group: str) -> list[str]:
     return [name for name in names if name.partition(".")[0] not in own]
 
 
+@cache
 def _tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 

@@ -22,15 +22,16 @@ HERE = Path(__file__).parent
 class JudgingServer:
     """A process that has imported TensorFlow and judges one study after another.
 
+    What a study's file imports it imports before the first study of that file.
+
     Args:
-        groups: The files whose imports it makes beforehand.
         program: What Python is to run for it, before the words; ``forked_servers`` gives one that
             need not import TensorFlow itself.
     """
 
-    def __init__(self, groups: tuple[str, ...], program: tuple[str, ...] = ("-P",)) -> None:
+    def __init__(self, program: tuple[str, ...] = ("-P",)) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, *program, str(HERE / "__main__.py"), "--serve", *groups],
+            [sys.executable, *program, str(HERE / "__main__.py"), "--serve"],
             env={
                 **os.environ,
                 **HASH_SEED,

@@ -58,7 +58,9 @@ def get_ready(groups: list[str]) -> None:
     """Import what every process needs, and what the files of ``groups`` import."""
     import_tensorflow()
     import sweeper.execution.trial.run  # noqa: F401 - so that no process has to import it
+    from sweeper.inspection.code import read_keras
 
+    read_keras()
     for name in dict.fromkeys(name for group in groups for name in imports_of(group)):
         # What is not installed here fails in the study that needs it.
         with contextlib.suppress(ImportError):
