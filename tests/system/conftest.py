@@ -21,7 +21,7 @@ Forking = Callable[[], contextlib.AbstractContextManager[None]]
 
 SHORT = replace(
     INTERRUPTED_STUDY,
-    arguments="""objective="val_loss", epochs=24, trials=3, sampler="random", audit="off",
+    arguments="""objective="val_loss", epochs=12, trials=3, sampler="random", audit="off",
     checkpoint_every=Every(steps=7)""",
 )
 """The interrupted study with half of its trials, so that one still waits for two workers; shorter."""
@@ -53,9 +53,14 @@ def forking(forked_servers: tuple[str, ...]) -> Forking:
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory, forking: Forking) -> WholeRun:
+def short() -> StudyText:
+    return SHORT
+
+
+@pytest.fixture(scope="session")
+def whole(short: StudyText, tmp_path_factory: pytest.TempPathFactory, forking: Forking) -> WholeRun:
     with forking():
-        return Reference(SHORT, tmp_path_factory.mktemp("whole"))
+        return Reference(short, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="session")

@@ -36,10 +36,11 @@ KILLS = {kills!r}
 class Told(keras.callbacks.Callback):
     """Dies at each of the batches once, and tells at the end what the schedules have gone through."""
 
-    def __init__(self, directory, rates):
+    def __init__(self, directory, rates, forgetful):
         super().__init__()
         self.directory = directory
         self.schedule = rates
+        self.forgetful = forgetful
         self.at = 0
 
     def on_train_batch_end(self, batch, logs=None):
@@ -53,6 +54,7 @@ class Told(keras.callbacks.Callback):
         told = {{
             "rates": self.schedule.rates,
             "batches": self.schedule.counter,
+            "forgetful": [self.forgetful.rates, self.forgetful.counter],
             "beta": float(self.model.training_step.beta.numpy()),
             "history": self.model.history.history,
         }}
@@ -61,10 +63,10 @@ class Told(keras.callbacks.Callback):
 
 def callbacks(trial):
     annealing, rates = sequence_vae.build_callbacks(trial)
-    if trial.number == 1:
-        # The schedule is left out of the checkpoints: it begins at zero in each attempt.
-        rates.get_state, rates.set_state = (lambda: None), (lambda state: None)
-    return [annealing, rates, Told(trial.directory, rates)]
+    # Left out of the checkpoints: it begins at zero in each attempt. The other one has the last word.
+    forgetful = sequence_vae.LearningRatePerBatch(rates.first, rates.least, rates.factor)
+    forgetful.get_state, forgetful.set_state = (lambda: None), (lambda state: None)
+    return [annealing, forgetful, rates, Told(trial.directory, rates, forgetful)]
 
 
 study = Study(
@@ -75,7 +77,7 @@ study = Study(
     callbacks=callbacks,
     objective="val_bound",
     epochs={epochs},
-    trials=2,
+    trials=1,
     threads=1,
     sampler="random",
     checkpoint_every=sequence_vae.Every(steps=10),
@@ -90,16 +92,14 @@ def ran(
     kills: tuple[int, ...],
     *,
     epochs: int,
-    trials: int,
     isolation: str = "auto",
-) -> tuple[Swept, list[Any]]:
+) -> tuple[Swept, dict[str, Any]]:
     shutil.copy(STUDY, directory)
     file = directory / f"{name}.py"
     file.write_text(FILE.format(name=name, kills=kills, epochs=epochs))
-    swept = sweep(file, directory / name, workers=1, trials=trials, isolation=isolation)
-    told = [json.loads(each.read_text()) for each in sorted((directory / name).rglob("told.json"))]
-    assert len(told) == trials
-    return swept, told
+    swept = sweep(file, directory / name, workers=1, isolation=isolation)
+    [told] = (directory / name).rglob("told.json")
+    return swept, json.loads(told.read_text())
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,16 @@ def ran(
 def test_a_schedule_per_batch_goes_on_at_the_exact_batch_after_kills(
     tmp_path: Path, kills: tuple[int, ...], resumed_at: list[int], epochs: int
 ) -> None:
-    whole, [undisturbed] = ran(tmp_path, "whole", (), epochs=epochs, trials=1, isolation="inline")
-    killed, [told, forgotten] = ran(tmp_path, "killed", kills, epochs=epochs, trials=2)
-    (one,), (other, forgetful) = whole.trials, killed.trials
-    for trial in (other, forgetful):
-        outcomes = [attempt.outcome for attempt in trial.attempts]
-        assert outcomes == ["crashed"] * len(kills) + ["complete"]
-        assert [attempt.start_step for attempt in trial.attempts] == [0, *resumed_at]
+    whole, undisturbed = ran(tmp_path, "whole", (), epochs=epochs, isolation="inline")
+    killed, told = ran(tmp_path, "killed", kills, epochs=epochs)
+    (one,), (other,) = whole.trials, killed.trials
+    outcomes = [attempt.outcome for attempt in other.attempts]
+    assert outcomes == ["crashed"] * len(kills) + ["complete"]
+    assert [attempt.start_step for attempt in other.attempts] == [0, *resumed_at]
     assert undisturbed["batches"] == len(undisturbed["rates"]) == EPOCH * epochs
+    forgotten, remembered = told.pop("forgetful"), undisturbed.pop("forgetful")
+    assert remembered == [undisturbed["rates"], EPOCH * epochs]
     assert told == undisturbed
     assert (other.digest, other.value, other.epochs) == (one.digest, one.value, one.epochs)
     left = EPOCH * epochs - resumed_at[-1]
-    assert forgotten["batches"] == len(forgotten["rates"]) == left, "the negative control"
+    assert forgotten == [undisturbed["rates"][:left], left], "the negative control"

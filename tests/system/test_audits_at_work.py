@@ -9,7 +9,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -181,11 +181,31 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(
     ]
 
 
-def test_a_pinned_checkpoint_that_is_damaged_costs_its_audit_and_nothing_else(
-    clean: tuple[Path, Swept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    real = IntervalReplay.outcome
+@dataclass(frozen=True)
+class Disturbed:
+    """A sweep whose audits were disturbed.
+
+    Attributes:
+        killed: The trial of each replay whose process was killed, and where it was to end.
+        verdicts: How often one was to be written.
+    """
+
+    swept: Swept
+    killed: list[tuple[int, int]]
+    verdicts: int
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
+    """The clean study: of each trial the first interval cannot be compared.
+
+    Of trial 0 what was pinned is damaged, and of trial 1 the process dies every time; that of
+    trial 0's second interval dies once. And verdicts are not heard.
+    """
+    directory = tmp_path_factory.mktemp("disturbed")
+    real, decides = IntervalReplay.outcome, Audits.decide
+    killed: list[tuple[int, int]] = []
+    calls = []
 
     def outcome(self: IntervalReplay) -> Any:
         if self.claim.pinned.from_step == 10:
@@ -197,30 +217,15 @@ def test_a_pinned_checkpoint_that_is_damaged_costs_its_audit_and_nothing_else(
             file.write_bytes(content)
         return real(self)
 
-    monkeypatch.setattr(IntervalReplay, "outcome", outcome)
-    swept = sweep(CLEAN.write(tmp_path / "study.py"), tmp_path / "runs", workers=1)
-    assert audited(swept) == (1, 1)
-    assert without_times(swept) == without_times(clean[1])
-    assert [a.outcome for a in swept.trials[0].audits] == ["dropped", "alike"]
-    assert "the audit of trial 0 from step 10 to 20 was dropped, and says nothing" in notices(swept)
-
-
-def test_processes_that_are_killed_and_a_database_that_is_away_lose_no_verdict_and_no_trial(
-    clean: tuple[Path, Swept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first interval's process dies every time, the second's once; and verdicts are not heard."""
-    monkeypatch.chdir(tmp_path)
-    decides, killed, calls = Audits.decide, [], []
-
     def started(self: Any, pid: int, _isolation: str) -> None:
-        ends_at = self.order.ends_at[0]
-        if ends_at == 20 or ends_at not in killed:
-            killed.append(ends_at)
+        replay = (self.order.number, self.order.ends_at[0])
+        if replay == (1, 20) or (replay == (0, 40) and replay not in killed):
+            killed.append(replay)
             os.kill(pid, signal.SIGKILL)
 
     def decide(self: Audits, *arguments: Any, **options: Any) -> None:
         calls.append(arguments)
-        if len(calls) % 2:
+        if len(calls) != 2:
             decides(self, *arguments, **options)
         if len(calls) < 4:
             # The first is written and its answer lost; the second is not even heard.
@@ -228,12 +233,34 @@ def test_processes_that_are_killed_and_a_database_that_is_away_lose_no_verdict_a
             error.passing = True
             raise error
 
-    monkeypatch.setattr(running_again._Attempt, "started", started)
-    monkeypatch.setattr(Audits, "decide", decide)
-    swept = sweep(CLEAN.write(tmp_path / "study.py"), tmp_path / "runs")
-    assert sorted(killed) == [20, 20, 20, 40]
-    assert len(calls) > 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        patch.setattr(IntervalReplay, "outcome", outcome)
+        patch.setattr(running_again._Attempt, "started", started)
+        patch.setattr(Audits, "decide", decide)
+        study = replace(CLEAN, arguments=f'{ARGUMENTS}, audit="all"')
+        swept = sweep(study.write(directory / "study.py"), directory / "runs", workers=1)
+    return Disturbed(swept, killed, len(calls))
+
+
+def test_a_pinned_checkpoint_that_is_damaged_costs_its_audit_and_nothing_else(
+    clean: tuple[Path, Swept], disturbed: Disturbed
+) -> None:
+    swept = disturbed.swept
+    assert audited(swept) == (2, 2)
+    assert without_times(swept) == without_times(clean[1])
     assert [a.outcome for a in swept.trials[0].audits] == ["dropped", "alike"]
+    assert "the audit of trial 0 from step 10 to 20 was dropped, and says nothing" in notices(swept)
+
+
+def test_processes_that_are_killed_and_a_database_that_is_away_lose_no_verdict_and_no_trial(
+    clean: tuple[Path, Swept], disturbed: Disturbed
+) -> None:
+    swept = disturbed.swept
+    assert sorted(disturbed.killed) == [(0, 40), (1, 20), (1, 20), (1, 20)]
+    assert disturbed.verdicts > 4
+    outcomes = [[a.outcome for a in trial.audits] for trial in swept.trials]
+    assert outcomes == [["dropped", "alike"]] * 2
     assert "was killed by SIGKILL" in notices(swept)
     assert "(3 tries)" in notices(swept)
     assert "the database is away" in notices(swept)
@@ -243,17 +270,19 @@ def test_processes_that_are_killed_and_a_database_that_is_away_lose_no_verdict_a
 def test_two_workers_compare_every_interval_once_and_the_results_are_the_same(
     clean: tuple[Path, Swept], tmp_path: Path
 ) -> None:
-    arguments = f'{ARGUMENTS}, audit="all"'
+    arguments = f'{ARGUMENTS}, audit="all"'.replace("epochs=2", "epochs=1")
     file = replace(CLEAN, arguments=arguments).write(tmp_path / "study.py")
     runs = tmp_path / "runs"
     with RunningCommand("run", file, "--workers", 1, "--runs-dir", runs, cwd=tmp_path) as run:
-        assert run.wait_for("trial 0 epoch 1/2")
+        assert run.wait_for("trial 0 attempt 1 started")
         flags = ("--slots", 1, "--runs-dir", runs)
         with RunningCommand("worker", "small", *flags, cwd=tmp_path) as worker:
             assert worker.end() == 0, worker.err
         assert run.end() == 0, run.err
     trials = trials_in(runs)
     intervals = [[(a.from_step, a.to_step) for a in trial.audits] for trial in trials]
-    assert intervals == [[(10, 20), (20, 40)], [(0, 20), (20, 40)]]
+    assert intervals == [[(10, 20)], [(0, 20)]]
     assert all(a.outcome == "alike" for trial in trials for a in trial.audits)
-    assert [t.digest for t in trials] == [t.digest for t in clean[1].trials]
+    after_one_epoch = [t.checkpoints[0] for t in clean[1].trials]
+    assert [c.step for c in after_one_epoch] == [20, 20]
+    assert [t.digest for t in trials] == [c.digest for c in after_one_epoch]

@@ -12,6 +12,8 @@ from sweeps import Ended, command, trials_in
 
 from sweeper.results import TrialRecord
 
+UNWATCHED = True
+
 
 def check_refused(ended: Ended, code: int, *texts: str) -> None:
     assert ended.code == code, ended.err
@@ -185,7 +187,7 @@ def test_a_database_that_cannot_be_opened(
 
 
 def test_a_database_that_is_newer(small: Path, tmp_path: Path, here: Callable[..., Ended]) -> None:
-    assert here("run", small, cwd=tmp_path).code == 0
+    assert here("run", small, "--isolation", "inline", cwd=tmp_path).code == 0
     database = tmp_path / "runs" / "sweeper.db"
     with sqlite3.connect(database) as connection:
         names = [row[0] for row in connection.execute("select name from sqlite_master")]

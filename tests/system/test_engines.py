@@ -7,11 +7,14 @@ trials were pruned when.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sqlite3
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -32,7 +35,14 @@ from sweeps import (
     trials_in,
 )
 
+from sweeper.errors import Interrupted
+from sweeper.events import Event, Notice
+from sweeper.execution import early_check
+from sweeper.execution.early_check import EarlyCheck
 from sweeper.execution.launch import server_process
+from sweeper.execution.launch.environment import trial_environment
+from sweeper.execution.options import RunRequest, WorkerOptions
+from sweeper.execution.run import run_sweep
 from sweeper.results import TrialRecord, WorkerRecord
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
@@ -47,11 +57,21 @@ def workers_of(url: str, study: str) -> tuple[WorkerRecord, ...]:
         return Repository(database).workers(study)
 
 
+@pytest.fixture(scope="session")
+def pruned_study(pruned_study: StudyText) -> StudyText:
+    """With five trials, of which the last two are drawn, and one is pruned, by what others gave."""
+    arguments = pruned_study.arguments
+    for was, now in (("n_startup_trials=2", "n_startup_trials=1"), ("trials=6", "trials=5")):
+        assert was in arguments
+        arguments = arguments.replace(was, now)
+    return replace(pruned_study, arguments=arguments)
+
+
 @pytest.fixture
 def alone(pruned: Path) -> tuple[TrialRecord, ...]:
     """The trials of a single worker."""
     trials = trials_in(pruned / "one", "pruned")
-    assert len(trials) == 6
+    assert len(trials) == 5
     assert prunings(trials), "a sweep without prunings would show nothing of them"
     return trials
 
@@ -132,7 +152,7 @@ def test_worker_processes_on_dask_give_the_same_sweep(
     else:
         alone = alone[:2]
         text = file.read_text().replace("from __future__ import annotations", "")
-        text = text.replace("trials=6", "trials=2")
+        text = text.replace("trials=5", "trials=2")
         notebook = NOTEBOOK.format(study=text, runs=str(runs))
         ended = python(*server_process._SERVER, "run", "-c", notebook, cwd=tmp_path)
     assert ended.code == 0, ended.err
@@ -195,16 +215,56 @@ def can_be_written(database: Path) -> bool:
     return True
 
 
+_SERVER = """
+import os
+import sys
+
+os.environ.clear()
+os.environ.update({environment!r})
+os.execv(sys.executable, [sys.executable, *{server!r}, *sys.argv[1:]])
+"""
+"""In place of a warm server: one forked for the run's own environment, not for a host's."""
+
+_HOST = """
+import sys
+
+if "--ordered" in sys.orig_argv:
+    from sweeper.execution.launch import server_process
+
+    server_process._SERVER = {server!r}
+"""
+"""What a Python of an engine does at its start: where it is a host, its servers are forked, too."""
+
+
+@pytest.fixture
+def forking_hosts(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """The environment of a driver whose hosts' servers are forked.
+
+    Where one host is enough, above, its server is a real one.
+    """
+    directory = tmp_path_factory.mktemp("hosts")
+    server = directory / "server.py"
+    text = _SERVER.format(environment=trial_environment(), server=server_process._SERVER)
+    server.write_text(text)
+    words = ("-S", "-E", str(server))
+    (directory / "sitecustomize.py").write_text(_HOST.format(server=words))
+    monkeypatch.setattr(server_process, "_SERVER", words)
+    return {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
+
+
 def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
     pruned: Path,
     alone: tuple[TrialRecord, ...],
     engine_and_url: tuple[str, str],
+    forking_hosts: dict[str, str],
     tmp_path: Path,
 ) -> None:
     engine, url = engine_and_url
     run = ("run", pruned / "pruned.py", "--engine", engine, "--workers", 2)
     run = (*run, "--runs-dir", tmp_path, "--storage", url)
-    with RunningCommand(*run, cwd=tmp_path) as driver:
+    with RunningCommand(*run, cwd=tmp_path, env=forking_hosts) as driver:
         assert driver.wait_for("trial 0 epoch"), driver.err
         deadline = time.monotonic() + LIMIT
         while len(workers_of(url, "pruned")) < 2:
@@ -301,21 +361,35 @@ def test_stop_now_kills_what_cannot_stop(tmp_path: Path, here: Callable[..., End
     assert not psutil.pid_exists(attempt.pid)
 
 
-@pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize(
     "how",
     [pytest.param((), id="in order", marks=pytest.mark.whole), pytest.param(("--now",), id="now")],
 )
 def test_a_run_that_waits_for_its_first_trials_to_be_built_stops_when_asked(
-    tmp_path: Path, here: Callable[..., Ended], how: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...]
 ) -> None:
+    monkeypatch.setattr(early_check, "EarlyCheck", EarlyCheck)
+    monkeypatch.setattr(early_check, "_UNTOLD_SECONDS", 0.1)
     study = StudyText(name="slow", data="import time; time.sleep(600)")
-    file, flags = study.write(tmp_path / "slow.py"), ("--runs-dir", tmp_path / "runs")
-    with RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run:
-        assert run.wait_for("the first trial waits until two trials"), run.err
-        assert here("stop", "slow", *how, *flags, cwd=tmp_path).code == 0
-        assert run.end() == 130, run.err
-    assert not any(trial.attempts for trial in trials_in(tmp_path / "runs", "slow"))
+    file, runs = study.write(tmp_path / "slow.py"), tmp_path / "runs"
+    stopped: list[Ended] = []
+
+    def stop() -> None:
+        stopped.append(command("stop", "slow", *how, "--runs-dir", runs, cwd=tmp_path))
+
+    stopping = threading.Thread(target=stop)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Notice) and "waits until two trials" in event.message:
+            stopping.start()
+
+    options = WorkerOptions(1, database_url(runs), runs)
+    with pytest.raises(Interrupted) as ended:
+        run_sweep(RunRequest(options, listen, source=str(file)))
+    stopping.join()
+    assert ended.value.exit_code == 130
+    assert [each.code for each in stopped] == [0], stopped
+    assert not any(trial.attempts for trial in trials_in(runs, "slow"))
 
 
 def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_another(

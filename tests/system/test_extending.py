@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from study_files import StudyText
-from sweeps import Ended, Swept, database_url, sweep
+from sweeps import Ended, Swept, database_url, sweep, trials_in
 
 from sweeper.checkpoints.end import read_end
 from sweeper.errors import ExactnessError
@@ -36,7 +36,10 @@ SETTINGS = 'objective="val_loss", trials=2, sampler="random", audit="off"'
 
 
 def write(path: Path, epochs: int, *, killed: bool = False) -> Path:
-    callbacks = f"{STOPPING}, KilledOnce({str(path)!r} + str(trial.number))" if killed else STOPPING
+    """The study's file; ``killed``: its first trial is, in its third epoch."""
+    mark = str(path.with_suffix(".killed"))
+    kills = f", *([] if trial.number else [KilledOnce({mark!r})])"
+    callbacks = f"{STOPPING}{kills}" if killed else STOPPING
     head = HEAD if killed else ""
     arguments = f"{SETTINGS}, epochs={epochs}"
     return StudyText(head=head, callbacks=callbacks, arguments=arguments).write(path)
@@ -55,16 +58,22 @@ def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning
     tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
     whole = sweep(
-        write(tmp_path / "whole.py", 5), tmp_path / "whole", workers=1, isolation="inline"
+        write(tmp_path / "whole.py", 5),
+        tmp_path / "whole",
+        workers=1,
+        trials=1,
+        isolation="inline",
     ).trials
     file, runs = write(tmp_path / "small.py", 2, killed=True), tmp_path / "runs"
-    short = sweep(file, runs, workers=1).trials
-    assert [t.digest for t in short] != [t.digest for t in whole]
+    short = sweep(file, runs, workers=1, isolation="inline").trials
+    assert short[0].digest != whole[0].digest
 
     further = sweep(file, runs, workers=1, extension=Extension(3))
-    for trial, before, as_long in zip(further.trials, short, whole, strict=True):
-        assert [a.outcome for a in trial.attempts] == ["complete", "crashed", "complete"]
-        assert trial.epochs == as_long.epochs[:3]
+    assert further.trials[0].epochs == whole[0].epochs[:3]
+    for trial, before, ends in zip(further.trials, short, (["crashed"], []), strict=True):
+        assert [a.outcome for a in trial.attempts] == ["complete", *ends, "complete"]
+        assert len(trial.epochs) == 3
+        assert trial.epochs[:2] == before.epochs
         assert trial.lengths[0] == before.lengths[0]
     assert further.results.status.trials[0].epochs == 3
 
@@ -73,7 +82,7 @@ def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning
     assert extended.code == 0, extended.err
     assert "study 'small': trial 0 trains on to 5 epochs" in extended.err
     assert "epochs: 5 for trial 0; 3 for trial 1" in extended.out
-    first, second = sweep(file, runs, workers=1).trials
+    first, second = trials_in(runs)
     assert second == further.trials[1], "what is not extended is not touched"
     assert (first.digest, first.value, first.epochs) == (
         whole[0].digest,

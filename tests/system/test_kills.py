@@ -16,6 +16,7 @@ from study_files import StudyText
 from sweeps import RunningCommand, command, differing, results_of, sweep, trials_in
 
 from sweeper.results import TrialRecord
+from sweeper.training.loop import loop
 
 STEPS_AN_EPOCH = 20
 INSIDE = ("make_directory", "create", "write", "fsync", "fsync_directory", "rename", "remove")
@@ -120,6 +121,17 @@ def check(
     assert killed.commits
 
 
+SEEDS = {"whole": 76, "long_whole": 1}
+"""Of when kills come: those between commits leave a third of the short study to the last one."""
+
+
+@pytest.fixture(scope="session")
+def short(short: StudyText) -> StudyText:
+    """With a trial for each worker; one that waits is in the long study."""
+    assert "trials=3" in short.arguments
+    return replace(short, arguments=short.arguments.replace("trials=3", "trials=2"))
+
+
 @pytest.mark.parametrize(
     ("study", "kills"),
     [
@@ -136,7 +148,7 @@ def test_kills_change_no_result(
     kills: int,
 ) -> None:
     whole: WholeRun = request.getfixturevalue(study)
-    killed, trials = killed_sweep(whole, "small", tmp_path / "runs", kills=kills, seed=1)
+    killed, trials = killed_sweep(whole, "small", tmp_path / "runs", kills=kills, seed=SEEDS[study])
     assert killed.kills >= kills * 2 / 3
     check(whole, killed, trials, capsys)
     assert not unfinished(tmp_path / "runs"), "a resumed trial removes what dead attempts left"
@@ -227,7 +239,7 @@ CONTROLS = StudyText(
         keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=3, mode="max"),
         keras.callbacks.EarlyStopping(monitor="loss", patience=25),
     """,
-    arguments="""objective="val_loss", epochs=12, trials=len(GRID), sampler="grid",
+    arguments="""objective="val_loss", epochs=8, trials=len(GRID), sampler="grid",
     grid={"left_out": GRID}, audit="off", checkpoint_every=Every(steps=7)""",
 )
 GRID = ["nothing", "seed generators", "optimizer slots", "user state"]
@@ -250,7 +262,11 @@ def controls(
     for kill in (False, True):
         head = f"GRID, KILL = {grid!r}, {kill}\n" + textwrap.dedent(CONTROLS.head)
         file = replace(CONTROLS, head=head).write(directory / f"controls_{kill}.py")
-        trials = sweep(file, directory / f"runs-{kill}").trials
+        with pytest.MonkeyPatch.context() as patch:
+            # What an undisturbed trial, which is run in this process, leaves out is put back.
+            patch.setattr(loop, "default_components", loop.default_components)
+            isolation = "auto" if kill else "inline"
+            trials = sweep(file, directory / f"runs-{kill}", isolation=isolation).trials
         assert [len(t.attempts) for t in trials] == [1 + int(kill)] * len(grid)
         found.append(trials)
     killed = found[1]

@@ -24,9 +24,9 @@ from sweeper.execution.launch import server_process
 
 STUDY = StudyText(
     callbacks=PACED,
-    arguments='objective="val_loss", epochs=600, trials=3, sampler="random", audit="off"',
+    arguments='objective="val_loss", epochs=100, trials=3, sampler="random", audit="off"',
 )
-"""Too long to end before it is interrupted; lines tell each sixtieth epoch."""
+"""Too long to end before it is interrupted; lines tell each tenth epoch."""
 
 COLUMNS, LINES = 80, 24
 
@@ -118,7 +118,7 @@ def test_a_run_in_a_terminal_is_drawn_and_ctrl_c_says_what_it_waits_for_and_how_
     with in_terminal("run", "small.py", "--workers", "2", cwd=tmp_path) as run:
         # What was read may end in the middle of a drawing, whose last line is the hint.
         lines = run.until(
-            lambda screen: any("/600" in line for line in screen) and "Ctrl-C" in screen[-1]
+            lambda screen: any("/100" in line for line in screen) and "Ctrl-C" in screen[-1]
         )
         assert heading(lines).startswith("small  0/3 done, 2 running, 1 waiting")
         assert any(line.startswith("trial  state") for line in lines)
@@ -143,6 +143,6 @@ def test_a_run_in_a_terminal_is_drawn_and_ctrl_c_says_what_it_waits_for_and_how_
     with RunningCommand(*words, cwd=tmp_path) as again:
         resumed = again.wait_for("attempt 2 resumed at step") or ""
         assert resumed.rstrip().endswith("[0/3 done, no best yet]")
-        assert again.wait_for("epoch", "/600", "[0/3 done, no best yet]")
+        assert again.wait_for("epoch", "/100", "[0/3 done, no best yet]")
         again.kill_group()
     assert "\x1b" not in again.err, "nothing is redrawn in a pipe"

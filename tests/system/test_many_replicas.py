@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,7 +54,7 @@ study = Study(
 def write(file: Path, *, kills: bool) -> Path:
     text = STUDY.read_text().replace("study = Study(\n", KILLED.replace("KILLS", str(kills)))
     file.write_text(
-        text.replace("epochs=8", "epochs=3").replace("trials=4", 'trials=1, audit="off"')
+        text.replace("epochs=8", "epochs=2").replace("trials=4", 'trials=1, audit="off"')
     )
     return file
 
@@ -65,23 +66,30 @@ def last_checkpoint(trial: TrialRecord) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the study and the runs of it that nobody killed."""
+    """A directory with the study and the runs of it, in this process, that nobody killed."""
     directory = tmp_path_factory.mktemp("whole")
-    sweep(write(directory / "replicas.py", kills=False), directory / "runs", workers=1)
+    file = write(directory / "replicas.py", kills=False)
+    sweep(file, directory / "runs", workers=1, isolation="inline")
     return directory
 
 
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrialRecord, ...]:
+    """The trials that were killed, in processes of their own."""
+    directory = tmp_path_factory.mktemp("killed")
+    sweep(write(directory / "replicas.py", kills=True), directory / "runs", workers=1)
+    return trials_in(directory / "runs", "two-replicas")
+
+
 def test_a_study_killed_in_the_middle_of_an_epoch_ends_replica_by_replica_as_one_that_was_not(
-    whole: Path, tmp_path: Path
+    whole: Path, killed: tuple[TrialRecord, ...]
 ) -> None:
-    sweep(write(tmp_path / "replicas.py", kills=True), tmp_path / "runs", workers=1)
-    trials = trials_in(tmp_path / "runs", "two-replicas")
-    for trial in trials:
+    for trial in killed:
         assert [a.outcome for a in trial.attempts] == ["crashed", "complete"]
         assert [a.start_step for a in trial.attempts] == [0, 30], "in the middle of an epoch"
     undisturbed = trials_in(whole / "runs", "two-replicas")
-    assert differing(results_of(undisturbed), results_of(trials)) == []
-    for one, other in zip(undisturbed, trials, strict=True):
+    assert differing(results_of(undisturbed), results_of(killed)) == []
+    for one, other in zip(undisturbed, killed, strict=True):
         ours, theirs = (last_checkpoint(trial) for trial in (one, other))
         compared = [n for n in ours if n.startswith(("model/", "optimizer/", "metrics/"))]
         assert sum(name.endswith("/replica-1") for name in compared) >= 2
@@ -107,13 +115,13 @@ def test_a_study_on_two_replicas_passes_its_check(
 
 
 def test_trials_of_one_process_run_on_two_replicas_as_those_of_their_own(
-    whole: Path, tmp_path: Path
+    whole: Path, killed: tuple[TrialRecord, ...]
 ) -> None:
-    file = write(tmp_path / "replicas.py", kills=False)
-    sweep(file, tmp_path / "inline", workers=1, isolation="inline")
-    inline = trials_in(tmp_path / "inline", "two-replicas")
-    undisturbed = trials_in(whole / "runs", "two-replicas")
-    assert differing(results_of(inline), results_of(undisturbed)) == []
+    """Those of their own are the ones that were killed, which change nothing else, either."""
+    inline = trials_in(whole / "runs", "two-replicas")
+    assert {a.pid for trial in inline for a in trial.attempts} == {os.getpid()}
+    assert os.getpid() not in {a.pid for trial in killed for a in trial.attempts}
+    assert differing(results_of(inline), results_of(killed)) == []
 
 
 def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_leave(
@@ -130,7 +138,7 @@ def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_lea
     )
     assert measured.code == 0, measured.out + measured.err
     trials = {trial.number: trial for trial in trials_in(whole / "runs", "two-replicas")}
-    last = [each for each in json.loads(measured.out) if each["epoch"] == 3]
+    last = [each for each in json.loads(measured.out) if each["epoch"] == 2]
     assert len(last) == 1
     for each in last:
         validated = trials[each["trial"]].epochs[-1].metrics

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ from sweeps import Ended, RunningCommand, sweep, trials_in
 
 UNWATCHED = True
 
-STUDY = StudyText(arguments='objective="loss", epochs=2, trials=1, sampler="random", audit="off"')
-FAILS_ONCE = StudyText(
+STUDY = StudyText(
+    data="return Data(train=(x, y), batch_size=20)",
     arguments='objective="loss", epochs=2, trials=1, sampler="random", audit="off"',
+)
+FAILS_ONCE = replace(
+    STUDY,
     head="""
     class StopsOnce(keras.callbacks.Callback):
         def __init__(self, mark):
@@ -35,7 +39,7 @@ FAILS_ONCE = StudyText(
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
     file = STUDY.write(tmp_path / "study.py")
-    sweep(file, tmp_path / "runs", workers=1)
+    sweep(file, tmp_path / "runs", workers=1, isolation="inline")
     return file
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +29,13 @@ UNWATCHED = True
 POPULATION_STUDY = StudyText(
     name="population",
     head="from sweeper import Population, Scale",
-    arguments="""objective="val_loss", epochs=6, trials=9, concurrency=3, sampler="random",
+    arguments="""objective="val_loss", epochs=6, trials=6, concurrency=2, sampler="random",
     checkpoint_every=Every(steps=7), audit="off",
-    budget=Population(size=3, every=2, perturb={"learning_rate": Scale(0.5, 2.0)})""",
+    budget=Population(size=2, every=2, exploit=0.5, perturb={"learning_rate": Scale(0.5, 2.0)})""",
 )
-"""Three generations of three trials, two epochs each: the best, the worst, and one that goes on."""
+"""Three generations of two trials, two epochs each: the best, and the worst."""
 
-SIZE = 3
+SIZE = 2
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +72,9 @@ def is_the_same_tree(found: Sequence[TrialRecord], alone: Sequence[TrialRecord])
 def test_the_worst_of_each_generation_goes_on_from_its_best(
     alone: tuple[TrialRecord, ...],
 ) -> None:
-    assert [t.state for t in alone] == ["complete"] * 9
+    assert [t.state for t in alone] == ["complete"] * 3 * SIZE
     for generation in (alone[:SIZE], alone[SIZE : 2 * SIZE]):
-        best, *_, worst = sorted(generation, key=lambda t: t.value or 0.0)
+        best, worst = sorted(generation, key=lambda t: t.value or 0.0)
         replaced = alone[worst.number + SIZE]
         assert replaced.parent is not None
         assert replaced.parent.number == best.number
@@ -148,6 +149,25 @@ def test_a_winners_schedule_gives_its_digest(
     verified = here("verify", "population", "--trial", winner.number, *flags, cwd=directory)
     assert verified.code == 0, verified.out + verified.err
     assert f"trial {winner.number} holds: final digest, value, 6 epochs" in verified.out
+    # Whether or not the winner has a changed one before it.
+    replaced = next(t for t in alone[SIZE:] if t.parent is not None and t.parent.changed)
+    verified = here("verify", "population", "--trial", replaced.number, *flags, cwd=directory)
+    assert verified.code == 0, verified.out + verified.err
+    assert f"trial {replaced.number} holds: final digest" in verified.out
+
+
+def test_the_best_is_shown_with_its_schedule(
+    directory: Path, alone: tuple[TrialRecord, ...], here: Callable[..., Ended]
+) -> None:
+    storage = ("--storage", database_url(directory / "one"))
+    best = json.loads(here("best", "population", *storage, "--json", cwd=directory).out)
+    first, *later = best["schedule"]
+    assert (first["from_epoch"], first["to_epoch"]) == (0, 2)
+    assert [(s["from_epoch"], s["to_epoch"]) for s in later] == [
+        (n, n + 2) for n in range(2, len(alone[best["number"]].epochs), 2)
+    ]
+    assert best["schedule"][-1]["trial"] == best["number"]
+    assert best["schedule"][-1]["params"] == best["params"]
 
 
 @pytest.mark.whole

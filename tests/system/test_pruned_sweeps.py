@@ -20,6 +20,9 @@ from sweeper.search.samplers import sampler_seed
 
 UNWATCHED = True
 
+UNVALIDATED = "return Data(train=(x, y), batch_size=20)"
+"""For a study of which nothing looks at what validation gives."""
+
 
 @pytest.fixture(scope="module")
 def events(pruned_sweep: tuple[Path, Swept]) -> list[Event]:
@@ -151,9 +154,10 @@ def test_a_trial_killed_around_the_decision_is_pruned_all_the_same(
 
 def test_enqueued_values_are_taken_or_refused_by_name(tmp_path: Path) -> None:
     study = StudyText(
-        arguments="""objective="val_loss", epochs=1, trials=4, sampler="random", threads=1,
+        data=UNVALIDATED,
+        arguments="""objective="loss", epochs=1, trials=4, sampler="random", threads=1,
         enqueue=[{"learning_rate": 0.01}, {"learning_rate": 0.02, "momentun": 0.9},
-        {"learning_rate": 5.0}]"""
+        {"learning_rate": 5.0}]""",
     )
     swept = sweep(study.write(tmp_path / "given.py"), tmp_path, workers=1, isolation="inline")
     assert [t.params.get("learning_rate") for t in swept.trials[:3]] == [0.01, 0.02, None]
@@ -175,7 +179,8 @@ def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path: Path
             def prune(self, study, trial):
                 raise LookupError("no table")
         """,
-        arguments="""objective="val_loss", epochs=3, trials=1, sampler="random", threads=1,
+        data=UNVALIDATED,
+        arguments="""objective="loss", epochs=2, trials=1, sampler="random", threads=1,
         pruner=Broken()""",
     )
     file = study.write(tmp_path / "broken.py")
@@ -195,7 +200,7 @@ def test_two_objectives_have_a_front_and_no_best_trial(
         data="y = y % 2",
         metrics='"accuracy"',
         arguments="""objective=["val_accuracy", "val_loss"], direction=["maximize", "minimize"],
-        epochs=2, trials=3, sampler="random", threads=1""",
+        epochs=2, trials=2, sampler="random", threads=1""",
     )
     swept = sweep(study.write(tmp_path / "two.py"), tmp_path, workers=1, isolation="inline")
     for trial in swept.trials:
@@ -228,8 +233,9 @@ def test_two_objectives_have_a_front_and_no_best_trial(
 
 def test_an_objective_after_the_first_that_no_epoch_reports_is_refused(tmp_path: Path) -> None:
     study = StudyText(
-        arguments="""objective=["val_loss", "recall"], direction=["minimize", "maximize"],
-        epochs=2, trials=1, sampler="random", threads=1"""
+        data=UNVALIDATED,
+        arguments="""objective=["loss", "recall"], direction=["minimize", "maximize"],
+        epochs=2, trials=1, sampler="random", threads=1""",
     )
     file = study.write(tmp_path / "two.py")
     [trial] = sweep(file, tmp_path, workers=1, isolation="inline").trials

@@ -44,7 +44,7 @@ STUDY = StudyText(
     ObjectStore.put = killing_put
     """),
     rate='trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)',
-    arguments="""objective="val_loss", epochs=3, trials=1, sampler="random", audit="off",
+    arguments="""objective="val_loss", epochs=2, trials=1, sampler="random", audit="off",
     checkpoint_every=Every(steps=7)""",
 )
 

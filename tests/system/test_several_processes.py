@@ -115,13 +115,28 @@ study = Study(
 """7 steps an epoch. Trial 0 has what each replica writes for itself; trial 1 has not."""
 
 
-def run(directory: Path, *changes: tuple[str, str], isolation: str = "auto") -> Swept:
+PLAIN = (
+    ("drifting(trial) if trial.number == 0 else []", "[]"),
+    ("keras.optimizers.Adam(rate, global_clipnorm=0.5)", "keras.optimizers.SGD(rate)"),
+    (', metrics=["mae"]', ""),
+    (", validation=(x[:30], y[:30])", ""),
+    ('objective="val_loss"', 'objective="loss"'),
+)
+"""A model with little to trace, where nothing looks at what a replica has for itself."""
+
+
+def write(directory: Path, *changes: tuple[str, str]) -> Path:
     text = STUDY
     for was, now in changes:
         assert text.count(was) == 1
         text = text.replace(was, now)
     file = directory / "several.py"
     file.write_text(text)
+    return file
+
+
+def run(directory: Path, *changes: tuple[str, str], isolation: str = "auto") -> Swept:
+    file = write(directory, *changes)
     workers = 1 if isolation == "inline" else 2
     return sweep(file, directory / "runs", workers=workers, isolation=isolation)
 
@@ -194,7 +209,7 @@ from sweeper.execution.trial.peers import leading
 
 leading.merged = without_peers
 
-KILLS = [(10, 0, signal.SIGKILL)]
+KILLS = [(4, 0, signal.SIGKILL)]
 """
 """As if every process had the state of the first one."""
 
@@ -245,9 +260,7 @@ def test_models_of_two_processes_are_measured_in_one_and_leave(
 
 
 def test_a_check_says_that_it_tries_one_process(tmp_path: Path) -> None:
-    file = tmp_path / "several.py"
-    file.write_text(STUDY)
-    report = check_study(str(file))
+    report = check_study(str(write(tmp_path, *PLAIN)))
     assert [f.message for f in report.findings if f.level == "error"] == []
     assert [f.message.partition(",")[0] for f in report.findings if "processes" in f.message] == [
         "a trial trains in 2 processes"
@@ -259,7 +272,7 @@ def test_a_process_that_goes_its_own_way_ends_the_trial_with_a_reason(
     tmp_path: Path, isolation: str
 ) -> None:
     ends = ("[Killed(trial.directory)]", "[EndsInOneProcess()]")
-    [trial] = run(tmp_path, ends, isolation=isolation).trials
+    [trial] = run(tmp_path, *PLAIN, ends, isolation=isolation).trials
     assert trial.state == "failed"
     error = (trial.attempts[0].error or "").splitlines()[-1]
     assert error.startswith(

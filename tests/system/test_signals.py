@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -14,8 +15,6 @@ import pytest
 from interruptions import WholeRun
 from study_files import StudyText
 from sweeps import Ended, RunningCommand, differing, results_of, trials_in
-
-from sweeper.execution.launch import server_process
 
 UNWATCHED = True
 
@@ -48,26 +47,26 @@ ENDLESS = StudyText(
 )
 """A study whose only trial is in its first step for hours."""
 
-REAL_SERVERS = True
-
 GONE = 20.0
 """Seconds within which a process that should end itself must have."""
 
 
-def processes_of(run: RunningCommand, runs: Path) -> tuple[psutil.Process, psutil.Process]:
-    """The warm server of ``run``, and the process that its database knows as the only trial's.
+def processes_of(runs: Path) -> tuple[psutil.Process, psutil.Process]:
+    """The warm server, and the process that the database in ``runs`` knows as the only trial's.
 
     The server has another child beside it: one that waits for the next trial.
     """
-    server = psutil.Process(run.process.pid).children()[0]
     deadline = time.monotonic() + GONE
     while time.monotonic() < deadline:
         pid = trials_in(runs, "endless")[0].attempts[-1].pid
-        for child in server.children():
-            if child.pid == pid:
-                return server, child
+        if pid is not None:
+            trial = psutil.Process(pid)
+            server = trial.parent()
+            assert server is not None
+            assert len(server.children()) > 1
+            return server, trial
         time.sleep(0.02)
-    pytest.fail(f"no child of the warm server is process {pid}")
+    pytest.fail("the trial has no process")
 
 
 def wait_until_stopped(process: psutil.Process) -> None:
@@ -83,19 +82,20 @@ def wait_until_stopped(process: psutil.Process) -> None:
     pytest.fail(f"{process} runs on after SIGSTOP")
 
 
+def group_of(process: psutil.Process) -> int | None:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(process.pid)
+    return None
+
+
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
     return ENDLESS.write(tmp_path / "endless.py")
 
 
 def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(
-    whole: WholeRun,
-    tmp_path: Path,
-    forked_servers: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
+    whole: WholeRun, tmp_path: Path
 ) -> None:
-    # No whole group gets these signals.
-    monkeypatch.setattr(server_process, "_SERVER", forked_servers)
     runs = tmp_path / "runs"
     words = ["run", str(whole.file), "--workers", "2", "--runs-dir", str(runs)]
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -115,25 +115,23 @@ def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(
                 assert last.outcome == "interrupted"
                 assert last.end_step in {c.step for c in trial.checkpoints}
 
+    last = max(whole.results)
     with RunningCommand(*words, cwd=tmp_path) as run:
-        line = run.wait_for("trial", "epoch") or ""
-        number = int(line.split()[1])
-        attempt = next(t for t in trials_in(runs) if t.number == number).attempts[-1]
+        # It begins when another ends, and so has most of its epochs before it.
+        run.wait_for(f"trial {last} epoch")
+        attempt = next(t for t in trials_in(runs) if t.number == last).attempts[-1]
         assert attempt.pid is not None
         os.kill(attempt.pid, signal.SIGTERM)
         assert run.end() == 0, run.err
     trials = trials_in(runs)
-    stopped = next(a for a in trials[number].attempts if a.pid == attempt.pid)
-    again = trials[number].attempts[stopped.number]
+    stopped = next(a for a in trials[last].attempts if a.pid == attempt.pid)
+    again = trials[last].attempts[stopped.number]
     assert stopped.outcome == "interrupted", "SIGTERM to one trial's process stops that one"
     assert again.start_step == stopped.end_step
     assert differing(whole.results, results_of(trials)) == []
 
 
-def test_a_second_interrupt_kills_a_trial_that_cannot_stop(
-    endless: Path, forked_servers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server_process, "_SERVER", forked_servers)
+def test_a_second_interrupt_kills_a_trial_that_cannot_stop(endless: Path) -> None:
     runs = endless.parent / "runs"
     with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
         run.wait_for("attempt 1 started")
@@ -159,7 +157,7 @@ def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
     runs = endless.parent / "runs"
     with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
         run.wait_for("attempt 1 started")
-        server, trial = processes_of(run, runs)
+        server, trial = processes_of(runs)
         family = {server, trial, *server.children()}
         if server_stands_still:
             server.suspend()
@@ -178,13 +176,8 @@ def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.whole)]
 )
 def test_a_stop_before_the_study_is_loaded_leaves_nothing(
-    endless: Path,
-    here: Callable[..., Ended],
-    number: signal.Signals,
-    forked_servers: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
+    endless: Path, here: Callable[..., Ended], number: signal.Signals
 ) -> None:
-    monkeypatch.setattr(server_process, "_SERVER", forked_servers)
     slow = endless.with_name("slow.py")
     slow.write_text("import sys; print('importing', file=sys.stderr, flush=True)\nimport signal\n")
     with slow.open("a") as file:
@@ -206,15 +199,19 @@ def test_a_pause_of_everything_changes_nothing(whole: WholeRun, tmp_path: Path) 
     with RunningCommand(*words, cwd=whole.file.parent) as run:
         for trial in (0, 2):
             run.wait_for(f"trial {trial} attempt 1 started")
-            family = [psutil.Process(run.process.pid)]
-            family += family[0].children(recursive=True)
-            # All but the server's watcher, which is to be awake when everything else stands still.
-            family = [p for p in family if os.getpgid(p.pid) == run.process.pid]
-            assert len(family) >= 3
-            os.killpg(run.process.pid, signal.SIGSTOP)
+            attempt = next(t for t in trials_in(runs) if t.number == trial).attempts[-1]
+            assert attempt.pid is not None
+            # The command's, and that of its forked server and the trials. In neither is the
+            # server's watcher, which is to be awake when everything else stands still.
+            groups = (run.process.pid, os.getpgid(attempt.pid))
+            family = [p for p in psutil.process_iter() if group_of(p) in groups]
+            assert {run.process.pid, attempt.pid} < {p.pid for p in family}
+            for group in groups:
+                os.killpg(group, signal.SIGSTOP)
             for process in family:
                 wait_until_stopped(process)
-            os.killpg(run.process.pid, signal.SIGCONT)
+            for group in groups:
+                os.killpg(group, signal.SIGCONT)
         assert run.end() == 0
     trials = trials_in(runs, "small")
     assert differing(whole.results, results_of(trials)) == []

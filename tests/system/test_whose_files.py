@@ -16,12 +16,6 @@ from sweeps import Ended, Result, RunningCommand, results_of, sweep, trials_in
 
 UNWATCHED = True
 
-DATA = """
-from sklearn.datasets import load_digits
-x, y = load_digits(return_X_y=True)
-x, y = (x[:200, 16:32] / 16).astype("float32"), y[:200] % 4
-"""
-
 STUDY = StudyText(
     head=KILL_ALL
     + """
@@ -45,7 +39,6 @@ class Writing(keras.callbacks.Callback):
         if DIE_AT and int(self.model.optimizer.iterations) >= DIE_AT:
             kill_all()
 """,
-    data=DATA,
     callbacks="""
         Writing(trial.directory),
         keras.callbacks.CSVLogger(str(trial.directory / "log.csv")),
@@ -166,7 +159,7 @@ def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
     before = contents(runs)
     other = replace(
         STUDY,
-        data=DATA.replace("[:200", "[300:500"),
+        data="x, y = x[::-1], y[::-1]",
         rate='trial.suggest_float("learning_rate", 1e-5, 1e-4, log=True)',
         arguments=f"{STUDY.arguments}, seed=7",
     ).write(tmp_path / "study.py")
