@@ -9,7 +9,6 @@ import json
 import shutil
 import signal
 import sqlite3
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,12 @@ from sweeper import Data, EvaluationRecord, Study, load_study
 from sweeper.cli.main import main
 from sweeper.definition import StudySettings
 from sweeper.errors import SweeperError, UnknownStudyError, UsageError
-from sweeper.evaluating.evaluate import EvaluationRequest, StudyEvaluation, evaluate_with
+from sweeper.evaluating.evaluate import (
+    EvaluationRequest,
+    StudyEvaluation,
+    evaluate_study,
+    evaluate_with,
+)
 from sweeper.evaluating.held_out import held_out_data
 from sweeper.events import Notice
 from sweeper.execution.launch.opening import open_launcher
@@ -56,9 +60,8 @@ def build_model(trial):
     model = keras.Sequential(
         [
             keras.Input((8,)),
-            keras.layers.Dense(width, activation="relu"),
             keras.layers.Dropout(0.2),
-            keras.layers.Dense(3, activation="softmax"),
+            keras.layers.Dense(width, activation="softmax"),
         ]
     )
     model.compile(
@@ -71,7 +74,7 @@ def build_model(trial):
 
 def load_data(trial):
     size = trial.suggest_categorical("batch_size", [8])
-    test = (x[100:], y[100:])
+    test = None if (Path(__file__).parent / "without.txt").exists() else (x[100:], y[100:])
     return Data(train=(x[:60], y[:60]), validation=(x[60:100], y[60:100]), test=test, batch_size=size)
 
 
@@ -264,7 +267,7 @@ def test_the_table_ends_with_how_to_export_the_winner(
 
 def test_on_the_validation_data_each_gives_what_its_epoch_recorded(copy: Copy) -> None:
     """Bit for bit; and of two data sets each keeps its own, as does each measurement its newest."""
-    found = copy.evaluate(data=copy.data("validated"))
+    found = copy.evaluate(0, data=copy.data("validated"))
     epochs = {
         (trial.number, record.epoch + 1): record.metrics
         for trial in trials_in(copy.runs)
@@ -273,15 +276,14 @@ def test_on_the_validation_data_each_gives_what_its_epoch_recorded(copy: Copy) -
     for record in found.records:
         recorded = epochs[record.trial, record.epoch]
         assert record.metrics == {name: recorded[f"val_{name}"] for name in ("loss", "accuracy")}
-    assert len(copy.stored()) == 9
+    assert len(copy.stored()) == 3
     first = {r.evaluated_at for r in copy.stored()}
     copy.evaluate(0)
-    assert len(copy.stored()) == 12
+    assert len(copy.stored()) == 6
     again = copy.evaluate(0, data=copy.data("validated"))
-    before = [r.metrics for r in found.records if r.trial == 0]
-    assert [r.metrics for r in again.records] == before
-    newest = {r.evaluated_at for r in copy.stored() if r.trial == 0 and r.data != "test"}
-    assert len(copy.stored()) == 12
+    assert [r.metrics for r in again.records] == [r.metrics for r in found.records]
+    newest = {r.evaluated_at for r in copy.stored() if r.data != "test"}
+    assert len(copy.stored()) == 6
     assert min(newest) > max(first)
 
 
@@ -336,7 +338,7 @@ def test_trials_that_cannot_be_evaluated_are_named_and_the_others_go_on(
         assert (misfit.trial, misfit.step) == (2, None)
         assert misfit.reason.startswith(
             f"RestoreError: checkpoint {copy.checkpoints(2)[0]} does not fit the model that the "
-            "factory makes (nothing was assigned):\n  model variable 0 ("
+            "factory makes (nothing was assigned):\n  model variable 1 ("
         )
         width.unlink()
         monkeypatch.chdir(copy.runs.parent)
@@ -355,7 +357,7 @@ def test_an_unfinished_trial_is_evaluated_with_the_parameters_that_it_has(copy: 
     assert found.not_evaluated == ()
 
 
-def test_the_python_twin_gives_the_ranked_records(copy: Copy, ran: Ran) -> None:
+def test_the_python_twin_gives_the_ranked_records_of_a_trial(copy: Copy, ran: Ran) -> None:
     x, y = np.ones((50, 8), "float32"), np.arange(50) % 3
 
     def data(trial: Any) -> Data:
@@ -364,10 +366,12 @@ def test_the_python_twin_gives_the_ranked_records(copy: Copy, ran: Ran) -> None:
     study = load_study(ran.file)
     places: dict[str, Any] = {"storage": database_url(copy.runs), "runs_dir": copy.runs}
     said: list[Any] = []
-    found = study.evaluate(data=data, metric="accuracy", workers=2, listener=said.append, **places)
+    found = study.evaluate(
+        trial=1, data=data, metric="accuracy", workers=2, listener=said.append, **places
+    )
     values = [record.metrics["accuracy"] for record in found]
     assert values == sorted(values, reverse=True)
-    assert len(found) == 9
+    assert [record.trial for record in found] == [1, 1, 1]
     assert {record.data for record in found} == {data.__qualname__}
     results = study.results(**places)
     assert sorted(results.evaluations, key=repr) == sorted(found, key=repr)
@@ -500,32 +504,35 @@ def test_a_metric_that_was_not_reported_and_one_without_a_direction_are_refused(
     assert len(copy.stored()) == 3, "what was measured is stored"
 
 
-def test_a_study_without_test_data_says_how_to_give_some(tmp_path: Path) -> None:
-    without = STUDY.replace("test=test, ", "").replace("epochs=3, trials=3", "epochs=1, trials=1")
-    (tmp_path / "without.py").write_text(without)
-    sweep(tmp_path / "without.py", tmp_path / "runs", workers=1, isolation="inline")
-    study = load_study(tmp_path / "without.py")
-    with pytest.raises(UsageError) as refused:
-        study.evaluate(
-            storage=database_url(tmp_path / "runs"),
-            runs_dir=tmp_path / "runs",
-            listener=lambda _: None,
-        )
+def test_a_study_without_test_data_says_how_to_give_some(copy: Copy, ran: Ran) -> None:
+    without = ran.directory / "without.txt"
+    without.touch()
+    try:
+        with pytest.raises(UsageError) as refused:
+            load_study(ran.file).evaluate(
+                trial=0,
+                storage=database_url(copy.runs),
+                runs_dir=copy.runs,
+                listener=lambda _: None,
+            )
+    finally:
+        without.unlink()
     assert str(refused.value) == (
         "the study's data factory gives no data to evaluate on; a new study can return "
         "Data(train=…, validation=…, test=(x, y)) from it, and this one can be given a function "
         "`trial -> Data` of another file: --data FILE:NAME, or evaluate(data=…)"
     )
-    changed = textwrap.dedent(without).replace("Dropout(0.2)", "Dropout(0.3)")
-    (tmp_path / "without.py").write_text(changed)
+
+
+def test_a_study_whose_file_was_changed_is_not_evaluated(copy: Copy, ran: Ran) -> None:
+    changed = copy.runs.parent / "small.py"
+    changed.write_text(STUDY.replace("Dropout(0.2)", "Dropout(0.3)"))
+    where = (str(ran.file), str(changed))
+    copy.execute("UPDATE sweeper_studies SET source = replace(source, ?, ?)", *where)
     with pytest.raises(SweeperError) as changed_since:
-        _evaluate_anew(tmp_path)
+        evaluate_study(
+            EvaluationRequest(
+                "small", WorkerOptions(1, database_url(copy.runs), copy.runs), lambda _: None
+            )
+        )
     assert "is not the file that study 'small' is run from" in str(changed_since.value)
-
-
-def _evaluate_anew(directory: Path) -> None:
-    from sweeper.evaluating.evaluate import evaluate_study
-
-    runs = directory / "runs"
-    options = WorkerOptions(1, database_url(runs), runs)
-    evaluate_study(EvaluationRequest("small", options, lambda _: None))

@@ -12,10 +12,11 @@ from sweeper.results import TrialRecord
 BUDGETED_STUDY = StudyText(
     name="budgeted",
     head="from sweeper import Hyperband",
-    arguments="""objective="val_loss", epochs=4, trials=7, concurrency=2, sampler="random",
-    budget=Hyperband(factor=2), checkpoint_every=Every(steps=7)""",
+    data="return Data(train=(x[:160], y[:160]), validation=(x[160:], y[160:]), batch_size=32)",
+    arguments="""objective="val_loss", epochs=4, trials=6, concurrency=2, sampler="random",
+    budget=Hyperband(factor=2), checkpoint_every=Every(steps=2)""",
 )
-"""Rungs after 1 and 2 epochs; a round of 4 trials and one of 3, and 11 attempts."""
+"""Rungs after 1 and 2 epochs; a round of 4 trials and 2 of the next 3, and 10 attempts."""
 
 
 def decisions(trials: Sequence[TrialRecord]) -> dict[tuple[int, int], Any]:

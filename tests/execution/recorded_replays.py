@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,16 +34,29 @@ class RecordedReplays:
 
     directory: Path
     known: list[_Recorded] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def run(self, order: ReplayOrder, launcher: Launcher, directory: Path, *more: Any) -> Replayed:
         asked = replace(order, seen=_nobody, keep_all=True)
         found = next((each for each in self.known if each.order == asked), None)
         if found is None:
-            committed: list[CheckpointCommitted] = []
-            kept = self.directory / str(len(self.known))
-            replayed = run_again(replace(asked, seen=committed.append), launcher, kept, *more)
-            found = _Recorded(asked, kept, committed, replayed)
-            self.known.append(found)
+            return self.run_anew(order, launcher, directory, *more)
+        return self._given(found, order, directory)
+
+    def run_anew(
+        self, order: ReplayOrder, launcher: Launcher, directory: Path, *more: Any
+    ) -> Replayed:
+        """The same, and run whatever was recorded."""
+        asked = replace(order, seen=_nobody, keep_all=True)
+        committed: list[CheckpointCommitted] = []
+        kept = self.directory / str(next(self._numbers))
+        replayed = run_again(replace(asked, seen=committed.append), launcher, kept, *more)
+        found = _Recorded(asked, kept, committed, replayed)
+        self.known.append(found)
+        return self._given(found, order, directory)
+
+    @staticmethod
+    def _given(found: _Recorded, order: ReplayOrder, directory: Path) -> Replayed:
         shutil.copytree(found.directory, directory, dirs_exist_ok=True)
         for each in found.committed:
             path = directory / Path(each.path).relative_to(found.directory)

@@ -3,8 +3,8 @@
 A warm server imports TensorFlow for three seconds, and most tests that run a sweep start one. Here a
 process that has imported the same, and run nothing, forks them instead. The client below takes the
 server's place in the process tree: it lives as long as the server, ends as it ends, and the server is
-killed with it. Whoever tests how servers start, or kills a whole process group, has real ones:
-``real_servers`` of ``conftest.py``.
+killed with it. Files that test how servers start and end have real ones: ``REAL_SERVERS = True`` stands
+in them.
 
 This file is also the client: it is run with ``python -S -E shared_imports.py DESCRIPTOR DRIVER
 IMPORTS`` in place of ``python -m sweeper.execution.launch.warm_server``, and imports next to nothing.
@@ -33,10 +33,10 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OWN = (
     *("SWEEPER_", "PYTEST_", "OLDPWD", "PWD", "SHLVL", "_"),
     *("COLUMNS", "LINES", "TERM", "NO_COLOR", "CI"),
-    *("AWS_", "PATH"),
+    *("AWS_", "PGPASS", "RAY_AUTH_", "DASK_", "PATH", "TMPDIR"),
 )
-"""Beginnings of variables that change nothing of what is imported: an object store's are read when it is
-opened, programs looked for when they are run."""
+"""Beginnings of variables that change nothing of what is imported: those of object stores, databases and
+clusters are read when these are opened, and programs and directories are looked for when they are used."""
 
 _BY_TENSORFLOW = (
     *("TF2_BEHAVIOR", "TPU_ML_PLATFORM", "TPU_ML_PLATFORM_VERSION", "KMP_"),

@@ -22,7 +22,7 @@ from sweeper.search.spec import search_window
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
-TRIALS, EPOCHS = 20, 9
+TRIALS, EPOCHS = 12, 4
 
 Decisions = dict[tuple[int, int], tuple[tuple[int, float | None, bool], ...]]
 
@@ -50,9 +50,9 @@ class Sweeps:
     def options(self, study: str, sampler: str = "random") -> WorkerOptions:
         settings = settings_of(
             study,
-            trials=17 if sampler == "tpe" else TRIALS,
+            trials=15 if sampler == "tpe" else TRIALS,
             epochs=EPOCHS,
-            budget=Hyperband(),
+            budget=Hyperband(factor=2),
             sampler=sampler,
             concurrency=2,
         )
@@ -97,13 +97,13 @@ def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps: Sweeps) -> Non
     assert sweeps.outcome("several") == sweeps.outcome("undisturbed")
     results, decisions = sweeps.outcome("several")
     assert len(results) == TRIALS
-    # Rounds of 9, 5 and 3 trials, and 3 of the next 9.
+    # Rounds of 4, 3 and 3 trials, and 2 of the next 4.
     assert [(first, epochs, len(d)) for (first, epochs), d in sorted(decisions.items())] == [
-        (0, 1, 9),
-        (0, 3, 3),
-        (9, 3, 5),
-        (17, 1, 3),
-        (17, 3, 1),
+        (0, 1, 4),
+        (0, 2, 2),
+        (4, 2, 3),
+        (10, 1, 2),
+        (10, 2, 1),
     ]
 
 
@@ -117,10 +117,10 @@ def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(
     kills = 0
     while kills < times:
         with FakeWorker(options) as victim:
-            deadline = time.monotonic() + draw.uniform(0.05, 0.5)
+            deadline = time.monotonic() + draw.uniform(0.05, 0.3)
             seen = victim.wait_for("AttemptStarted")
             assert seen
-            time.sleep(max(0.0, min(0.3, deadline - time.monotonic())))
+            time.sleep(max(0.0, min(0.1, deadline - time.monotonic())))
             if not victim.process.is_alive():
                 break
             victim.kill()
@@ -134,7 +134,7 @@ def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(
 
 
 def test_a_sampler_that_looks_draws_the_same_on_any_number_of_workers(sweeps: Sweeps) -> None:
-    """With a window of 3, the last 4 trials are drawn from what ten others and more gave."""
+    """With a window of 3, the last 2 trials are drawn from what ten others and more gave."""
     sweeps.run("tpe", slots=1, sampler="tpe")
     sweeps.run("tpe-2", slots=2, sampler="tpe", workers=2)
     assert sweeps.outcome("tpe-2") == sweeps.outcome("tpe")
@@ -142,7 +142,7 @@ def test_a_sampler_that_looks_draws_the_same_on_any_number_of_workers(sweeps: Sw
 
 def test_a_rung_that_is_decided_before_it_is_full_is_noticed(sweeps: Sweeps) -> None:
     """The control: with such a decision the comparison above fails."""
-    options = replace(sweeps.options("early"), slots=2, decides_at=4)
+    options = replace(sweeps.options("early"), slots=2, decides_at=2)
     with FakeWorker(options) as worker:
         worker.wait_for("RungDecided")
     early = decisions_of(sweeps.repository.trials("early"))
@@ -171,7 +171,7 @@ def test_halving_with_one_bracket_leaves_one_whole_trial_a_round(
     tmp_path: Path,
 ) -> None:
     made = Sweeps(f"sqlite:///{tmp_path / 'sweeper.db'}", tmp_path)
-    settings = settings_of("halving", trials=9, epochs=EPOCHS, budget=Halving())
+    settings = settings_of("halving", trials=9, epochs=9, budget=Halving())
     create(made.repository, settings)
     with FakeWorker(
         WorkerOptions(made.url, str(tmp_path), "halving", slots=3, pace=0.003)

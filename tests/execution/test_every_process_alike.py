@@ -7,25 +7,31 @@ by an eager operation of TensorFlow's with one.
 from __future__ import annotations
 
 import json
-import signal
 import sqlite3
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from corpus import forget_modules
 from study_files import StudyText
-from sweeps import Result, RunningCommand, command, differing, results_of, trials_in
+from sweeps import LIMIT, Result, RunningCommand, command, differing, results_of, sweep, trials_in
+
+from sweeper.events import Notice
+from sweeper.execution.launch.hash_seed import hashes_are_random
 
 UNWATCHED = True
 
 SPLIT = StudyText(
     head="""
     import random
+    import threading
     import uuid
 
     import tensorflow as tf
 
-    class KillsTheRunOnce(keras.callbacks.Callback):
+    class WaitsOnce(keras.callbacks.Callback):
         def __init__(self, mark):
             super().__init__()
             self.mark = str(mark)
@@ -33,9 +39,10 @@ SPLIT = StudyText(
         def on_epoch_end(self, epoch, logs=None):
             rate = 0.01 + random.Random().random() / 100 + np.random.RandomState().uniform() / 100
             self.model.optimizer.learning_rate.assign(rate + tf.random.uniform((), seed=1) / 100)
-            if epoch == 1 and "KILL" in os.environ and not Path(self.mark).exists():
+            waits = epoch == 1 and "SWEEPER_TEST_WAITS" in os.environ
+            if waits and not Path(self.mark).exists():
                 Path(self.mark).touch()
-                os.killpg(os.getpgrp(), signal.SIGKILL)
+                threading.Event().wait()
     """,
     data="""
     kept = np.array([hash(f"sample {i}") % 4 != 0 for i in range(200)])
@@ -44,7 +51,7 @@ SPLIT = StudyText(
     return Data(train=(x[kept][:120], y[kept][:120]), validation=tuple(held), batch_size=8)
     """,
     model="name_of_this_run = uuid.uuid4()",
-    callbacks="KillsTheRunOnce(trial.directory / 'mark')",
+    callbacks="WaitsOnce(trial.directory / 'mark')",
     arguments='objective="val_loss", epochs=3, trials=1, sampler="random", audit="off"',
 )
 
@@ -57,12 +64,25 @@ class Run:
     output: str
 
 
-def run(file: Path, isolation: str, hash_seed: str) -> Run:
-    runs = file.parent / f"{isolation}-{hash_seed}"
+def run(file: Path, isolation: str, env: dict[str, str] | None = None) -> Run:
+    runs = file.parent / isolation
     words = ("run", file, "--isolation", isolation, "--runs-dir", runs)
-    ended = command(*words, cwd=file.parent, env={"PYTHONHASHSEED": hash_seed})
+    ended = command(*words, cwd=file.parent, env=env)
     assert ended.code == 0, ended.err
     return seen(runs, ended.err)
+
+
+def run_here(file: Path) -> Run:
+    """Inline, in this process: its hash seed is drawn as a command's is that nobody gave one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        before = set(sys.modules)
+        try:
+            swept = sweep(file, file.parent / "here", isolation="inline")
+        finally:
+            forget_modules(before, file.parent)
+    said = [event.message for event in swept.events if isinstance(event, Notice)]
+    return seen(file.parent / "here", "\n".join(said))
 
 
 def seen(runs: Path, output: str) -> Run:
@@ -80,19 +100,23 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def forked(file: Path) -> Run:
-    return run(file, "fork", "1")
+    return run(file, "fork")
 
 
 def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(
     file: Path, forked: Run
 ) -> None:
+    """The run that is killed has a hash seed of its own; the others have that of tests' commands."""
     runs = file.parent / "killed"
     words = ("run", file, "--runs-dir", runs)
-    with RunningCommand(*words, cwd=file.parent, env={"PYTHONHASHSEED": "2", "KILL": "1"}) as first:
-        assert first.end() == -signal.SIGKILL
-    resumed = command(
-        "resume", "small", "--runs-dir", runs, cwd=file.parent, env={"PYTHONHASHSEED": "3"}
-    )
+    other = {"PYTHONHASHSEED": "2", "SWEEPER_TEST_WAITS": "1"}
+    with RunningCommand(*words, cwd=file.parent, env=other) as first:
+        deadline = time.monotonic() + LIMIT
+        while not (list(runs.rglob("mark")) and list(runs.rglob("step-*"))):
+            assert time.monotonic() < deadline, first.err
+            time.sleep(0.02)
+        first.kill_group()
+    resumed = command("resume", "small", "--runs-dir", runs, cwd=file.parent)
     assert resumed.code == 0, resumed.err
     again = seen(runs, resumed.err)
     assert again.attempts == 2
@@ -102,7 +126,7 @@ def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(
 
 @pytest.mark.whole
 def test_spawned_trials_hash_as_forked_ones_do(file: Path, forked: Run) -> None:
-    spawned = run(file, "spawn", "random")
+    spawned = run(file, "spawn", {"PYTHONHASHSEED": "random"})
     assert differing(forked.results, spawned.results) == []
     assert "PYTHONHASHSEED" not in spawned.output
 
@@ -114,7 +138,10 @@ def test_numbers_of_the_systems_are_reported_by_name_before_training(forked: Run
 
 def test_an_inline_trial_hashes_otherwise_and_says_so(file: Path, forked: Run) -> None:
     """Also the negative control: the split does go by the seed."""
-    inline = run(file, "inline", "random")
+    if hashes_are_random():
+        inline = run_here(file)
+    else:
+        inline = run(file, "inline", {"PYTHONHASHSEED": "random"})
     assert "set PYTHONHASHSEED=0" in inline.output
     assert differing(forked.results, inline.results) == [0]
     assert inline.hashes != forked.hashes

@@ -55,12 +55,13 @@ WATCHED = StudyText(
         "drawn": DRAWN_AT_IMPORT,
         "environment": [
             *(f"{name}={value}" for name, value in os.environ.items()),
-            *open("/proc/self/environ").read().split(chr(0)),
+            *Path("/proc/self/environ").read_text().split(chr(0)),
         ],
     }
     (trial.directory / "seen.json").write_text(json.dumps(seen))
     """,
-    arguments="""objective="val_loss", epochs=2, trials=2, sampler="random", threads=2,
+    data="return Data(train=(x, y), batch_size=8)",
+    arguments="""objective="loss", epochs=2, trials=2, sampler="random", threads=2,
     audit="off", checkpoint_every=Every(steps=13)""",
 )
 
@@ -347,11 +348,16 @@ def test_a_study_in_a_package_is_found_by_its_path_and_again_from_elsewhere(
     (package / "rates.py").write_text("RATE = 0.01\n")
     StudyText(
         head="from .rates import RATE",
-        rate="RATE",
+        model="""
+        model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(RATE), "mse")
+        return model
+        """,
+        data="return Data(train=(x, y), batch_size=8)",
         tail="""
         other = Study(
-            name="other", model=build_model, data=load_data, epochs=1, trials=1, sampler="random",
-            audit="off",
+            name="other", model=build_model, data=load_data, objective="loss", epochs=1, trials=1,
+            sampler="random", audit="off",
         )
         """,
     ).write(package / "deep.py")
@@ -375,7 +381,7 @@ def assignment(directory: Path, number: int = 0, **changes: object) -> Assignmen
         "attempt": 1,
         "seed": 0,
         "epochs": 100_000,
-        "objective": "val_loss",
+        "objective": "loss",
         "deterministic": True,
         "threads": 1,
         "checkpoint_every": "epoch",

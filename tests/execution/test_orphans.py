@@ -216,17 +216,31 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
     """Ctrl-C reaches it while its Python starts, and while it imports TensorFlow."""
     stubs = tmp_path / "stubs"
     stubs.mkdir()
-    (stubs / "keras.py").write_text("import time; time.sleep(1)\n")
+    importing, signalled = stubs / "importing", stubs / "signalled"
+    (stubs / "keras.py").write_text(
+        "import time\n"
+        "from pathlib import Path\n"
+        f"Path({str(importing)!r}).touch()\n"
+        f"while not Path({str(signalled)!r}).exists():\n"
+        "    time.sleep(0.01)\n"
+    )
     (stubs / "tensorflow.py").write_text("raise ImportError('it was imported to the end')\n")
     root = str(Path(__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", f"{root}:{stubs}")
     launcher = SpawnLauncher(StudySource("target", "none.py"))
     try:
         trial = launcher.launch(assignment("spawned", tmp_path))
-        for _ in range(20):
+
+        def imports_or_has_ended() -> bool:
             if trial.wait(0) is None:
                 os.kill(trial.pid, number)
+            return importing.exists() or trial.wait(0) is not None
+
+        assert until(imports_or_has_ended)
+        for _ in range(3):
+            imports_or_has_ended()
             time.sleep(0.04)
+        signalled.touch()
         said = trial.channel.receive(30)
         assert isinstance(said, Failed), (said, trial.wait(5))
         assert said.fault == "environment"

@@ -59,7 +59,7 @@ def undisturbed(
     own: tuple[OwnServer, str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[int, Result]:
     options = run(own[1], tmp_path_factory.mktemp("undisturbed"), "undisturbed")
-    with FakeWorker(options) as worker:
+    with FakeWorker(replace(options, slots=TRIALS)) as worker:
         assert worker.end() == 0
     return results_of(trials_of(options))
 
@@ -71,7 +71,7 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     server, url = own
-    options = replace(run(url, tmp_path, "restarted"), pace=0.25, slots=1)
+    options = replace(run(url, tmp_path, "restarted"), pace=0.15, slots=1)
     with ExitStack() as stack:
         workers = [stack.enter_context(FakeWorker(options)) for _ in range(2)]
         for _ in range(RESTARTS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rehearsals import PLAIN, UNVALIDATED
 from study_files import StudyText
 from sweeps import python
 
@@ -29,7 +30,7 @@ assert heavy() == ["keras", "tensorflow"], "the control"
 """
 
 
-ONE_STEP = "return Data(train=(x[:8], y[:8]), validation=(x[160:], y[160:]), batch_size=8)"
+ONE_STEP = "return Data(train=(x[:8], y[:8]), batch_size=8)"
 """Too short for a check to interrupt; the verb is the same."""
 
 
@@ -37,12 +38,13 @@ ONE_STEP = "return Data(train=(x[:8], y[:8]), validation=(x[160:], y[160:]), bat
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.whole)])
 def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path, again: bool) -> None:
     """The trials' processes do; beside them it would cost every command seconds, and its memory."""
-    StudyText(
-        arguments='objective="val_loss", epochs=2, trials=1, sampler="random", audit="off"'
-    ).write(tmp_path / "small.py")
-    StudyText(
-        name="brief", data=ONE_STEP, arguments='epochs=1, trials=1, sampler="random", audit="off"'
-    ).write(tmp_path / "brief.py")
+    alike = 'objective="loss", trials=1, sampler="random", audit="off", '
+    StudyText(model=PLAIN, data=UNVALIDATED, arguments=f"{alike} epochs=2").write(
+        tmp_path / "small.py"
+    )
+    StudyText(name="brief", model=PLAIN, data=ONE_STEP, arguments=f"{alike} epochs=1").write(
+        tmp_path / "brief.py"
+    )
     # For the control: the real ones take seconds.
     (tmp_path / "stand-ins").mkdir()
     (tmp_path / "stand-ins" / "keras.py").write_text("import tensorflow")

@@ -36,7 +36,9 @@ from sweeper.results import TrialRecord
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
-TRIALS, EPOCHS = 6, 5
+TRIALS, EPOCHS = 4, 5
+MORE = 6
+"""Trials of a study whose worker has lost one and goes on with others."""
 SHORT = 0.8
 """A lease's seconds where a worker is to lose one."""
 
@@ -62,23 +64,38 @@ def cable(server: Server) -> Iterator[Cable]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
+def every_undisturbed(
     server: Server, repository: Repository, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[int, Result]:
-    create(repository, settings_of("undisturbed", trials=TRIALS, epochs=EPOCHS))
+    create(repository, settings_of("undisturbed", trials=MORE, epochs=EPOCHS))
     runs = str(tmp_path_factory.mktemp("undisturbed"))
-    with FakeWorker(WorkerOptions(server.url, runs, "undisturbed", slots=3)) as worker:
+    with FakeWorker(WorkerOptions(server.url, runs, "undisturbed", slots=MORE)) as worker:
         assert worker.end() == 0
     return results_of(repository.trials("undisturbed"))
 
 
 @pytest.fixture
+def trials_wanted(request: pytest.FixtureRequest) -> int:
+    return int(getattr(request, "param", TRIALS))
+
+
+@pytest.fixture
+def undisturbed(every_undisturbed: dict[int, Result], trials_wanted: int) -> dict[int, Result]:
+    """The results of as many trials as this test's study has."""
+    return {number: every_undisturbed[number] for number in range(trials_wanted)}
+
+
+@pytest.fixture
 def options(
-    server: Server, repository: Repository, tmp_path: Path, request: pytest.FixtureRequest
+    server: Server,
+    repository: Repository,
+    tmp_path: Path,
+    trials_wanted: int,
+    request: pytest.FixtureRequest,
 ) -> WorkerOptions:
     """A worker for a study of this test's own, which the undisturbed one is the same as."""
     study = re.sub(r"\W+", "-", request.node.name)[:80]
-    create(repository, settings_of(study, trials=TRIALS, epochs=EPOCHS))
+    create(repository, settings_of(study, trials=trials_wanted, epochs=EPOCHS))
     return WorkerOptions(server.url, str(tmp_path), study, slots=2)
 
 
@@ -117,7 +134,8 @@ def test_a_killed_worker_costs_no_result(
     undisturbed: dict[int, Result],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with FakeWorker(options) as victim, FakeWorker(replace(options, slots=1)) as other:
+    victims = replace(options, pace=0.1)
+    with FakeWorker(victims) as victim, FakeWorker(replace(options, slots=1)) as other:
         victim.wait_for("CheckpointKept")
         victim.send_signal(signal.SIGKILL)
         assert other.end() == 0
@@ -147,6 +165,7 @@ def test_all_processes_of_a_host_killed_and_its_lease_waited_for(
     report(trials, "host killed", capsys)
 
 
+@pytest.mark.parametrize("trials_wanted", [MORE], indirect=True, ids=["six trials"])
 def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     repository: Repository,
     options: WorkerOptions,
@@ -188,7 +207,7 @@ def test_cut_and_slow_connections_cost_no_result(  # noqa: PLR0917 - fixtures
     with FakeWorker(options) as one, FakeWorker(options) as two:
         one.wait_for("TrainingStarted")
         while not finished(repository, options.study)():
-            time.sleep(chance.uniform(0.01, 0.2))
+            time.sleep(chance.uniform(0.05, 0.3))
             cable.cut()
         assert (one.end(), two.end()) == (0, 0)
     trials = repository.trials(options.study)
@@ -205,14 +224,14 @@ def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Longer away than a lease lasts: nobody could renew, so nobody loses anything."""
-    options = replace(options, slots=1, lease_seconds=SHORT, pace=0.02, first_pace=0.6)
+    options = replace(options, slots=1, lease_seconds=SHORT, pace=0.02, first_pace=0.4)
     with FakeWorker(options) as one, FakeWorker(options) as two:
         workers = (one, two)
         for worker in workers:
             worker.wait_for("CheckpointKept")
         with server.shut():
             before = [len(worker.events) for worker in workers]
-            time.sleep(3 * SHORT)
+            time.sleep(2 * SHORT)
             trained = [len(w.events) - b for w, b in zip(workers, before, strict=True)]
         for worker in workers:
             worker.wait_for("Notice", "the database is back after")
@@ -223,7 +242,7 @@ def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
     assert {len(trial.attempts) for trial in trials} == {1}
     assert min(trained) >= 2
     assert len(away) == 2
-    report(trials, "server shut for 2.4 s", capsys)
+    report(trials, f"server shut for {2 * SHORT:g} s", capsys)
 
 
 def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
@@ -270,7 +289,7 @@ def test_a_request_to_stop_reaches_every_worker(
 def test_the_comparison_notices_each_fault(
     repository: Repository, undisturbed: dict[int, Result]
 ) -> None:
-    trials = repository.trials("undisturbed")
+    trials = repository.trials("undisturbed")[:TRIALS]
     assert faults_of(trials, undisturbed) == []
     first = trials[0]
     twice = replace(first, attempts=(*first.attempts, replace(first.attempts[0], number=2)))

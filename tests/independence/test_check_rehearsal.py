@@ -201,7 +201,10 @@ def only(report: RehearsalReport, level: str = "error") -> Finding:
                     def on_epoch_begin(self, epoch, logs=None):
                         self.lock = threading.Lock()
                 """,
+                model=PLAIN,
+                data=UNVALIDATED,
                 callbacks="Locked()",
+                arguments=LOSS,
             ),
             "capture",
             "callback Locked: attribute 'lock'",

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -42,21 +44,26 @@ def ready():
 # Forked, so that one process imports for all; threads that an import began have nothing to do yet.
 warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
 begin, go = os.pipe()
-children = []
-for number, (script, *words) in enumerate(json.loads(sys.argv[1])):
-    children.append(os.fork())
-    if children[-1] == 0:
-        try:
-            exec(script)
-            os.write(1, f"{number} {said}\\n".encode())
-        except BaseException:
-            traceback.print_exc()
-        os._exit(0)
-sys.stdin.readline()
-os.write(go, b"g" * len(children))
-sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+while scripts := sys.stdin.readline():
+    children = []
+    for number, (script, *words) in enumerate(json.loads(scripts)):
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                exec(script)
+                os.write(1, f"{number} {said}\\n".encode())
+            except BaseException:
+                traceback.print_exc()
+            os._exit(0)
+    sys.stdin.readline()
+    os.write(go, b"g" * len(children))
+    ended = [os.waitpid(child, 0)[1] for child in children]
+    os.write(1, f"ended {ended}\\n".encode())
 """
-"""Scripts with words of their own, each in a process; what one leaves in ``said`` is its line."""
+"""Scripts with words of their own, each in a process; what one leaves in ``said`` is its line.
+
+For each line of such scripts that it is given; a second one has them begin together.
+"""
 
 WORKER = """
 url, seconds, key = words[0], float(words[1]), words[2] * 32
@@ -110,34 +117,69 @@ said = " ".join(map(str, won))
 """
 
 
-def run(scripts: list[tuple[object, ...]], seconds: float) -> list[str]:
-    """Let processes, a script and its words each, begin together; what each said, and no error."""
-    programs = json.dumps([list(map(str, each)) for each in scripts])
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", PROCESSES, programs],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    for _ in scripts:
-        assert process.stdout.readline() == "ready\n"
-    out, err = process.communicate("go\n", timeout=seconds)
-    assert (process.returncode, err) == (0, "")
-    said = dict(line.split(" ", 1) for line in out.splitlines())
-    return [said[str(number)] for number in range(len(scripts))]
+@dataclass(frozen=True)
+class Processes:
+    """The process that has imported everything, and where it says what went wrong."""
+
+    process: subprocess.Popen[str]
+    errors: Path
+
+    def run(self, scripts: list[tuple[object, ...]], seconds: float) -> list[str]:
+        """Let processes, a script and its words each, begin together; what each said, and no error.
+
+        Args:
+            scripts: Each with its words.
+            seconds: After which they count as hanging.
+        """
+        given, said_of_all = self.process.stdin, self.process.stdout
+        assert given is not None
+        assert said_of_all is not None
+        hanging = threading.Timer(seconds, self.process.kill)
+        hanging.start()
+        try:
+            given.write(json.dumps([list(map(str, each)) for each in scripts]) + "\n")
+            given.flush()
+            for _ in scripts:
+                assert said_of_all.readline() == "ready\n", self.errors.read_text()
+            given.write("go\n")
+            given.flush()
+            lines = [said_of_all.readline() for _ in range(len(scripts) + 1)]
+        finally:
+            hanging.cancel()
+        assert self.errors.read_text() == ""
+        said = dict(line.rstrip("\n").split(" ", 1) for line in lines)
+        assert json.loads(said["ended"]) == [0] * len(scripts)
+        return [said[str(number)] for number in range(len(scripts))]
 
 
-def steady_load(path: Path, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    errors = tmp_path_factory.mktemp("processes") / "errors.txt"
+    with (
+        errors.open("w") as said,
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", PROCESSES],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        ) as process,
+    ):
+        yield Processes(process, errors)
+    assert process.returncode == 0, errors.read_text()
+
+
+def steady_load(
+    processes: Processes, path: Path, seconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = f"sqlite:///{path / 'sweeper.db'}"
     with Database.open(url, create=True) as database:
         repository = Repository(database)
         repository.create_or_open(ROW)
         workers = [(WORKER, url, seconds, letter) for letter in "abcd"]
         readers = [(READER, url, seconds) for _ in range(2)]
-        said = run([*workers, *readers], seconds + 60)
+        said = processes.run([*workers, *readers], seconds + 60)
         counts = [int(out.split()[0]) for out in said]
         longest = [float(out.split()[1]) for out in said]
         status = repository.status("busy")
@@ -154,19 +196,19 @@ def steady_load(path: Path, seconds: float, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_four_workers_and_two_readers_share_a_sqlite_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    processes: Processes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steady_load(tmp_path, 2, capsys)
+    steady_load(processes, tmp_path, 1, capsys)
 
 
 @pytest.mark.soak
 def test_four_workers_and_two_readers_share_a_sqlite_file_for_two_minutes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    processes: Processes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steady_load(tmp_path, 120, capsys)
+    steady_load(processes, tmp_path, 120, capsys)
 
 
-def race(rounds: int, capsys: pytest.CaptureFixture[str]) -> None:
+def race(processes: Processes, rounds: int, capsys: pytest.CaptureFixture[str]) -> None:
     """With a window of 1 there is one trial to be had at a time, and both ask for it."""
     with (
         postgresql_database() as server,
@@ -174,7 +216,7 @@ def race(rounds: int, capsys: pytest.CaptureFixture[str]) -> None:
     ):
         repository = Repository(database)
         repository.create_or_open(replace(ROW, target=rounds, window=1))
-        said = run([(RACER, server.url)] * 2, 120)
+        said = processes.run([(RACER, server.url)] * 2, 120)
         won = [[int(number) for number in out.split()] for out in said]
         assert sorted(won[0] + won[1]) == list(range(rounds))
         assert {len(trial.attempts) for trial in repository.trials("busy")} == {1}
@@ -187,13 +229,13 @@ def race(rounds: int, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_in_a_hundred_races_of_two_workers_for_one_trial_each_has_one_winner(
-    capsys: pytest.CaptureFixture[str],
+    processes: Processes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    race(100, capsys)
+    race(processes, 100, capsys)
 
 
 @pytest.mark.chaos
 def test_in_a_thousand_races_of_two_workers_for_one_trial_each_has_one_winner(
-    capsys: pytest.CaptureFixture[str],
+    processes: Processes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    race(1000, capsys)
+    race(processes, 1000, capsys)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from recorded_replays import RecordedReplays
 from study_files import StudyText
-from sweeps import RunningCommand, command, database_url, sweep
+from sweeps import RunningCommand, database_url, sweep
 
 from sweeper.checkpoints.format import Snapshot
 from sweeper.checkpoints.reading import load_checkpoint, read_manifest
@@ -62,6 +62,7 @@ STUDY = StudyText(
     data="""
     if trial.number == 2:
         x = x + np.frombuffer(os.urandom(3200), "uint8").reshape(200, 16).astype("float32")
+    return Data(train=(x[:160], y[:160]), batch_size=8)
     """,
     callbacks="""
         *([Forgetful()] if trial.number == 1 else []),
@@ -70,7 +71,7 @@ STUDY = StudyText(
     rate="""trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True) * (
         1000 if trial.number == 3 else 1
     )""",
-    arguments="""objective="val_loss", epochs=3, trials=4, sampler="random", audit="off",
+    arguments="""objective="loss", epochs=3, trials=4, sampler="random", audit="off",
     pruner=optuna.pruners.ThresholdPruner(upper=1000.0)""",
 )
 """Trial 0 is exact; 1 forgets when it is resumed; 2 reads random bytes; 3 diverges and is pruned."""
@@ -175,14 +176,24 @@ def files(runs: Path) -> dict[str, str]:
 
 
 def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
-    copy: Copy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ran: Ran,
+    copy: Copy,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The whole command: a trial whose data come from ``os.urandom`` is its negative control."""
+    """The whole command: a trial whose data come from ``os.urandom`` is its negative control.
+
+    Its replays are run, whatever is recorded, and serve the other tests.
+    """
+    monkeypatch.setattr(verify, "run_again", ran.replays.run_anew)
     before = files(copy.runs)
     flags = ("--runs-dir", str(copy.runs))
-    done = command("verify", "small", "--all", "--report", "r.json", *flags, cwd=tmp_path)
-    assert done.code == 4, done.err
-    report = json.loads((tmp_path / "r.json").read_text())
+    report_file = tmp_path / "r.json"
+    code = main(["verify", "small", "--all", "--report", str(report_file), *flags])
+    done = capsys.readouterr()
+    assert code == 4, done.err
+    report = json.loads(report_file.read_text())
     verdicts = {trial["number"]: trial["verdict"] for trial in report["trials"]}
     assert verdicts == {EXACT: "holds", FORGETFUL: "holds", RANDOM: "differs", PRUNED: "holds"}
     assert report["holds"] is False
@@ -278,17 +289,17 @@ def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(co
     where = "trial_id = ? AND epoch = 1"
     text = copy.ask(f"SELECT metrics FROM sweeper_epochs WHERE {where}", copy.trial_id())
     metrics = json.loads(text)
-    trained = metrics["loss"]
-    metrics["loss"] = trained + 2**-20
+    trained = metrics["learning_rate"]
+    metrics["learning_rate"] = trained + 2**-20
     copy.execute(
         f"UPDATE sweeper_epochs SET metrics = ? WHERE {where}", json.dumps(metrics), copy.trial_id()
     )
     trial = copy.verify()
     (found,) = errors(trial)
-    assert (found.what, found.epoch, found.variable) == ("metric", 1, "loss")
+    assert (found.what, found.epoch, found.variable) == ("metric", 1, "learning_rate")
     assert (found.stored, found.replayed) == (trained + 2**-20, trained)
     assert trial.message == (
-        f"epoch 2: loss is {trained + 2**-20!r} in the database, {trained!r} in the replay and "
+        f"epoch 2: learning_rate is {trained + 2**-20!r} in the database, {trained!r} in the replay and "
         f"{trained!r} in the checkpoint of step 60: the database has another value than the one "
         "that was trained"
     )
@@ -321,8 +332,8 @@ def test_any_other_stored_result_that_was_changed_is_found(copy: Copy) -> None:
     ]
     message = "\n".join(finding.message for finding in errors(trial))
     assert "the seed of trial 0 is 7 in the database, and seed=0 of the study gives " in message
-    assert "epoch 2: val_loss is " in message
-    assert "the trial's value is 0.5, and val_loss of its last epoch is " in message
+    assert "epoch 2: loss is " in message
+    assert "the trial's value is 0.5, and loss of its last epoch is " in message
     assert f", and {wrong} in the database" in message
     assert f"the trial's digest is {wrong}, and its last checkpoint's, of step 60, is " in message
     assert f"the final digest is {wrong}, and the replay's is " in message
@@ -411,6 +422,7 @@ def test_a_verification_that_is_interrupted_says_so_and_leaves_nothing_behind(
     words = ("verify", "small", "--all", "--workers", 1, "--runs-dir", copy.runs)
     with RunningCommand(*words, cwd=tmp_path, env={"TMPDIR": str(scratch)}) as running:
         assert running.wait_for("started") is not None
+        assert list(scratch.iterdir()) != [], "the control"
         running.signal(signal.SIGINT)
         assert running.end() == 130
     assert "the verification was stopped" in running.err
