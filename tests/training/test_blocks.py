@@ -7,6 +7,7 @@ take away what holds blocks within an epoch, and see it.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,25 @@ def small(**options: Any) -> keras.Model:
     return model
 
 
+def untuned(made: Any) -> Any:
+    """A dataset that TensorFlow does not tune: the thread that would can miss that its iterator ends,
+    and then holds up, for seconds, whoever deletes the iterator."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return made.with_options(options)
+
+
 def slices() -> Any:
-    return tf.data.Dataset.from_tensor_slices((X, Y))
+    return untuned(tf.data.Dataset.from_tensor_slices((X, Y)))
+
+
+def numbers() -> Any:
+    return untuned(tf.data.Dataset.range(4))
 
 
 def files() -> Any:
     """Four files, read two at a time."""
-    return tf.data.Dataset.range(4).interleave(
+    return numbers().interleave(
         lambda number: slices().shard(4, number), cycle_length=2, num_parallel_calls=2
     )
 
@@ -55,9 +68,11 @@ def pipeline() -> Any:
 def generator() -> Any:
     """Of unknown length."""
     signature = tuple(tf.TensorSpec(a.shape[1:], a.dtype) for a in (X, Y))
-    return tf.data.Dataset.from_generator(
-        lambda: zip(X, Y, strict=True), output_signature=signature
-    ).batch(4)
+    return untuned(
+        tf.data.Dataset.from_generator(
+            lambda: zip(X, Y, strict=True), output_signature=signature
+        ).batch(4)
+    )
 
 
 def positive(_x: Any, y: Any) -> Any:
@@ -195,18 +210,18 @@ def test_blocks_of_any_length_give_the_same_without_a_limit(name: str, tmp_path:
     check(lambda: both(name, None, None), tmp_path)
 
 
-# By default between the first validation and the other two.
+# By default between the first validation and the other two, from a checkpoint of the whole training.
 @pytest.mark.parametrize(
     ("name", "stops"),
     [
-        ("shuffled, cached", [20]),
+        ("shuffled, cached", []),
         *(
             pytest.param(name, [20, 40], marks=pytest.mark.whole)
             for name in ("pipeline", "shuffled, repeated", "shuffled, cached")
         ),
     ],
 )
-def test_a_limited_validation_is_the_same_after_a_stop(
+def test_a_limited_validation_is_the_same_after_a_resume(
     name: str, stops: list[int], tmp_path: Path
 ) -> None:
     def part(seconds: float, directory: str, **options: Any) -> Any:
@@ -214,10 +229,14 @@ def test_a_limited_validation_is_the_same_after_a_stop(
             lambda: both(name, 17, 11), seconds, tmp_path / directory, epochs=3, **options
         )
 
-    whole = part(LONGEST, "whole")[:2]
+    *whole, taken = part(LONGEST, "whole")
+    if not stops:
+        [on_its_way] = [tmp_path / "whole" / name for name in taken if name.endswith("021")]
+        shutil.copytree(on_its_way, tmp_path / "stopped" / on_its_way.name)
     for stop, seconds in zip(stops, (SHORTEST, LONGEST), strict=False):
         part(seconds, "stopped", stop_at=stop)
-    assert part(SHORTEST, "stopped")[:2] == whole
+    history, digest, _taken = part(SHORTEST, "stopped")
+    assert [history, digest] == whole
 
 
 # By default each runner's.
@@ -318,7 +337,7 @@ def test_a_function_that_reads_a_shuffled_dataset_from_outside_is_refused() -> N
     steady = slices().shuffle(40, seed=1, reshuffle_each_iteration=False)
 
     def read(base: Any) -> TrainingLoop:
-        parts = tf.data.Dataset.range(4).interleave(lambda i: base.shard(4, i), cycle_length=2)
+        parts = numbers().interleave(lambda i: base.shard(4, i), cycle_length=2)
         return TrainingLoop(plan(data=lambda: Data(train=parts.batch(4))), Watcher())
 
     with pytest.raises(UncapturableError, match=r"InterleaveDataset.*ShuffleDatasetV3"):
@@ -330,7 +349,7 @@ def test_an_interleave_sized_by_the_processors_resumes_where_there_are_as_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def data() -> Data:
-        parts = tf.data.Dataset.range(4).interleave(lambda i: slices().shard(4, i))
+        parts = numbers().interleave(lambda i: slices().shard(4, i))
         return Data(train=parts.batch(4))
 
     said: list[str] = []

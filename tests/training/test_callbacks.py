@@ -136,51 +136,97 @@ def test_what_changed_to_what_no_checkpoint_can_hold_is_refused_by_callback_and_
     gc.collect()  # the file is closed here, where nobody minds
 
 
-@pytest.mark.parametrize(
-    "thing", [threading.Lock, lambda: (n for n in range(3)), lambda: [].append]
+def test_what_never_changes_is_not_refused(tmp_path: Path) -> None:
+    def make() -> list[keras.callbacks.Callback]:
+        return [Holder(threading.Lock()), Holder(n for n in range(3)), Holder([].append)]
+
+    stopped_and_resumed(make, tmp_path, 3)
+
+
+class Grows(Holder):
+    """Appends each batch's number."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.thing.append(batch)
+
+
+class Fills(Holder):
+    """Counts in one element."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.thing[2] += 1
+
+
+class Aliases(keras.callbacks.Callback):
+    """Has two lists, which become one in the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a: list[int] = []
+        self.b: list[int] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.b = self.a
+        self.a.append(batch)
+
+
+CONSTANTS = (
+    logging.getLogger("x"),
+    np.sin,
+    Path,
+    functools.partial(np.add, 1),
+    keras.losses.MeanSquaredError(),
 )
-def test_what_never_changes_is_not_refused(thing: Callable[[], Any], tmp_path: Path) -> None:
-    stopped_and_resumed(lambda: [Holder(thing())], tmp_path, 3)
+MADE: list[list[int]] = []
+"""The lists that callbacks of `holders` share; the newest training's last."""
 
 
-def test_a_list_that_contains_itself_comes_back_as_one(tmp_path: Path) -> None:
-    class Grows(Holder):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.thing.append(batch)
+def holders() -> dict[str, Any]:
+    """Callbacks by what they hold."""
+    loop: list[Any] = []
+    loop.append(loop)
+    whole = np.zeros(6)
+    shared: list[int] = []
+    MADE.append(shared)
+    return {
+        "itself": Grows(loop),
+        "view": Fills(whole[:4]),
+        "other view": Holder(whole[2:]),
+        "constants": Holder(list(CONSTANTS)),
+        "shared": Grows(shared),
+        "shared as well": Holder(shared),
+        "shared inside": Holder({"inside": shared}),
+        "aliases": Aliases(),
+    }
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """`holders` at the end of a training that was stopped inside its second epoch."""
+    directory = tmp_path_factory.mktemp("holders")
+    names: list[str] = []
 
     def make() -> list[keras.callbacks.Callback]:
-        loop: list[Any] = []
-        loop.append(loop)
-        return [Grows(loop)]
+        made = holders()
+        names[:] = made
+        return list(made.values())
 
-    (resumed,) = stopped_and_resumed(make, tmp_path, 3)
-    assert resumed.thing[0] is resumed.thing
-    assert resumed.thing[1:] == [*range(7), *range(7)]
-
-
-def test_two_views_of_one_array_share_it_again(tmp_path: Path) -> None:
-    class Fills(Holder):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.thing[2] += 1
-
-    def overlapping() -> list[keras.callbacks.Callback]:
-        whole = np.zeros(6)
-        return [Fills(whole[:4]), Holder(whole[2:])]
-
-    first, second = stopped_and_resumed(overlapping, tmp_path, 3)
-    assert first.thing[2] == second.thing[0] == 14
+    ended = stopped_and_resumed(make, directory, 10)
+    return dict(zip(names, ended, strict=True))
 
 
-def test_what_the_studys_code_makes_is_no_state(tmp_path: Path) -> None:
-    constants = [
-        logging.getLogger("x"),
-        np.sin,
-        Path,
-        functools.partial(np.add, 1),
-        keras.losses.MeanSquaredError(),
-    ]
-    (holder,) = stopped_and_resumed(lambda: [Holder(list(constants))], tmp_path, 3)
-    assert holder.thing[0] is constants[0]
+def test_a_list_that_contains_itself_comes_back_as_one(resumed: dict[str, Any]) -> None:
+    thing = resumed["itself"].thing
+    assert thing[0] is thing
+    assert thing[1:] == [*range(7), *range(7)]
+
+
+def test_two_views_of_one_array_share_it_again(resumed: dict[str, Any]) -> None:
+    assert resumed["view"].thing[2] == resumed["other view"].thing[0] == 14
+
+
+def test_what_the_studys_code_makes_is_no_state(resumed: dict[str, Any]) -> None:
+    assert resumed["constants"].thing[0] is CONSTANTS[0]
 
 
 def test_backup_and_restore_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -207,38 +253,17 @@ def test_averaged_weights_left_in_the_model_are_refused() -> None:
     assert "averaged weights in the model here" in refusal(lambda: [Leaves()])
 
 
-def test_two_callbacks_that_share_a_list_share_it_again(tmp_path: Path) -> None:
-    made = []
-
-    class Adds(Holder):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.thing.append(batch)
-
-    def make() -> list[keras.callbacks.Callback]:
-        shared: list[int] = []
-        made.append(shared)
-        return [Adds(shared), Holder(shared), Holder({"inside": shared})]
-
-    first, second, third = stopped_and_resumed(make, tmp_path, 10)
-    assert first.thing is second.thing is third.thing["inside"]
-    assert first.thing is made[-1], "whoever else holds the list has it restored as well"
-    assert first.thing == [*range(7), *range(7)]
+def test_two_callbacks_that_share_a_list_share_it_again(resumed: dict[str, Any]) -> None:
+    thing = resumed["shared"].thing
+    assert thing is resumed["shared as well"].thing is resumed["shared inside"].thing["inside"]
+    assert thing is MADE[-1], "whoever else holds the list has it restored as well"
+    assert thing == [*range(7), *range(7)]
 
 
-def test_what_came_to_be_shared_during_training_stays_shared(tmp_path: Path) -> None:
-    class Aliases(keras.callbacks.Callback):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a: list[int] = []
-            self.b: list[int] = []
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.b = self.a
-            self.a.append(batch)
-
-    (resumed,) = stopped_and_resumed(lambda: [Aliases()], tmp_path, 5)
-    assert resumed.a is resumed.b
-    assert len(resumed.a) == 14
+def test_what_came_to_be_shared_during_training_stays_shared(resumed: dict[str, Any]) -> None:
+    aliases = resumed["aliases"]
+    assert aliases.a is aliases.b
+    assert len(aliases.a) == 14
 
 
 def test_a_large_array_that_never_changes_is_not_saved_again(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path: Path) -> None
             yield X[start : start + 10] + noise, Y[start : start + 10]
 
     def data() -> Data:
-        return small_data(test=batches)
+        return small_data(validation=None, test=batches)
 
     loaded, _ = trained(tmp_path, model, data)
     forwards = measuring(data(), model)
@@ -200,7 +200,7 @@ def test_the_step_is_traced_once_for_all_checkpoints(tmp_path: Path) -> None:
 
     def model() -> keras.Model:
         built = Counting(one_layer().layers)
-        built.compile("sgd", "mse", metrics=["mae"])
+        built.compile("sgd", "mse")
         return built
 
     loaded, metrics = trained(tmp_path, model, small_data)
@@ -237,7 +237,7 @@ def test_variables_that_only_training_makes_are_made_before_a_checkpoint_is_assi
     def model() -> keras.Model:
         built = Helped()
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        built.compile("sgd", loss, metrics=["accuracy"])
+        built.compile("sgd", loss)
         return built
 
     loaded, metrics = trained(tmp_path, model, small_data)
@@ -299,9 +299,9 @@ def test_training_never_opens_the_test_split(tmp_path: Path) -> None:
         msg = "the test split was read"
         raise AssertionError(msg)
 
-    trained(tmp_path, one_layer, lambda: small_data(test=opened))
+    trained(tmp_path, one_layer, lambda: small_data(validation=None, test=opened))
     with pytest.raises(AssertionError, match="was read"):
-        measuring(small_data(test=opened), one_layer)
+        measuring(small_data(validation=None, test=opened), one_layer)
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path: 
         return built
 
     def data() -> Data:
-        return Data((X, X[:, :4]), (X, X[:, :4]))
+        return Data((X, X[:, :4]), test=(X, X[:, :4]))
 
     def narrower() -> keras.Model:
         built = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, use_bias=False)])

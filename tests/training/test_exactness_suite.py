@@ -2,8 +2,9 @@
 
 Each case is trained once without a stop, and once stopped, going on in fresh objects: in the middle of
 an epoch, at an epoch's end or inside a validation, each case at another of them; with ``-m whole``
-each case at all three in turn. Everything is compared: the whole
-last snapshot, the weights after the end, the history, and the files that callbacks wrote.
+each case at all three in turn. What takes longest to trace goes on from a checkpoint that the training
+without a stop takes on its way. Everything is compared: the whole last snapshot, the weights after the
+end, the history, and the files that callbacks wrote.
 
 What is by itself in a case of its own with ``-m whole`` is together in few by default.
 """
@@ -33,7 +34,7 @@ from keras.optimizers import schedules
 from trainings import Watcher, leave_out, plan, train, without_component
 
 from sweeper import Data
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoints.reading import load_checkpoint, load_newest
 from sweeper.results import EpochRecord
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.state.state import Position
@@ -229,6 +230,12 @@ BY_DEFAULT = {
 }
 """The others are in these, or (attention, no trace, XLA) have no state of a kind that these have not."""
 
+ON_ITS_WAY = {
+    *("every-optimizer", "every-random-layer", "schedule-free"),
+    *("mixed-precision-loss-scale", "two-optimizers"),
+}
+"""What takes longest to trace and writes no files; each of the other cases by default is stopped."""
+
 
 @dataclass
 class Stopper(Watcher):
@@ -238,6 +245,12 @@ class Stopper(Watcher):
     asked: int = 0
     at: Position = field(default_factory=Position)
     ended: int = -1
+
+    @property
+    def on_its_way(self) -> Path:
+        """The checkpoint that was taken before the last one."""
+        taken, _last = self.kept
+        return taken
 
     def steps_done(self, position: Position) -> None:
         super().steps_done(position)
@@ -275,9 +288,15 @@ def go_on(
     case: Case, directory: Path, stop: Any = None, left_out: str | None = None
 ) -> dict[str, Any]:
     """Train in fresh objects from the newest checkpoint, and tell what is there then."""
+    watcher = Stopper(directory, block=1, where=stop, stop_at=-1)
+    return trained(case, watcher, directory, left_out)
+
+
+def trained(
+    case: Case, watcher: Stopper, directory: Path, left_out: str | None = None
+) -> dict[str, Any]:
     keras.backend.clear_session(free_memory=False)
     planned = case.plan()
-    watcher = Stopper(directory, block=1, where=stop, stop_at=-1)
     loaded = load_newest([directory], pytest.fail)
     if left_out:
         assert loaded is not None
@@ -285,8 +304,8 @@ def go_on(
     loop = train(planned, watcher, loaded)
     close_files(planned)
     assert watcher.last is not None
-    if stop is not None:
-        check_stop(stop, watcher.last.state["position"])
+    if watcher.where is not None:
+        check_stop(watcher.where, watcher.last.state["position"])
     model = planned.model
     assert type(model.optimizer).__name__ == case.optimizer
     last = watcher.last
@@ -364,15 +383,26 @@ class Prepared:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Prepared]:
-    """Trains a case whole, and to its stop; once, whoever asks."""
+    """Trains a case whole, and to its stop if it is stopped; once, whoever asks."""
 
     @cache
     def of(case: Case) -> Prepared:
         whole, stopped = (tmp_path_factory.mktemp(each) for each in ("whole", "stopped"))
+        stop = STOP_OF[case.name]
+        if case.name in ON_ITS_WAY:
+            with in_files_of(whole):
+                watcher = Stopper(whole / "checkpoints", passes(stop), block=1)
+                expected = trained(case, watcher, whole / "checkpoints")
+                assert not list(Path().iterdir()), "files would have to be as they were on its way"
+            with in_files_of(stopped):
+                taken = watcher.on_its_way
+                check_stop(stop, load_checkpoint(taken).state["position"])
+                shutil.copytree(taken, stopped / "checkpoints" / taken.name)
+            return Prepared(expected, stopped)
         with in_files_of(whole):
             expected = go_on(case, whole / "checkpoints")
         with in_files_of(stopped):
-            go_on(case, stopped / "checkpoints", STOP_OF[case.name])
+            go_on(case, stopped / "checkpoints", stop)
         return Prepared(expected, stopped)
 
     return of
@@ -384,7 +414,20 @@ def in_files_of(directory: Path) -> Any:
     return chdir(directory / "files")
 
 
-STOP_OF = {case.name: stop for case, stop in zip(CASES, cycle(STOPS))}
+def passes(stop: tuple[str, int]) -> Callable[[Position], bool]:
+    """Whether a training is where ``stop`` would stop it; inside a validation none can be taken."""
+    kind, which = stop
+    assert kind != "validation"
+    if kind == "step":
+        return lambda position: position.step == which
+    return lambda position: (position.epoch, position.step_in_epoch) == (which + 1, 0)
+
+
+STOP_OF = {
+    **{case.name: stop for case, stop in zip(CASES, cycle(STOPS))},
+    "every-random-layer": STOPS[0],
+    "schedule-free": STOPS[0],
+}
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,16 @@ from exactness_models import compiled
 from keras import callbacks, layers, optimizers
 from trainings import Watcher, equal, plan, train, weights
 
+from sweeper import Data
 from sweeper.checkpoints.reading import load_newest
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.training.loop.plan import TrainingPlan
 
 FIRST, WHOLE = 2, 4
+
+
+def unvalidated() -> Data:
+    return models.data(validation=None, validation_batch_size=None)
 
 
 @dataclass(frozen=True)
@@ -32,9 +37,10 @@ class Case:
     model: Callable[[], keras.Model]
     callbacks: Callable[[], Sequence[keras.callbacks.Callback]] = tuple
     ends_changed: bool = False
+    data: Callable[[], Data] = unvalidated
 
     def plan(self, epochs: int) -> TrainingPlan:
-        return plan(model=self.model, data=models.data, callbacks=self.callbacks, epochs=epochs)
+        return plan(model=self.model, data=self.data, callbacks=self.callbacks, epochs=epochs)
 
 
 def early_stopping() -> list[keras.callbacks.Callback]:
@@ -76,6 +82,7 @@ CASES = (
         ),
         lambda: [callbacks.SwapEMAWeights(swap_on_epoch=False)],
         ends_changed=True,
+        data=models.data,  # averages are swapped for a validation
     ),
 )
 

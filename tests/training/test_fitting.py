@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,7 +52,7 @@ class Killer(keras.callbacks.Callback):
 keras.utils.set_random_seed(int(sys.argv[5]))
 model = dropping()
 x, y = digits()
-data = sweeper.Data(train=(x, y), validation=(x[:30], y[:30]), batch_size=16)
+data = sweeper.Data(train=(x, y), batch_size=16)
 try:
     history = sweeper.fit(
         model, data, epochs=3, checkpoints=sys.argv[1], callbacks=[Killer()],
@@ -152,14 +153,27 @@ def test_a_fresh_start_with_other_weights_ends_elsewhere(
     assert other != whole
 
 
-def test_a_finished_training_is_given_back_and_not_run_again(tmp_path: Path) -> None:
-    x, y = digits()
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, keras.callbacks.History]:
+    """The checkpoints of a training of one epoch with seed 1, which no test changes; its history."""
+    directory = tmp_path_factory.mktemp("finished")
     keras.utils.set_random_seed(0)
-    first = sweeper.fit(one_layer(), (x, y), epochs=2, checkpoints=tmp_path)
+    history = sweeper.fit(one_layer(), digits(), epochs=1, checkpoints=directory, seed=1)
+    return directory, history
+
+
+def copied(finished: tuple[Path, keras.callbacks.History], directory: Path) -> Path:
+    return shutil.copytree(finished[0], directory / "checkpoints")
+
+
+def test_a_finished_training_is_given_back_and_not_run_again(
+    finished: tuple[Path, keras.callbacks.History], tmp_path: Path
+) -> None:
     model = one_layer()
-    again = sweeper.fit(model, (x, y), epochs=2, checkpoints=tmp_path)
-    assert again.history == first.history
-    assert int(model.optimizer.iterations) == 8
+    checkpoints = copied(finished, tmp_path)
+    again = sweeper.fit(model, digits(), epochs=1, checkpoints=checkpoints, seed=1)
+    assert again.history == finished[1].history
+    assert int(model.optimizer.iterations) == 4
 
 
 def test_more_epochs_go_on_from_the_end(tmp_path: Path) -> None:
@@ -172,22 +186,23 @@ def test_more_epochs_go_on_from_the_end(tmp_path: Path) -> None:
     assert more.history == whole.history
 
 
-def test_the_checkpoints_of_another_model_are_refused(tmp_path: Path) -> None:
-    x, y = digits()
-    sweeper.fit(one_layer(), (x, y), epochs=1, checkpoints=tmp_path)
+def test_the_checkpoints_of_another_model_are_refused(
+    finished: tuple[Path, keras.callbacks.History], tmp_path: Path
+) -> None:
+    checkpoints = copied(finished, tmp_path)
     other = keras.Sequential([keras.Input((8,)), keras.layers.Dense(5)])
     other.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     with pytest.raises(RestoreError, match="model variable 0"):
-        sweeper.fit(other, (x, y), epochs=1, checkpoints=tmp_path)
+        sweeper.fit(other, digits(), epochs=1, checkpoints=checkpoints, seed=1)
 
 
 def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(
-    tmp_path: Path,
+    finished: tuple[Path, keras.callbacks.History], tmp_path: Path
 ) -> None:
     """The attack: the same directory and model, and one thing that makes it another training."""
     x, y = digits()
-    sweeper.fit(one_layer(), (x, y), epochs=1, checkpoints=tmp_path, seed=1)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    checkpoints = copied(finished, tmp_path)
+    before = {path: path.read_bytes() for path in checkpoints.rglob("*") if path.is_file()}
     other = x.copy()
     other[-1, -1] += 1
     for data, seed, message in (
@@ -196,8 +211,8 @@ def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(
         (sweeper.Data(train=(x, y), batch_size=16), 1, "batch_size was 32"),
     ):
         with pytest.raises(ForeignCheckpointError, match=message):
-            sweeper.fit(one_layer(), data, epochs=2, checkpoints=tmp_path, seed=seed)
-        assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+            sweeper.fit(one_layer(), data, epochs=2, checkpoints=checkpoints, seed=seed)
+        assert {p: p.read_bytes() for p in checkpoints.rglob("*") if p.is_file()} == before
 
 
 def test_the_directory_of_a_study_is_refused_for_a_training(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import tensorflow as tf
 from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
 
 from sweeper import AtStep, Data, EverySteps, Keep, TrainingStep, Trial, WarmStart, fit
+from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.policy import KeptCheckpoint
 from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint, load_newest
 from sweeper.errors import IndependenceError, RestoreError, UncapturableError, WarmStartError
@@ -147,9 +148,8 @@ def test_001_every_n_steps_a_checkpoint_below_the_best_so_far_and_above_the_trai
             best = validation
     assert 1 < len(chosen) < 16
     assert steps(tmp_path / "whole") == sorted({*chosen, 48})
-    for epoch in (4, 9):
-        with pytest.raises(ConnectionError):
-            run(tmp_path / "cut", epoch)
+    with pytest.raises(ConnectionError):
+        run(tmp_path / "cut", 6)
     assert run(tmp_path / "cut").history == history
     assert steps(tmp_path / "cut") == steps(tmp_path / "whole")
 
@@ -197,11 +197,9 @@ def test_002_a_step_and_a_generator_of_the_users_are_saved_by_name(tmp_path: Pat
         return made, step
 
     whole, counted = planned()
-    train(whole, Watcher())
-    cut, _ = planned()
-    watcher = Watcher(tmp_path / "checkpoints", stop_at=9)
-    train(cut, watcher)
-    loaded = load_checkpoint(watcher.kept[-1])
+    watcher = Watcher(tmp_path / "checkpoints", lambda position: position.step == 9)
+    train(whole, watcher)
+    loaded = load_checkpoint(watcher.kept[0])
     assert int(loaded.tensors["tracked/step"]) == 1 + 9
     assert any(name.startswith("tracked/noise") for name in loaded.tensors)
     resumed, step = planned()
@@ -248,27 +246,34 @@ def net_plan(**options: Any) -> Any:
     return plan(model=late_net, data=toy_data, epochs=2, **options)
 
 
-def test_002_a_restore_is_complete_or_an_error_never_silent(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[keras.Model, LoadedCheckpoint]:
+    """The network after its two epochs, and its checkpoint inside the second."""
     whole = net_plan()
-    train(whole, Watcher())
-    watcher = Watcher(tmp_path / "checkpoints", stop_at=7)
-    train(net_plan(), watcher)
+    directory = tmp_path_factory.mktemp("whole")
+    watcher = Watcher(directory, lambda position: position.step == 7, block=1)
+    train(whole, watcher)
+    return whole.model, load_checkpoint(watcher.kept[0])
+
+
+def test_002_a_restore_is_complete_or_an_error_never_silent(
+    trained: tuple[keras.Model, LoadedCheckpoint],
+) -> None:
+    whole, loaded = trained
+    assert loaded.step == 7
     fresh = net_plan()
     assert fresh.model.trainable_variables == []
-    loaded = load_checkpoint(watcher.kept[-1])
     train(fresh, Watcher(), loaded)
-    assert equal(weights(fresh.model), weights(whole.model))
-    other = plan(model=one_layer, epochs=2)
+    assert equal(weights(fresh.model), weights(whole))
+    other = plan(model=one_layer, data=unvalidated, epochs=2)
     with pytest.raises(RestoreError, match="does not fit this trial's model") as raised:
         train(other, Watcher(), loaded)
     assert "nothing was restored" in str(raised.value)
 
 
-def written(directory: Path, how: str) -> tuple[Any, list[Any]]:
+def written(net: Any, directory: Path, how: str) -> tuple[Any, list[Any]]:
     """A trained net in one of the source's forms, and its values."""
-    trained = net_plan()
-    train(trained, Watcher())
-    net, values = trained.model, [v.numpy() for v in trained.model.variables]
+    values = [v.numpy() for v in net.variables]
     if how == "save_weights":
         net.save_weights(directory / "net.weights.h5")
         return directory / "net.weights.h5", values
@@ -291,9 +296,9 @@ def written(directory: Path, how: str) -> tuple[Any, list[Any]]:
 
 @pytest.mark.parametrize("how", ["save_weights", "manager", "estimator"])
 def test_002_weights_checkpoints_and_an_estimators_files_all_begin_a_fresh_unbuilt_network(
-    how: str, tmp_path: Path
+    how: str, trained: tuple[keras.Model, LoadedCheckpoint], tmp_path: Path
 ) -> None:
-    path, values = written(tmp_path, how)
+    path, values = written(trained[0], tmp_path, how)
     seen: list[Any] = []
 
     class Begins(keras.callbacks.Callback):
@@ -306,8 +311,10 @@ def test_002_weights_checkpoints_and_an_estimators_files_all_begin_a_fresh_unbui
     assert equal(seen, values)
 
 
-def test_002_a_network_with_other_names_is_refused_with_each(tmp_path: Path) -> None:
-    path, _ = written(tmp_path, "manager")
+def test_002_a_network_with_other_names_is_refused_with_each(
+    trained: tuple[keras.Model, LoadedCheckpoint], tmp_path: Path
+) -> None:
+    path, _ = written(trained[0], tmp_path, "manager")
 
     class Other(keras.Model):
         def __init__(self) -> None:
@@ -391,7 +398,10 @@ def test_003_every_part_of_one_loop_is_replaced_and_things_happen_every_and_at_s
             AtStep(5, lambda at, logs, model: seen.append(("at 5", at))),
         ]
 
-    loop = train(plan(model=network, step=lambda: step, callbacks=callbacks, epochs=2), Watcher())
+    planned = plan(
+        model=network, data=unvalidated, step=lambda: step, callbacks=callbacks, epochs=2
+    )
+    loop = train(planned, Watcher())
     assert step.calls == {
         *("make_batch", "inputs", "loss_inputs", "extra_losses", "process_gradients", "update")
     }

@@ -27,6 +27,12 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
+UNCLIPPED: dict[str, Callable[[], Any]] = {
+    "adam": OPTIMIZERS["adam"],
+    "momentum": lambda: keras.optimizers.SGD(0.5, momentum=0.9),
+}
+
+
 TOGETHER = OPTIMIZERS["global_clipnorm, ema and decay"]
 """What depends on all gradients together, and what has averages and a decay of its own."""
 
@@ -82,6 +88,17 @@ def uneven() -> Data:
 def one() -> TrainingLoop:
     """The training of `net` on one replica."""
     return trained(net, uneven)
+
+
+def in_order() -> Data:
+    """Batches of 15, and a last one of 10."""
+    return Data(train=digits(), batch_size=15, shuffle=False)
+
+
+@pytest.fixture(scope="module")
+def least() -> TrainingLoop:
+    """The training of one layer on one replica."""
+    return trained(one_layer, in_order)
 
 
 def test_two_replicas_train_as_one_on_the_same_global_batches(one: TrainingLoop) -> None:
@@ -187,7 +204,7 @@ def test_losses_of_several_outputs_are_logged_as_on_one_replica() -> None:
     assert_alike(*both(model, data))
 
 
-def test_datasets_and_python_batches_are_shared_out_like_arrays() -> None:
+def test_datasets_and_python_batches_are_shared_out_like_arrays(least: TrainingLoop) -> None:
     x, y = digits()
 
     def batches(_epoch: int) -> Any:
@@ -195,12 +212,12 @@ def test_datasets_and_python_batches_are_shared_out_like_arrays() -> None:
             yield x[at : at + 15], y[at : at + 15]
 
     kinds: dict[str, Callable[[], Data]] = {
-        "arrays": lambda: Data(train=(x, y), batch_size=15, shuffle=False),
+        "arrays": in_order,
         "function": lambda: Data(train=batches),
         "tf.data": lambda: Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(15)),
     }
     two = {kind: trained(under(one_layer), data) for kind, data in kinds.items()}
-    assert_alike(trained(one_layer, kinds["arrays"]), two["arrays"])
+    assert_alike(least, two["arrays"])
     for kind in ("function", "tf.data"):
         was, now = (two[each]._plan.model.weights for each in ("arrays", kind))
         assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(was, now, strict=True))
@@ -219,11 +236,12 @@ def test_ragged_and_sparse_batches_are_shared_out_by_their_rows() -> None:
     assert first.batch["n"] is None
 
 
-def test_with_equal_slices_the_loop_is_fit_bit_for_bit() -> None:
+@pytest.mark.parametrize("optimizer", ["momentum", pytest.param("adam", marks=pytest.mark.whole)])
+def test_with_equal_slices_the_loop_is_fit_bit_for_bit(optimizer: str) -> None:
     """But for what layers add to the loss beside a synchronized layer, which ``fit`` mixes up."""
     x, y = digits(96)
     # Keras clips each replica's gradients, not their sum, so nothing is clipped here.
-    model = under(lambda: net(OPTIMIZERS["adam"], activity=None))
+    model = under(lambda: net(UNCLIPPED[optimizer], activity=None))
     data = Data(train=(x, y), batch_size=16, shuffle=False)
     ours = train(plan(model=model, data=lambda: data, epochs=2), Watcher())
     theirs = plan(model=model, epochs=2).model
@@ -234,7 +252,7 @@ def test_with_equal_slices_the_loop_is_fit_bit_for_bit() -> None:
 
 
 def test_without_the_scaling_uneven_slices_train_another_model(
-    one: TrainingLoop, monkeypatch: pytest.MonkeyPatch
+    least: TrainingLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from contextlib import nullcontext
 
@@ -242,4 +260,4 @@ def test_without_the_scaling_uneven_slices_train_another_model(
 
     monkeypatch.setattr(step, "scaled", lambda *_: nullcontext())
     with pytest.raises(AssertionError):
-        assert_alike(one, trained(under(net), uneven))
+        assert_alike(least, trained(under(one_layer), in_order))

@@ -27,7 +27,7 @@ from trainings import (
 import sweeper
 from sweeper import Data
 from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.checkpoints.reading import load_newest, read_manifest
+from sweeper.checkpoints.reading import load_checkpoint, load_newest, read_manifest
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.export.rebuilding import check_loaded
 from sweeper.training.encoding import replicas, replicas_of
@@ -64,7 +64,7 @@ def drifting() -> keras.Model:
     layers = [keras.layers.BatchNormalization(), *dropping().layers]
     model = keras.Sequential([keras.Input((8,)), Drifts(), *layers])
     schedule = keras.optimizers.schedules.CosineDecay(0.02, 40)
-    model.compile(keras.optimizers.SGD(schedule, momentum=0.5), "mse", metrics=["mae"])
+    model.compile(keras.optimizers.SGD(schedule, momentum=0.5), "mse")
     return model
 
 
@@ -124,19 +124,32 @@ def same(a: Any, b: Any) -> bool:
     return equal(a[0], b[0]) and a[1] == b[1]
 
 
-@pytest.fixture(scope="module")
-def whole() -> Any:
-    return outcome(train(planner(), Watcher()))
+Whole = tuple[Any, LoadedCheckpoint]
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingLoop, LoadedCheckpoint]:
-    """A training that was stopped at its first epoch's last step and inside the second."""
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """A training without a stop, and its checkpoint on its way, inside its first epoch."""
+    watcher = Watcher(
+        tmp_path_factory.mktemp("whole"), lambda position: position.step == 4, block=1
+    )
+    ended = outcome(train(planner(), watcher))
+    return ended, load_checkpoint(watcher.kept[0])
+
+
+@pytest.fixture(scope="module")
+def whole(uninterrupted: Whole) -> Any:
+    return uninterrupted[0]
+
+
+@pytest.fixture(scope="module")
+def stopped(
+    uninterrupted: Whole, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TrainingLoop, LoadedCheckpoint]:
+    """A training that went on from that checkpoint and was stopped inside its second epoch."""
     directory = tmp_path_factory.mktemp("stopped")
-    for stop in (7, 10):
-        loop = train(
-            planner(), Watcher(directory, stop_at=stop), load_newest([directory], pytest.fail)
-        )
+    assert uninterrupted[1].step == 4
+    loop = train(planner(), Watcher(directory, stop_at=10), uninterrupted[1])
     loaded = load_newest([directory], pytest.fail)
     assert loaded is not None
     return loop, loaded
@@ -147,7 +160,7 @@ def test_two_runs_of_the_same_training_end_alike(whole: Any) -> None:
     assert same(outcome(train(planner(), Watcher())), whole)
 
 
-def test_a_training_stopped_twice_ends_replica_by_replica_as_if_it_never_was(
+def test_a_training_resumed_twice_ends_replica_by_replica_as_one_that_never_was(
     whole: Any, stopped: tuple[TrainingLoop, LoadedCheckpoint]
 ) -> None:
     assert same(outcome(train(planner(), Watcher(), stopped[1])), whole)
@@ -255,10 +268,10 @@ def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(
 
 
 def test_a_checkpoint_of_two_replicas_is_not_trained_on_by_one(tmp_path: Path) -> None:
-    train(plan(model=under(one_layer)), Watcher(tmp_path, stop_at=4))
+    train(plan(model=under(one_layer), data=unvalidated), Watcher(tmp_path, stop_at=4))
     loaded = load_newest([tmp_path], pytest.fail)
     with pytest.raises(RestoreError) as refused:
-        train(plan(model=one_layer), Watcher(), loaded)
+        train(plan(model=one_layer, data=unvalidated), Watcher(), loaded)
     assert (
         "model.distribute_strategy was a MirroredStrategy of 2 replicas when it was written, and is "
         "a _DefaultDistributionStrategy of 1 replicas now" in str(refused.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,7 +13,8 @@ from steps import GanStep
 from trainings import Watcher, plan, small_data, train
 
 from sweeper import Data, TrainingStep
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoints.format import LoadedCheckpoint
+from sweeper.checkpoints.reading import load_checkpoint
 from sweeper.errors import FactoryError
 from sweeper.gradients import clip_by_global_norm
 from sweeper.training.loop.loop import TrainingLoop
@@ -75,8 +75,19 @@ def one() -> TrainingLoop:
 
 
 @pytest.fixture(scope="module")
-def two() -> TrainingLoop:
-    return train(planned(replicas=True), Watcher())
+def with_checkpoint(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[TrainingLoop, LoadedCheckpoint]:
+    """The training on two replicas, and its checkpoint on its way, in the middle of an epoch."""
+    directory = tmp_path_factory.mktemp("two")
+    watcher = Watcher(directory, lambda position: position.step == 3, block=1)
+    loop = train(planned(replicas=True), watcher)
+    return loop, load_checkpoint(watcher.kept[0])
+
+
+@pytest.fixture(scope="module")
+def two(with_checkpoint: tuple[TrainingLoop, LoadedCheckpoint]) -> TrainingLoop:
+    return with_checkpoint[0]
 
 
 def uneven() -> Data:
@@ -113,12 +124,9 @@ def test_control_a_step_that_takes_each_slice_s_own_mean_trains_another_model(
 
 
 def test_a_step_on_two_replicas_is_resumed_in_the_middle_of_an_epoch(
-    two: TrainingLoop, tmp_path: Path
+    with_checkpoint: tuple[TrainingLoop, LoadedCheckpoint],
 ) -> None:
-    watcher = Watcher(tmp_path, stop_at=3)
-    train(planned(replicas=True), watcher)
-    loaded = load_newest([tmp_path], pytest.fail)
-    assert loaded is not None
+    two, loaded = with_checkpoint
     assert loaded.step == 3
     resumed = train(planned(replicas=True), Watcher(), loaded)
     pairs = zip(each_replica(two._plan.model), each_replica(resumed._plan.model), strict=True)

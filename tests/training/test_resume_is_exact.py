@@ -6,6 +6,7 @@ Every component of the state has its negative control: leave it out, and the com
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,13 +28,14 @@ from trainings import (
     plan,
     small_data,
     train,
+    unvalidated,
     weights,
     without_component,
 )
 
 from sweeper import Data
 from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoints.reading import load_checkpoint, load_newest
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import TrainingPlan
@@ -173,11 +175,11 @@ class ShufflesItself(keras.utils.PyDataset):
         self.order = np.arange(100)
 
     def __len__(self) -> int:
-        return 4
+        return 3
 
     def __getitem__(self, index: int) -> Any:
         x, y = digits()
-        chosen = self.order[index * 25 : index * 25 + 25]
+        chosen = self.order[index * 34 : index * 34 + 34]
         return x[chosen], y[chosen]
 
     def on_epoch_end(self) -> None:
@@ -191,8 +193,8 @@ class ShufflesItself(keras.utils.PyDataset):
 
 
 def in_few_batches() -> Data:
-    """Four an epoch, as the others below have them."""
-    return small_data(batch_size=25)
+    """Three an epoch, as the others below have them."""
+    return small_data(batch_size=34)
 
 
 def shuffling_itself() -> Data:
@@ -206,8 +208,8 @@ def drawing_anew() -> Data:
     def batches(epoch: int) -> Any:
         x, y = digits()
         order = drawn.permutation(100)
-        for begin in range(0, 100, 25):
-            chosen = order[begin : begin + 25]
+        for begin in range(0, 100, 34):
+            chosen = order[begin : begin + 34]
             yield x[chosen], y[chosen]
 
     return Data(train=batches, validation=digits(30))
@@ -253,6 +255,17 @@ def whole() -> tuple[list[Any], dict[str, Any]]:
     return uninterrupted()
 
 
+Snapped = tuple[tuple[list[Any], dict[str, Any]], list[Path]]
+
+
+@pytest.fixture(scope="module")
+def snapped(tmp_path_factory: pytest.TempPathFactory) -> Snapped:
+    """The same with a checkpoint at every step, and these."""
+    planned = planner()
+    watcher = Watcher(tmp_path_factory.mktemp("snapped"), snapshot_at=lambda _position: True)
+    return outcome(train(planned, watcher), planned), watcher.kept
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("stop", [1, 6, 7, 10, 14, 27])
 def test_a_training_stopped_after_any_step_ends_as_if_it_never_was(
@@ -261,17 +274,25 @@ def test_a_training_stopped_after_any_step_ends_as_if_it_never_was(
     assert same(interrupted(tmp_path, [stop]), whole)
 
 
-# By default the first step, an epoch's last and one inside an epoch, in turn.
+# By default the first step, an epoch's last and one inside an epoch, in turn; the first step's
+# checkpoint is one that a training took on its way.
 @pytest.mark.parametrize(
-    "stops",
+    ("first", "stops"),
     [
-        pytest.param([1, 7, 17], id="few"),
-        pytest.param([2, 3, 7, 12, 19, 21, 26], id="many", marks=pytest.mark.whole),
+        pytest.param(1, [7, 17], id="few"),
+        pytest.param(0, [2, 3, 7, 12, 19, 21, 26], id="many", marks=pytest.mark.whole),
     ],
 )
 def test_a_training_stopped_many_times_ends_as_if_it_never_was(
-    stops: list[int], whole: tuple[list[Any], dict[str, Any]], tmp_path: Path
+    first: int,
+    stops: list[int],
+    whole: tuple[list[Any], dict[str, Any]],
+    snapped: Snapped,
+    tmp_path: Path,
 ) -> None:
+    for path in snapped[1][:first]:
+        shutil.copytree(path, tmp_path / path.name)
+        assert load_checkpoint(path).step == first
     assert same(interrupted(tmp_path, stops), whole)
 
 
@@ -303,8 +324,8 @@ SEEDS_OF_LAYERS = "the layers' seeds"
 
 
 @dataclass(frozen=True)
-class Stopped:
-    """What a training left when it was stopped inside its second epoch, and its end without that."""
+class Whole:
+    """A training's checkpoint on its way, inside its second epoch, and its end."""
 
     make: Planner
     loaded: LoadedCheckpoint
@@ -316,20 +337,21 @@ class Stopped:
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Stopped]:
+def on_its_way(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Whole]:
     """One training of each kind, from which everything that is left out is left out in turn."""
 
     @cache
-    def of(data: Callable[[], Data], model: Callable[[], keras.Model], epochs: int) -> Stopped:
+    def of(data: Callable[[], Data], model: Callable[[], keras.Model], epochs: int) -> Whole:
         def make() -> TrainingPlan:
             return noisy_plan(model, data, epochs)
 
-        directory = tmp_path_factory.mktemp("stopped")
-        expected = uninterrupted(make)
-        train(make(), Watcher(directory, stop_at=5))
-        loaded = load_newest([directory], pytest.fail)
-        assert loaded is not None
-        found = Stopped(make, loaded, expected)
+        planned = make()
+        directory = tmp_path_factory.mktemp("whole")
+        watcher = Watcher(directory, lambda position: position.step == 5, block=1)
+        expected = outcome(train(planned, watcher), planned)
+        loaded = load_checkpoint(watcher.kept[0])
+        assert loaded.step == 5
+        found = Whole(make, loaded, expected)
         assert same(found.resumed(loaded), expected), "nothing is left out"
         return found
 
@@ -349,11 +371,11 @@ def test_leaving_out_a_component_is_noticed(
     left_out: str,
     model: Callable[[], keras.Model],
     epochs: int,
-    stopped: Callable[..., Stopped],
+    on_its_way: Callable[..., Whole],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Negative control of each component: without it, the resumed training ends elsewhere."""
-    whole = stopped(DATA.get(left_out, in_few_batches), model, epochs)
+    whole = on_its_way(DATA.get(left_out, in_few_batches), model, epochs)
     if left_out == SEEDS_OF_LAYERS:
         loaded = whole.loaded
         leave_out_seeds(monkeypatch)
@@ -382,8 +404,8 @@ def leave_out_seeds(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(state_module.Variables, "restore", without)
 
 
-def test_a_training_with_other_weights_differs(stopped: Callable[..., Stopped]) -> None:
-    whole = stopped(in_few_batches, eager, 2)
+def test_a_training_with_other_weights_differs(on_its_way: Callable[..., Whole]) -> None:
+    whole = on_its_way(in_few_batches, eager, 2)
     other = whole.make()
     other.model.layers[1].kernel.assign_add(keras.ops.ones((8, 4)) * 1e-6)
     assert not same(outcome(train(other, Watcher()), other), whole.expected)
@@ -397,7 +419,7 @@ def test_an_optimizer_that_is_exchanged_is_refused_by_the_component_of_the_parts
             self.model.optimizer = keras.optimizers.SGD(0.1)
 
     def make() -> TrainingPlan:
-        return plan(model=one_layer, callbacks=lambda: [Exchanges()], epochs=1)
+        return plan(model=one_layer, data=unvalidated, callbacks=lambda: [Exchanges()], epochs=1)
 
     with pytest.raises(UncapturableError, match=r"model\.optimizer was exchanged during training"):
         train(make(), Watcher())
@@ -411,17 +433,16 @@ def test_every_component_has_its_negative_control() -> None:
 
 
 def test_snapshots_at_every_step_perturb_nothing(
-    whole: tuple[list[Any], dict[str, Any]], tmp_path: Path
+    whole: tuple[list[Any], dict[str, Any]], snapped: Snapped
 ) -> None:
-    planned = planner()
-    watcher = Watcher(tmp_path, snapshot_at=lambda _position: True)
-    assert same(outcome(train(planned, watcher), planned), whole)
-    assert len(watcher.kept) == 28, "one at each of 28 steps, an epoch's last after its validation"
+    ended, kept = snapped
+    assert same(ended, whole)
+    assert len(kept) == 28, "one at each of 28 steps, an epoch's last after its validation"
 
 
 def test_blocks_of_any_size_give_the_same_bits() -> None:
     def make() -> TrainingPlan:
-        return plan(model=dropping, epochs=2)
+        return plan(model=dropping, data=unvalidated, epochs=2)
 
     outcomes = []
     for block in (1, 3, 1 << 30):
@@ -466,9 +487,8 @@ def test_a_stop_after_the_decision_to_stop_early_does_not_train_on(tmp_path: Pat
         stopping = keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=100.0)
         return plan(model=one_layer, callbacks=lambda: [stopping], epochs=9)
 
-    expected = uninterrupted(make)
-    watcher = Watcher(tmp_path)
-    train(make(), watcher)
+    planned, watcher = make(), Watcher(tmp_path)
+    expected = outcome(train(planned, watcher), planned)
     assert len(watcher.kept) == 1, "the last state is kept before on_train_end changes it"
     assert same(interrupted(tmp_path, [], make), expected)
     assert expected[1]["epochs"] == [0, 1]
@@ -488,7 +508,7 @@ def test_a_callback_that_stops_inside_an_epoch_ends_it_there_also_when_resumed(
                 self.model.stop_training = True
 
     def make() -> TrainingPlan:
-        return plan(model=one_layer, callbacks=lambda: [StopsAtTen()], epochs=5)
+        return plan(model=one_layer, data=unvalidated, callbacks=lambda: [StopsAtTen()], epochs=5)
 
     expected = uninterrupted(make)
     assert same(interrupted(tmp_path, [10], make), expected)
@@ -496,7 +516,7 @@ def test_a_callback_that_stops_inside_an_epoch_ends_it_there_also_when_resumed(
 
 
 def test_a_model_of_another_shape_is_refused_with_every_mismatch_named(tmp_path: Path) -> None:
-    train(plan(model=mlp), Watcher(tmp_path, stop_at=5))
+    train(plan(model=mlp, data=unvalidated), Watcher(tmp_path, stop_at=5))
     loaded = load_newest([tmp_path], pytest.fail)
 
     def wider() -> keras.Model:
@@ -505,7 +525,7 @@ def test_a_model_of_another_shape_is_refused_with_every_mismatch_named(tmp_path:
         return model
 
     with pytest.raises(RestoreError) as raised:
-        train(plan(model=wider, objective=None), Watcher(), loaded)
+        train(plan(model=wider, data=unvalidated), Watcher(), loaded)
     message = str(raised.value)
     assert "model variable 0" in message
     assert "float32[8, 17], and float32[8, 16] in it" in message
@@ -514,9 +534,11 @@ def test_a_model_of_another_shape_is_refused_with_every_mismatch_named(tmp_path:
 
 
 def test_a_restore_that_fails_changes_nothing(tmp_path: Path) -> None:
-    train(plan(model=one_layer), Watcher(tmp_path, stop_at=5))
+    train(plan(model=one_layer, data=unvalidated), Watcher(tmp_path, stop_at=5))
     loaded = load_newest([tmp_path], pytest.fail)
-    planned = plan(model=one_layer, callbacks=lambda: [keras.callbacks.EarlyStopping()])
+    planned = plan(
+        model=one_layer, data=unvalidated, callbacks=lambda: [keras.callbacks.EarlyStopping()]
+    )
     before = weights(planned.model)
     with pytest.raises(RestoreError, match="EarlyStopping"):
         train(planned, Watcher(), loaded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from steps import GanStep, GroupsStep, default, maker, settings, uncompiled
 from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
 
 from sweeper import AtStep, EverySteps, TrainingStep
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoints.reading import load_checkpoint, load_newest
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.state import state as state_module
@@ -93,15 +94,26 @@ def interrupted(
     return outcome(train(make(), Watcher(directory), load_newest([directory], pytest.fail)))
 
 
+Whole = Callable[[str, int], tuple[tuple[list[Any], Any], Path]]
+
+
 @pytest.fixture(scope="module")
-def whole() -> Callable[[str], tuple[list[Any], Any]]:
-    """What a training without a stop comes to; trained once, whoever asks."""
-    return cache(lambda what: outcome(train(PLANS[what](), Watcher())))
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """What a training without a stop comes to, and its checkpoint after so many steps; once."""
+
+    @cache
+    def of(what: str, step: int) -> tuple[tuple[list[Any], Any], Path]:
+        directory = tmp_path_factory.mktemp("whole")
+        watcher = Watcher(directory, lambda position: position.step == step, block=1)
+        return outcome(train(PLANS[what](), watcher)), watcher.kept[0]
+
+    return of
 
 
 # By default what has most state of its own, and what runs without a graph; the defaults are in both.
+# The first of the steps is where the training without a stop took a checkpoint.
 @pytest.mark.parametrize(
-    ("what", "stops"),
+    ("what", "steps"),
     [
         ("two networks", [10]),
         ("noise", [3]),
@@ -113,21 +125,23 @@ def whole() -> Callable[[str], tuple[list[Any], Any]]:
     ],
 )
 def test_a_step_resumed_inside_an_epoch_ends_as_if_it_never_stopped(
-    what: str, stops: list[int], whole: Callable[[str], Any], tmp_path: Path
+    what: str, steps: list[int], whole: Whole, tmp_path: Path
 ) -> None:
-    expected = whole(what)
-    resumed = interrupted(PLANS[what], tmp_path, stops)
+    expected, taken = whole(what, steps[0])
+    shutil.copytree(taken, tmp_path / taken.name)
+    assert load_checkpoint(taken).step == steps[0]
+    resumed = interrupted(PLANS[what], tmp_path, steps[1:])
     assert equal(expected[0], resumed[0])
     assert expected[1] == resumed[1]
 
 
 def test_without_what_the_step_leads_to_it_would_not(
-    whole: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control: a walk that does not begin at the step loses its optimizers and weights."""
     from sweeper.training.state import reach
 
-    expected = whole("two networks")
+    expected, _ = whole("two networks", 10)
     monkeypatch.setattr(state_module, "Reach", lambda model, step: reach.Reach(model))
     monkeypatch.setattr(
         state_module.UserState, "_capture", lambda *given: {"changed": {}, "new": []}
@@ -278,8 +292,11 @@ def test_a_call_changes_what_is_trained_from_then_on_and_a_resume_keeps_it(tmp_p
     def make() -> TrainingPlan:
         return light(lambda: [AtStep(5, freeze)], step=Freezes)
 
-    whole = outcome(train(make(), Watcher()))
-    resumed = interrupted(make, tmp_path, [6])
+    watcher = Watcher(tmp_path, lambda position: position.step == 6, block=1)
+    whole = outcome(train(make(), watcher))
+    loaded = load_checkpoint(watcher.kept[0])
+    assert loaded.step == 6
+    resumed = outcome(train(make(), Watcher(), loaded))
     assert equal(whole[0], resumed[0])
     free = outcome(train(light(tuple, step=Freezes), Watcher()))
     assert not equal(whole[0], free[0])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ import tensorflow as tf
 from trainings import Watcher, digits, equal, plan, train, weights
 
 from sweeper import Data
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoints.reading import load_checkpoint, load_newest
 from sweeper.errors import NonFiniteError, ObjectiveError
 from sweeper.training.loop.logs import named_numbers
 from sweeper.training.loop.loop import TrainingLoop
+from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.state import state as state_module
 
 X, LABELS = digits(96)
@@ -134,8 +137,8 @@ def test_callbacks_history_and_csv_are_fits_own(name: str, tmp_path: Path) -> No
     def callbacks(recorder: Recorder, file: str) -> list[keras.callbacks.Callback]:
         return [recorder, keras.callbacks.CSVLogger(str(tmp_path / file))]
 
-    planned = plan(model=MODELS[name], data=lambda: given)
-    planned.model.fit(
+    fitted = plan(model=MODELS[name], data=lambda: given).model
+    fitted.fit(
         *given.train, batch_size=16, epochs=3, shuffle=False, verbose=0,
         validation_data=given.validation, callbacks=callbacks(theirs, "theirs.csv"),
     )  # fmt: skip
@@ -145,9 +148,9 @@ def test_callbacks_history_and_csv_are_fits_own(name: str, tmp_path: Path) -> No
     loop = train(again, Watcher())
     assert any(value[0] == "ndarray" for value in ours.calls[-1][1].values())
     assert ours.calls == theirs.calls
-    assert history_of(loop) == history_of(planned.model)
+    assert history_of(loop) == history_of(fitted)
     assert (tmp_path / "ours.csv").read_text() == (tmp_path / "theirs.csv").read_text()
-    assert equal(weights(again.model), weights(planned.model))
+    assert equal(weights(again.model), weights(fitted))
 
 
 def test_stopping_early_by_a_vector_fails_as_in_fit() -> None:
@@ -175,42 +178,86 @@ def test_stopping_early_by_a_vector_fails_as_in_fit() -> None:
     assert str(ours.value) == str(theirs.value)
 
 
-def resumed(name: str, directory: Path, stops: list[int]) -> Any:
-    def planned() -> Any:
-        return plan(model=MODELS[name], data=lambda: data(name))
-
-    for stop in stops:
-        train(planned(), Watcher(directory, stop_at=stop), load_newest([directory], pytest.fail))
-    watcher = Watcher(directory)
-    loop = train(planned(), watcher, load_newest([directory], pytest.fail))
+def outcome(loop: TrainingLoop, watcher: Watcher) -> Any:
     return history_of(loop), loop.epochs, watcher.digest, plain(loop._position.logs)
 
 
+def planned(name: str) -> TrainingPlan:
+    return plan(model=MODELS[name], data=lambda: data(name))
+
+
+def resumed(name: str, directory: Path, stops: list[int]) -> Any:
+    """Go on from the newest checkpoint, if any, stop at each of ``stops``, and then to the end."""
+    for stop in stops:
+        watcher = Watcher(directory, stop_at=stop)
+        train(planned(name), watcher, load_newest([directory], pytest.fail))
+    watcher = Watcher(directory)
+    loop = train(planned(name), watcher, load_newest([directory], pytest.fail))
+    return outcome(loop, watcher)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A training without a stop, what it comes to, and its checkpoint after two steps."""
+
+    loop: TrainingLoop
+    watcher: Watcher
+    outcome: Any
+    on_its_way: Path
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
-    """What a training without a stop comes to; trained once, whoever asks."""
-    return cache(lambda name: resumed(name, tmp_path_factory.mktemp("whole"), []))
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Whole]:
+    """Trained once, whoever asks."""
+
+    @cache
+    def of(name: str) -> Whole:
+        directory = tmp_path_factory.mktemp("whole")
+        watcher = Watcher(directory, lambda position: position.step == 2, block=1)
+        loop = train(planned(name), watcher)
+        return Whole(loop, watcher, outcome(loop, watcher), watcher.kept[0])
+
+    return of
 
 
-# Step 6 is the last of an epoch: its logs are all that the epoch's end has.
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a training with a step of its own left when it was stopped at an epoch's last step."""
+    directory = tmp_path_factory.mktemp("stopped")
+    train(planned("a step of its own"), Watcher(directory, stop_at=6))
+    return directory
+
+
+# Step 6 is the last of an epoch: its logs are all that the epoch's end has. At step 2 lies what the
+# training without a stop took on its way.
 @pytest.mark.parametrize(
     ("name", "stops"),
     [
-        ("metrics", [2, 6]),
-        ("a step of its own", [6]),
-        *(pytest.param(name, [2, 6, 9, 12], marks=pytest.mark.whole) for name in MODELS),
+        ("metrics", [6]),
+        *(pytest.param(name, [6, 9, 12], marks=pytest.mark.whole) for name in MODELS),
     ],
 )
 def test_vectors_resume_bit_for_bit_also_in_the_middle_of_an_epoch(
-    name: str, stops: list[int], whole: Callable[[str], Any], tmp_path: Path
+    name: str, stops: list[int], whole: Callable[[str], Whole], tmp_path: Path
 ) -> None:
-    assert resumed(name, tmp_path / "stopped", stops) == whole(name)
+    taken = whole(name).on_its_way
+    assert load_checkpoint(taken).step == 2
+    shutil.copytree(taken, tmp_path / taken.name)
+    assert resumed(name, tmp_path, stops) == whole(name).outcome
+
+
+def test_vectors_of_a_step_of_ones_own_resume_bit_for_bit(
+    whole: Callable[[str], Whole], stopped: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+    assert resumed("a step of its own", tmp_path, []) == whole("a step of its own").outcome
 
 
 def test_control_a_rounded_vector_is_noticed(
-    whole: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Callable[[str], Whole], stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = whole("a step of its own")
+    expected = whole("a step of its own").outcome
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
     decode = state_module.decode
 
     def rounded(node: Any, tensors: Any, path: str) -> Any:
@@ -218,17 +265,16 @@ def test_control_a_rounded_vector_is_noticed(
         return value.astype("float16") if isinstance(value, np.ndarray) else value
 
     monkeypatch.setattr(state_module, "decode", rounded)
-    assert resumed("a step of its own", tmp_path / "stopped", [6]) != expected
+    assert resumed("a step of its own", tmp_path, []) != expected
 
 
-def test_epochs_report_every_component_by_name() -> None:
-    watcher = Watcher()
-    loop = train(plan(model=classifier, data=data), watcher)
-    reported = watcher.epochs[-1][1]
-    whole = loop.history.history
-    assert [reported[f"val_f1_score[{i}]"] for i in range(4)] == whole["val_f1_score"][-1].tolist()
-    assert reported["confusion[2,1]"] == whole["confusion"][-1][2, 1]
-    assert reported["accuracy"] == whole["accuracy"][-1]
+def test_epochs_report_every_component_by_name(whole: Callable[[str], Whole]) -> None:
+    trained = whole("metrics")
+    reported = trained.watcher.epochs[-1][1]
+    logs = trained.loop.history.history
+    assert [reported[f"val_f1_score[{i}]"] for i in range(4)] == logs["val_f1_score"][-1].tolist()
+    assert reported["confusion[2,1]"] == logs["confusion"][-1][2, 1]
+    assert reported["accuracy"] == logs["accuracy"][-1]
     assert "f1_score" not in reported
     assert all(type(number) is float for number in reported.values())
     assert len(reported) == 2 * (2 + 4 + 16)
