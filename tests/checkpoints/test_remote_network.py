@@ -14,7 +14,7 @@ from object_faults import BUCKET, FailingNetwork, ImpatientObjects, ManifestFirs
 
 from sweeper.checkpoints.format import MANIFEST_FILE, Snapshot
 from sweeper.checkpoints.remote import objects
-from sweeper.checkpoints.remote.objects import PART_BYTES, ObjectStore
+from sweeper.checkpoints.remote.objects import ObjectStore
 from sweeper.checkpoints.remote.reading import load_remote
 from sweeper.checkpoints.remote_store import RemoteCheckpointStore
 from sweeper.errors import CheckpointError
@@ -26,14 +26,20 @@ def set_environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
         monkeypatch.setenv(name, value)
 
 
+SMALLEST_PART = 5 << 20
+"""Bytes: S3 refuses smaller parts."""
+
+
 def big_snapshot(step: int) -> Snapshot:
-    """Two whole parts and a bit."""
-    values = np.arange(PART_BYTES // 4 * 2 + 99, dtype=np.float32) + step
+    """Two whole of the smallest parts and a bit."""
+    values = np.arange(SMALLEST_PART // 4 * 2 + 99, dtype=np.float32) + step
     return Snapshot(step, 0, {"w": values}, {}, {}, ("w",))
 
 
 def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch, capsys) -> None:
     monkeypatch.setattr(objects, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(objects, "PART_BYTES", SMALLEST_PART)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # its client waits longer between attempts
     directory = RemotePath("s3", (BUCKET, "flaky", "attempt-01", "checkpoints"))
     with FailingNetwork(s3_url, seed=4) as network:
         set_environment(monkeypatch, network.url)

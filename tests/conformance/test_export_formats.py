@@ -6,26 +6,57 @@ One study runs for all of them, in this process.
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
 import pytest
-from small_models import Ran, Runner, network
+from small_models import Ran, Runner
 
-from sweeper import ExportError, UsageError
+from sweeper import ExportError, Trial, UsageError
 from sweeper.export.formats import SUFFIXES, open_format
 from sweeper.export.formats.form import Leaving, Written
+from sweeper.export.report import Exported
 
 FORMATS = ("keras", "weights", "savedmodel", "frozen", "tf-checkpoint", "safetensors")
 
 
+def normalized(trial: Trial) -> keras.Model:
+    """A named input, moving statistics, and an optimizer with slots."""
+    model = keras.Sequential(
+        [
+            keras.Input((6,), name="features"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    rate = trial.suggest_float("rate", 0.01, 0.1)
+    model.compile(keras.optimizers.SGD(rate, momentum=0.9), "sparse_categorical_crossentropy")
+    return model
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return Runner(tmp_path_factory.mktemp("exports"))(network, epochs=2)
+    return Runner(tmp_path_factory.mktemp("exports"))(normalized, epochs=2)
+
+
+@pytest.fixture(scope="module")
+def exported(
+    ran: Ran, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[Path, Exported]]:
+    """The study's model in a form, alone in a directory: each form is written once."""
+
+    @functools.cache
+    def export(form: str) -> tuple[Path, Exported]:
+        path = tmp_path_factory.mktemp(form) / f"model{SUFFIXES[form]}"
+        return path, ran.results.best.export(path, form)
+
+    return export
 
 
 @pytest.fixture(params=FORMATS)
@@ -38,7 +69,12 @@ def place(form: str, tmp_path: Path) -> Iterator[Path]:
     """Where a model of the form goes; nothing else may be left beside it."""
     path = tmp_path / f"model{SUFFIXES[form]}"
     yield path
-    left = {each.name for each in tmp_path.iterdir()}
+    check_alone(path)
+
+
+def check_alone(path: Path) -> None:
+    """Beside a model there is nothing but its cards."""
+    left = {each.name for each in path.parent.iterdir()}
     assert left <= {path.name, f"{path.name}.json", f"{path.name}.md"}
 
 
@@ -46,13 +82,16 @@ def test_the_suite_knows_every_form() -> None:
     assert set(FORMATS) == set(SUFFIXES)
 
 
-def test_it_is_written_verified_and_described(ran: Ran, form: str, place: Path) -> None:
+def test_it_is_written_verified_and_described(
+    ran: Ran, form: str, exported: Callable[[str], tuple[Path, Exported]]
+) -> None:
     best = ran.results.best
-    exported = best.export(place, form)
+    place, said = exported(form)
 
     card = json.loads(place.with_name(f"{place.name}.json").read_text())
-    assert exported.path == str(place)
+    assert said.path == str(place)
     assert place.exists()
+    check_alone(place)
     assert card["verified"]["largest_difference"] <= 1e-6
     assert (card["study"], card["trial"], card["step"]) == ("small", 0, 16)
     assert card["parameters"] == dict(best.params)
@@ -64,16 +103,20 @@ def test_it_is_written_verified_and_described(ran: Ran, form: str, place: Path) 
     assert f"trial 0 of the study `small`" in place.with_name(f"{place.name}.md").read_text()  # noqa: F541
 
 
-def test_what_is_there_is_replaced_only_when_asked(ran: Ran, form: str, place: Path) -> None:
+def test_what_is_there_is_replaced_only_when_asked(
+    ran: Ran, form: str, place: Path, exported: Callable[[str], tuple[Path, Exported]]
+) -> None:
     best = ran.results.best
-    best.export(place, form, at=8)
+    shutil.copytree(exported(form)[0].parent, place.parent, dirs_exist_ok=True)
     with pytest.raises(UsageError) as raised:
         best.export(place, form)
     assert str(raised.value) == (
         f"{place} is there already; name another path, or replace it (--force, force=True)"
     )
-    best.export(place, form, force=True)
-    assert json.loads(place.with_name(f"{place.name}.json").read_text())["step"] == 16
+    card = place.with_name(f"{place.name}.json")
+    assert json.loads(card.read_text())["step"] == 16
+    best.export(place, form, at=8, force=True)
+    assert json.loads(card.read_text())["step"] == 8
 
 
 def test_one_that_predicts_otherwise_is_not_left_there(

@@ -1,14 +1,16 @@
 """Every block of the guides and of the reference runs as it stands, in the order of the page.
 
-By default all but the blocks marked as long, with commands that are forked from one process; those of
-the guides neither check a new study early nor audit its trials, and their common study trains few epochs.
-Where pages are asked for, those with commands or long blocks run whole, and their commands are the installed one.
+By default all but the blocks marked as long, with commands that are forked from one process; those
+of the guides neither check a new study early nor audit its trials, their common study trains few
+epochs, and some studies fewer trials (`FEWER`). Where pages are asked for, those with commands, long
+blocks or fewer trials run whole, and their commands are the installed one.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,16 @@ OWN_TESTS = ("README.md", TUTORIAL, EXAMPLES)
 
 FIRST = "docs/how-to/index.md"
 """The page whose study the others go on from."""
+
+
+TUTORIAL_TRIALS = 3
+FEWER = {
+    TUTORIAL: {" trials=5,": f" trials={TUTORIAL_TRIALS},"},
+    "docs/how-to/from-a-keras-script.md": {" trials=2,": " trials=1,"},
+    "docs/how-to/from-keras-tuner.md": {" trials=2,": " trials=1,"},
+    "docs/how-to/from-optuna.md": {" trials=2,": " trials=1,", "n_trials=2)": "n_trials=1)"},
+}
+"""Of pages whose studies train fewer trials by default, what they say and what is run instead."""
 
 
 COMPARED = """\
@@ -52,6 +64,14 @@ def pages_here() -> list[str]:
     return sorted(names, key=lambda name: (name != FIRST, name))
 
 
+def with_fewer_trials(page: str, found: list[Block]) -> list[Block]:
+    """A page's blocks as they are run by default."""
+    for said, instead in FEWER.get(page, {}).items():
+        assert sum(block.text.count(said) for block in found) == 1, (page, said)
+        found = [replace(block, text=block.text.replace(said, instead)) for block in found]
+    return found
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The empty directory of the tutorial."""
@@ -68,7 +88,10 @@ def failures(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, 
     directory = tmp_path_factory.mktemp("pages")
     place = checkout(directory / "checkout", epochs=3)
     names = pages_here()
-    found = {name: runnable(ROOT / name) for name in (*names, TUTORIAL, EXAMPLES)}
+    found = {
+        name: with_fewer_trials(name, runnable(ROOT / name))
+        for name in (*names, TUTORIAL, EXAMPLES)
+    }
     found[EXAMPLES] += examples()
     apart = {TUTORIAL: home, EXAMPLES: tmp_path_factory.mktemp("reference"), "compared.md": place}
     installed = Path(sys.executable).with_name("sweeper")
@@ -85,9 +108,12 @@ WHOLE = [
     str(page.relative_to(ROOT))
     for page in all_pages()
     if str(page.relative_to(ROOT)) not in OWN_TESTS
-    and any(
-        block.marker == "long" or (block.language in SHELL and not block.marker)
-        for block in blocks(page)
+    and (
+        str(page.relative_to(ROOT)) in FEWER
+        or any(
+            block.marker == "long" or (block.language in SHELL and not block.marker)
+            for block in blocks(page)
+        )
     )
     and str(page.relative_to(ROOT)) != FIRST
 ]
@@ -95,7 +121,7 @@ WHOLE = [
 
 @pytest.fixture(scope="module")
 def failures_of_long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """As `failures`, of the pages with commands or long blocks, which run too."""
+    """As `failures`, of `WHOLE`, with their long blocks and all of their trials."""
     directory = tmp_path_factory.mktemp("long")
     place = checkout(directory / "checkout")
     found = {name: runnable(ROOT / name, long=True) for name in [FIRST, *WHOLE]}
@@ -129,11 +155,11 @@ def test_control_the_commands_of_pages_are_as_the_installed_one(failures: dict[s
     assert "compared.md" not in failures, failures["compared.md"]
 
 
-def check_tutorial(home: Path) -> None:
+def check_tutorial(home: Path, trials: int) -> None:
     """A new user has got a resumed and verified sweep."""
     database = sqlite3.connect(home / "first-sweep" / "runs" / "sweeper.db")
     results = database.execute("SELECT result FROM sweeper_trials").fetchall()
-    assert results == [("complete",)] * 5
+    assert results == [("complete",)] * trials
     went_on = "SELECT count(*) FROM sweeper_attempts WHERE number > 1 AND start_step > 0"
     assert database.execute(went_on).fetchone()[0] >= 1, "the kill came between the checkpoints"
     verdicts = database.execute("SELECT mode, verdict FROM sweeper_verdicts ORDER BY id").fetchall()
@@ -145,7 +171,7 @@ def test_the_tutorial_typed_in_an_empty_directory_does_what_it_says(
     home: Path, failures: dict[str, str]
 ) -> None:
     assert TUTORIAL not in failures, failures[TUTORIAL]
-    check_tutorial(home)
+    check_tutorial(home, TUTORIAL_TRIALS)
 
 
 @pytest.mark.pages
@@ -154,7 +180,7 @@ def test_the_tutorials_long_block_runs_too(tmp_path: Path) -> None:
     home.mkdir()
     found = {TUTORIAL: runnable(ROOT / TUTORIAL, long=True)}
     assert run_pages({TUTORIAL: home}, tmp_path, found, installed=True) == {}
-    check_tutorial(home)
+    check_tutorial(home, 5)
 
 
 def test_control_a_block_that_fails_is_named(tmp_path: Path) -> None:

@@ -8,9 +8,15 @@ from typing import Any
 
 import keras
 import pytest
-from small_models import Noisy, Runner, arrays, network, unbuilt
+from small_models import Noisy, Runner, arrays, regression
 
 from sweeper import Data, ExportError, Trial, TrialRecord
+
+
+def in_one_step(model: keras.Model) -> keras.Model:
+    """Compiled for a single step, for which no graph is traced."""
+    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+    return model
 
 
 class Scaled(keras.layers.Layer):
@@ -25,10 +31,9 @@ class Scaled(keras.layers.Layer):
 
 
 def scaled(trial: Trial) -> keras.Model:
-    inner = network(trial)
+    inner = regression(trial)
     model = keras.Sequential([keras.Input((6,)), Scaled(lambda x: 2 * x), *inner.layers])
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    return model
+    return in_one_step(model)
 
 
 @keras.saving.register_keras_serializable("own")
@@ -40,10 +45,17 @@ class Registered(Noisy):
 
 
 def registered(trial: Trial) -> keras.Model:
-    trial.suggest_float("rate", 0.01, 0.1)
+    """Built by its first batch."""
+    del trial
     model = Registered()
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    return model
+    return in_one_step(model)
+
+
+def unregistered(trial: Trial) -> keras.Model:
+    del trial
+    model = Noisy()
+    model(arrays()[0][:1])
+    return in_one_step(model)
 
 
 Exporting = Callable[[Callable[[Trial], keras.Model]], TrialRecord]
@@ -52,7 +64,7 @@ Exporting = Callable[[Callable[[Trial], keras.Model]], TrialRecord]
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Exporting:
     """The trial of a model; each has one, of one step, in the same study."""
-    models: list[Callable[[Trial], keras.Model]] = [registered, unbuilt, scaled, listed]
+    models: list[Callable[[Trial], keras.Model]] = [registered, unregistered, scaled, listed]
 
     def data(_trial: Trial) -> Data:
         x, y = arrays()
@@ -76,7 +88,7 @@ def test_a_class_that_is_not_registered_is_refused_with_what_to_do(
     trained: Exporting, tmp_path: Path
 ) -> None:
     with pytest.raises(ExportError) as raised:
-        trained(unbuilt).export(tmp_path / "noisy.keras", "keras")
+        trained(unregistered).export(tmp_path / "noisy.keras", "keras")
     assert str(raised.value) == (
         "what was written cannot be read by keras.saving.load_model: Could not locate class "
         "'Noisy'. Decorate the study's own layers with "
@@ -104,10 +116,7 @@ class Listed(keras.Model):
 
     def __init__(self) -> None:
         super().__init__(name="listed")
-        self.blocks = [
-            keras.layers.Dense(7, activation="tanh", name="first"),
-            keras.layers.BatchNormalization(name="norm"),
-        ]
+        self.blocks = [keras.layers.BatchNormalization(name="norm")]
         self.last = keras.layers.Dense(3, activation="softmax")
 
     def call(self, inputs: Any, training: bool = False) -> Any:
@@ -120,8 +129,8 @@ class Listed(keras.Model):
 def listed(trial: Trial) -> keras.Model:
     del trial
     model = Listed()
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    return model
+    model(arrays()[0][:1])
+    return in_one_step(model)
 
 
 def test_what_tensorflow_does_not_see_is_named_instead_of_lost(

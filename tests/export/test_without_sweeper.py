@@ -6,24 +6,36 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_models import SAMPLES, Ran, Runner, arrays, network
+from small_models import SAMPLES, Ran, Runner, arrays, in_order, network
 
-from sweeper import Keep
+from sweeper import Data, Keep, Trial
 from sweeper.checkpoints.reading import load_checkpoint
 
 
 @dataclass
 class Left:
+    """What left, and what came of it.
+
+    Attributes:
+        found: What the other process found.
+        expected: What the model that left predicts here; ``other``: what the next epoch's does.
+    """
+
     ran: Ran
     found: Any
-    batch: Any
+    expected: Any
+    other: Any
+
+
+def without_validation(trial: Trial) -> Data:
+    return replace(in_order(trial), validation=None)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +44,9 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
     directory = tmp_path_factory.mktemp("left")
     tf.config.optimizer.set_experimental_options({"constant_folding": False})
     try:
-        ran = Runner(directory)(network, epochs=3, keep=Keep(last=9))
+        ran = Runner(directory)(
+            network, data=without_validation, objective="loss", epochs=3, keep=Keep(last=9)
+        )
     finally:
         tf.config.optimizer.set_experimental_options({"constant_folding": True})
     best = ran.results.best
@@ -48,7 +62,6 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
     np.savez(
         directory / "given.npz",
         x=x[SAMPLES:],
-        y=y[SAMPLES:],
         train_x=x[:SAMPLES],
         train_y=y[:SAMPLES],
         rate=best.params["rate"],
@@ -59,18 +72,17 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
         env={**os.environ, "PYTHONPATH": ""},
         cwd=directory,
     )
+    expected, other = (
+        best.load_model(at=step)(x[SAMPLES:], training=False).numpy() for step in (16, 24)
+    )
     with np.load(directory / "found.npz") as found:
-        yield Left(ran, dict(found), x[SAMPLES:])
+        yield Left(ran, dict(found), expected, other)
 
 
 @pytest.mark.parametrize("form", ["savedmodel", "frozen", "keras", "weights"])
 def test_predictions_agree(left: Left, form: str) -> None:
-    model = left.ran.results.best.load_model(at=16)
-    expected = model(left.batch, training=False).numpy()
-
-    np.testing.assert_allclose(left.found[form], expected, rtol=1e-6, atol=1e-6)
-    other = left.ran.results.best.load_model(at=24)(left.batch, training=False).numpy()
-    assert not np.allclose(left.found[form], other, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(left.found[form], left.expected, rtol=1e-6, atol=1e-6)
+    assert not np.allclose(left.found[form], left.other, rtol=1e-6, atol=1e-6)
 
 
 def test_training_on_from_a_tensorflow_checkpoint_gives_the_next_epoch_bit_for_bit(

@@ -17,6 +17,7 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 from dashboard_process import Dashboard, make_study
+from sweeps import RunningCommand
 
 from sweeper.errors import DatabaseUnavailableError, ExecutionError, StorageError, UsageError
 from sweeper.report.dashboard.fence import FencedApplication, is_loopback
@@ -179,7 +180,10 @@ def test_the_url_is_all_of_stdout_it_answers_and_a_signal_ends_it_with_0(
 
 def test_beyond_this_machine_it_warns_that_there_is_no_login(tmp_path: Path) -> None:
     storage = make_study(tmp_path / "s.db")
-    with Dashboard(storage, "--port", "0", "--host", "0.0.0.0") as dashboard:
-        code, _, err = dashboard.stop(signal.SIGTERM)
-    assert code == 0
-    assert "no login" in err
+    words = ("--storage", storage, "--port", 0, "--host", "0.0.0.0")
+    with RunningCommand("dashboard", *words, cwd=tmp_path) as dashboard:
+        assert dashboard.process.stdout is not None
+        assert dashboard.process.stdout.readline().startswith("http://")
+        dashboard.signal(signal.SIGTERM)
+        assert dashboard.end() == 0
+    assert "no login" in dashboard.err

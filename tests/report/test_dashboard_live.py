@@ -14,12 +14,15 @@ from typing import Any
 
 import pytest
 from browsing import PATIENCE, Watched, chromium
-from dashboard_process import Dashboard
 from held_study import EPOCHS, NAME, HeldStudy
-from playwright.sync_api import Browser, Page, expect
-from sweeps import command
+from playwright.sync_api import Browser, Page, ViewportSize, expect
+from sweeps import RunningCommand, command
 
 PICTURES = os.environ.get("SWEEPER_PICTURES")
+VIEWPORT: ViewportSize = {"width": 1200, "height": 800}
+REFRESHED = 6_000
+"""Milliseconds within which a page has asked whether it is up to date."""
+
 STUDY = f"sweeper/studies/{NAME}"
 OURS = (
     *("sweeper/", STUDY, f"{STUDY}/trials/0", "sweeper/nothing"),
@@ -34,10 +37,14 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeldStudy]:
 
 
 @pytest.fixture(scope="module")
-def dashboard(held: HeldStudy) -> Iterator[Dashboard]:
-    runs = str(held.directory / "runs")
-    with Dashboard(held.storage, "--port", "0", "--runs-dir", runs) as running:
-        yield running
+def dashboard(held: HeldStudy) -> Iterator[str]:
+    """Its URL."""
+    words = ("--storage", held.storage, "--port", 0, "--runs-dir", held.directory / "runs")
+    with RunningCommand("dashboard", *words, cwd=held.directory) as running:
+        assert running.process.stdout is not None
+        url = running.process.stdout.readline().strip()
+        assert url, running.err
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +54,18 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def watched(browser: Browser, dashboard: Dashboard) -> Iterator[Watched]:
-    with browser.new_context(viewport={"width": 1200, "height": 800}) as context:
-        yield Watched(context.new_page(), dashboard.url)
+def watched(browser: Browser, dashboard: str) -> Iterator[Watched]:
+    with browser.new_context(viewport=VIEWPORT) as context:
+        yield Watched(context.new_page(), dashboard)
+
+
+@pytest.fixture(scope="module")
+def opened(request: pytest.FixtureRequest, browser: Browser, dashboard: str) -> Iterator[Watched]:
+    """One of our pages, for tests that read it."""
+    with browser.new_context(viewport=VIEWPORT) as context:
+        watched = Watched(context.new_page(), dashboard)
+        watched.open(request.param)
+        yield watched
 
 
 def status(held: HeldStudy) -> dict[str, Any]:
@@ -67,11 +83,12 @@ def picture(page: Page, name: str) -> None:
         page.screenshot(path=Path(PICTURES) / f"{name}.png")
 
 
-def test_a_studys_numbers_are_those_of_status(held: HeldStudy, watched: Watched) -> None:
-    page = watched.open(STUDY)
+@pytest.mark.parametrize("opened", [STUDY], indirect=True)
+def test_a_studys_numbers_are_those_of_status(held: HeldStudy, opened: Watched) -> None:
+    page = opened.page
     picture(page, "study-page")
     said = status(held)
-    assert (said["complete"], said["running"]) == (2, 2), "the study does not stand still"
+    assert (said["complete"], said["running"]) == (2, 1), "the study does not stand still"
     for name in ("complete", "running"):
         expect(page.locator(f"#count-{name}")).to_have_text(str(said[name]))
     expect(page.locator("#done")).to_have_text(f"2 of {said['target']}")
@@ -83,11 +100,12 @@ def test_a_studys_numbers_are_those_of_status(held: HeldStudy, watched: Watched)
     expect(best).to_contain_text(f"trial {said['best']['number']}")
     expect(best).to_contain_text(f"{said['best']['value']:.6g}")
     expect(page.get_by_text("at work")).to_be_visible()
-    watched.check()
+    opened.check()
 
 
-def test_the_resumed_trial_has_both_attempts(held: HeldStudy, watched: Watched) -> None:
-    page = watched.open(f"{STUDY}/trials/0")
+@pytest.mark.parametrize("opened", [f"{STUDY}/trials/0"], indirect=True)
+def test_the_resumed_trial_has_both_attempts(held: HeldStudy, opened: Watched) -> None:
+    page = opened.page
     picture(page, "trial-page")
     trial = held.trials()[0]
     first, second = trial.attempts
@@ -106,7 +124,15 @@ def test_the_resumed_trial_has_both_attempts(held: HeldStudy, watched: Watched) 
     assert drawn["y"] + drawn["height"] <= below["y"], "the figure covers what is below it"
     for kept in trial.checkpoints:
         expect(page.get_by_text(kept.path)).to_be_visible()
-    watched.check()
+    opened.check()
+
+
+def go_within(page: Page, path: str) -> None:
+    """Go on in optuna-dashboard as its own links do, without loading it again."""
+    page.evaluate(
+        "(path) => { history.pushState(null, '', path); dispatchEvent(new PopStateEvent('popstate')); }",
+        path,
+    )
 
 
 def test_optuna_dashboard_shows_our_words_and_names(watched: Watched) -> None:
@@ -115,23 +141,22 @@ def test_optuna_dashboard_shows_our_words_and_names(watched: Watched) -> None:
     expect(page.get_by_text("val_accuracy").first).to_be_visible()
     expect(page.get_by_text("Objective 0")).to_have_count(0)
     picture(page, "dashboard-study")
-    page.goto(f"{watched.origin}dashboard/studies/1/trials?numbers=0")
+    go_within(page, "/dashboard/studies/1/trials?numbers=0")
     expect(page.get_by_text("resumed from step")).to_be_visible()
-    page.goto(f"{watched.origin}dashboard/studies/1/note")
+    go_within(page, "/dashboard/studies/1/note")
     link = page.get_by_role("link", name=re.compile("Attempts, checkpoints"))
     expect(link).to_be_visible()
     assert link.get_attribute("href") == f"/{STUDY}"
-    page.goto(watched.origin + str(link.get_attribute("href"))[1:])
+    page.goto(watched.origin + str(link.get_attribute("href"))[1:], wait_until="commit")
     expect(page.get_by_role("heading", name=NAME, exact=True)).to_be_visible()
     watched.check()
 
 
-@pytest.mark.parametrize("path", OURS)
-def test_nothing_keeps_anybody_from_reading_or_reaching(watched: Watched, path: str) -> None:
-    watched.open(path)
-    assert watched.serious() == []
-    assert watched.out_of_reach() == []
-    assert watched.elsewhere == []
+@pytest.mark.parametrize("opened", OURS, indirect=True)
+def test_nothing_keeps_anybody_from_reading_or_reaching(opened: Watched) -> None:
+    assert opened.serious() == []
+    assert opened.out_of_reach() == []
+    assert opened.elsewhere == []
 
 
 def test_the_checks_of_pages_find_what_is_wrong(watched: Watched) -> None:
@@ -177,7 +202,8 @@ CHANGES = [
 
 
 def test_what_a_page_has_already_is_changed_where_it_stands(watched: Watched) -> None:
-    page = watched.open("sweeper/")
+    page = watched.page
+    page.goto(f"{watched.origin}sweeper/")
     for change in CHANGES:
         kept, shown, wanted = page.evaluate(
             """([before, after]) => {
@@ -196,14 +222,16 @@ def test_what_a_page_has_already_is_changed_where_it_stands(watched: Watched) ->
 
 def test_a_page_is_kept_up_to_date_where_its_reader_is(held: HeldStudy, watched: Watched) -> None:
     """To the study's end; last, since nothing runs afterwards."""
+    watched.page.clock.install()
     page = watched.open(STUDY)
     link = page.get_by_role("link", name="this study in optuna-dashboard")
     row = page.get_by_role("region", name="Table: all trials").get_by_role("link", name="trial 0")
     row.focus()
     page.evaluate("document.activeElement.kept = true; document.querySelector('h1').kept = true")
-    held.let_go(2, 3)
+    held.let_go(2)
     assert held.end() == 0
-    expect(page.locator("#done")).to_have_text("4 of 4", timeout=PATIENCE)
+    page.clock.fast_forward(REFRESHED)
+    expect(page.locator("#done")).to_have_text("3 of 3", timeout=PATIENCE)
     expect(page.locator("#running")).to_have_count(0)
     assert page.evaluate("document.activeElement.kept && document.querySelector('h1').kept")
     expect(row).to_be_focused()

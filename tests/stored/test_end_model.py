@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import keras
 import pytest
-from small_models import Ran, Runner, fitted, network, regression, same, variables
+from small_models import Ran, Runner, fitted, in_order, regression, same, variables
 
-from sweeper import CheckpointError, Keep, UnknownStudyError
+from sweeper import CheckpointError, Data, Keep, Trial, UnknownStudyError
 from sweeper.checkpoints.reading import read_manifest
 from sweeper.collection import collect
 from sweeper.execution.removal import remove_study
@@ -31,17 +32,45 @@ def stopping() -> list[keras.callbacks.Callback]:
     ]
 
 
+def normalized(trial: Trial) -> keras.Model:
+    """Moving statistics, and an optimizer with slots."""
+    rate = trial.suggest_float("rate", 0.01, 0.1)
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
+    return model
+
+
 def averaged(trial: Any) -> keras.Model:
+    """The others train by a graph."""
     model = regression(trial)
     optimizer = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.9)
-    model.compile(optimizer, "sparse_categorical_crossentropy")
+    model.compile(optimizer, "sparse_categorical_crossentropy", run_eagerly=True)
     return model
+
+
+def without_validation(trial: Trial) -> Data:
+    return replace(in_order(trial), validation=None)
+
+
+UNVALIDATED: dict[str, Any] = {"data": without_validation, "objective": "loss"}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A study of `normalized`, for tests that read it, or a copy."""
+    return Runner(tmp_path_factory.mktemp("plain"))(normalized, **UNVALIDATED)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """A study of `averaged`, for tests that read it, or a copy."""
-    return Runner(tmp_path_factory.mktemp("averaged"))(averaged)
+    return Runner(tmp_path_factory.mktemp("averaged"))(averaged, **UNVALIDATED)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +83,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     [
         ("restored", regression, stopping, True),
         ("finished", averaged, list, True),
-        ("plain", network, list, False),
+        ("plain", normalized, list, False),
     ],
     ids=["restored-best-weights", "finished-averages", "plain"],
 )
@@ -94,7 +123,7 @@ def test_gc_leaves_it_and_rm_takes_it(finished: Ran, tmp_path: Path) -> None:
 
 def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run: Runner, finished: Ran) -> None:
     here = finished.results.best
-    ran = run(averaged, checkpoints_dir="memory://kept")
+    ran = run(averaged, **UNVALIDATED, checkpoints_dir="memory://kept")
     objects = fsspec.filesystem("memory")
     assert [path for path in objects.find("/kept") if "/end/" in path]
     assert same(variables(ran.results.best.load_model()), variables(here.load_model()))
@@ -156,7 +185,7 @@ def test_a_trial_killed_between_its_model_and_its_result_leaves_one_model(
             raise MemoryError(message)
 
     monkeypatch.setattr(trial_run, "keep_end", dying)
-    ran = run(averaged)
+    ran = run(averaged, **UNVALIDATED)
 
     assert len(wrote) == 2
     (attempt, again) = ran.results.best.attempts
