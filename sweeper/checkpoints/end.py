@@ -3,7 +3,7 @@
 Once training is over, Keras changes the model a last time: `EarlyStopping` puts the best epoch's
 weights back, an optimizer with averages writes them over the weights, and any callback's
 ``on_train_end`` may do the like. No checkpoint has that. So each trial that comes to its end keeps
-one thing more, in the form of a checkpoint at one fixed place below the trial's directory: the
+one thing more, in the form of a checkpoint at one fixed path below the trial's directory: the
 model's variables, or, where they are those of the trial's last checkpoint, that checkpoint's name
 and digest. It is there before the trial is announced as finished, no retention rule and no ``gc``
 looks there, and it goes with the trial's directory.
@@ -56,7 +56,7 @@ def write_end(
     is finished, is deleted once this stands.
 
     Args:
-        store: At the fixed place.
+        store: At the fixed path.
         last: The trial's last checkpoint.
         tensors: The model's variables, named as in ``last``.
         state: Their paths.

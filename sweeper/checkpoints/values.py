@@ -36,7 +36,7 @@ def encode_values(value: object, where: str = "state") -> bytes:
         where: What the value is called in errors.
 
     Raises:
-        CheckpointError: Something in it is of another type; its place is named.
+        CheckpointError: Something in it is of another type; its path is named.
     """
     try:
         return json.dumps(_tag(value, where), separators=(",", ":"), allow_nan=False).encode()

@@ -19,7 +19,7 @@ class CanBranch:
     name: str
 
     def _kept_in(self) -> tuple[str | None, Path | None, Location | None]:
-        """The database, runs directory and place of checkpoints, unless a call names others."""
+        """The database, runs directory and checkpoints' URL, unless a call names others."""
         return None, None, None
 
     def branch(

@@ -1,4 +1,4 @@
-"""What a check finds: findings with their places, what holds, and what the study will cost.
+"""What a check finds: findings with their lines, what holds, and what the study will cost.
 
 Plain frozen values: a trial process makes them, a pipe carries them as JSON, and the command line
 prints them.

@@ -52,7 +52,7 @@ def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
 
 
 def defaults_of(function: types.FunctionType) -> Iterator[tuple[object, object]]:
-    """The defaults of parameters, by place or name."""
+    """The defaults of parameters, by position or name."""
     yield from enumerate(function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
 

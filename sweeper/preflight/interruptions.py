@@ -139,7 +139,7 @@ def interruptions(end: int, epoch_steps: int) -> tuple[Interruption, ...]:
 
     Returns:
         One that goes on at the end of an epoch, and one that goes on twice in the middle of an
-        epoch, in the first and in the second; as far as there are such places before ``end``.
+        epoch, in the first and in the second; as far as there are such positions before ``end``.
     """
     half = max(1, epoch_steps // 2)
     if end <= epoch_steps + 1:

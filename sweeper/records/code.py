@@ -1,7 +1,7 @@
 """The code that a study was run under, as plain values: by name, where it stands, and its digest.
 
 `sweeper.inspection.fingerprint` reads it from the factories; the database keeps it. What is compared
-is the meaning of the text: comments, docstrings, line numbers and the file's place are no part of
+is the meaning of the text: comments, docstrings, line numbers and the file's path are no part of
 it. Of values only digests are kept, so that nothing secret gets into the database.
 """
 

@@ -2,7 +2,7 @@
 
 Optuna's ``QMCSampler`` takes the next free point of a counter that all trials share, and learns
 from the first finished trial which parameters there are: both depend on who finished when. Here the
-point is the trial's number, and a parameter's coordinate is its place in the order in which the
+point is the trial's number, and a parameter's coordinate is its position in the order in which the
 trial asks. So no trial has to wait for another, trial 0 is part of the sequence too, and in a
 conditional space the trials of each branch are spread by the same coordinates.
 """

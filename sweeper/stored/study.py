@@ -81,7 +81,7 @@ class StoredStudy(CanBranch):
         """The study as its code defines it, imported from where it is.
 
         Raises:
-            StudyFileError: The code is gone; the message says how to give its place.
+            StudyFileError: The code is gone; the message says how to give its path.
             StudyImportError: It raised while it was imported.
         """
         with Database.open(self.models.storage, create=False) as database:

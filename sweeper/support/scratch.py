@@ -25,7 +25,7 @@ _SETTLING = 60.0
 
 @contextmanager
 def scratch_directory(what: str) -> Iterator[Path]:
-    """Make a directory in the system's place for temporary files, and remove it at the end.
+    """Make a directory in the system's directory for temporary files, and remove it at the end.
 
     Args:
         what: Becomes part of its name.

@@ -67,7 +67,7 @@ class KeptCheckpoint:
 def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, ...]:
     """Every checkpoint that the database or this disk has of ``trial``, read and verified whole.
 
-    In the order of their steps; of several at one place, each attempt's is there. Of those that
+    In the order of their steps; of several at one step, each attempt's is there. Of those that
     lie in an object store, only what the database has is.
     """
     found: dict[tuple[int, str], tuple[CheckpointRecord | None, Location | None]] = {}

@@ -1,4 +1,4 @@
-"""A replay's checkpoint against the kept one at its place, tensor by tensor.
+"""A replay's checkpoint against the kept one at its step, tensor by tensor.
 
 The manifests name each tensor's digest, so equal ones are never read; of those that differ, the
 first is, to say by how much.

@@ -247,7 +247,7 @@ def check_checkpoints_location(location: Location | None, isolation: str) -> Non
     """Check, before anything runs, that trials here can keep checkpoints at ``location``.
 
     Raises:
-        UsageError: A package is missing, or the place is the memory of a process that ends.
+        UsageError: A package is missing, or the URL is the memory of a process that ends.
     """
     if not isinstance(location, RemotePath):
         return

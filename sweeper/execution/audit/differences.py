@@ -1,4 +1,4 @@
-"""Two checkpoints of one trial at one place, compared value by value, in the user's names.
+"""Two checkpoints of one trial at one step, compared value by value, in the user's names.
 
 The manifests have each tensor's digest, so equal tensors are never read. Everything else is compared
 as the plain values that it is stored as. Names that Keras makes up may differ from process to
@@ -182,7 +182,7 @@ def _tensors(first: Path, second: Path, state: Mapping[str, Any]) -> Iterator[Di
 
 
 def _owner(path: Sequence[str | int]) -> str:
-    """The component that a place belongs to, be it another process's of the trial.
+    """The component that a path belongs to, be it another process's of the trial.
 
     Those have their tensors below ``processes/<index>/``, and their values in the state ``processes``.
     """
@@ -199,7 +199,7 @@ def _is_exact(component: str) -> bool:
 def _walk(
     ours: Any, theirs: Any, path: tuple[str | int, ...]
 ) -> Iterator[tuple[tuple[str | int, ...], Any, Any]]:
-    """The places at which two plain values differ, and what each has there."""
+    """The paths at which two plain values differ, and what each has there."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         if "!" in ours and ours.get("!") == theirs.get("!"):
             pairs = [_pairs(value.get("v")) for value in (ours, theirs)]
@@ -235,7 +235,7 @@ def _pairs(value: Any) -> dict[str, Any] | None:
 
 
 def _called(path: Sequence[str | int], state: Mapping[str, Any]) -> str:
-    """A place in the state, as the user calls it."""
+    """A path in the state, as the user calls it."""
     component, rest = path[0], [str(part) for part in path[1:]]
     if component == "callbacks" and rest and rest[0].isdigit():
         entries = state.get("callbacks") or []

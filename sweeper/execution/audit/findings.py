@@ -167,7 +167,7 @@ def _first_step(replay: IntervalReplay, outcome: Outcome) -> int | None:
 
 
 def _between(low: int, high: int, steps: int) -> list[tuple[int, int]]:
-    """Places between two steps: the step and the epochs that are over there."""
+    """What lies between two steps: the step and the epochs that are over there."""
     apart = high - low
     if apart <= 1:
         return []
@@ -215,7 +215,7 @@ def _reads_clock(authors: StudyAuthors) -> bool:
 
 
 def _suspects(authors: StudyAuthors) -> Iterator[str]:
-    """The likely places in the user's code: state that it changes outside, then what may not repeat."""
+    """The likely lines of the user's code: state that it changes outside, then what may not repeat."""
     owners = (*authors.callbacks, authors.step, authors.model, authors.given, authors.data)
     outside = [str(suspect) for owner in owners for suspect in owner.outside]
     unsure = [str(suspect) for owner in owners for suspect in owner.suspects]

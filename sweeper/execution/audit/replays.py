@@ -219,7 +219,7 @@ class IntervalReplay:
         """
         loaded = load_checkpoint(path)
         files = RunPaths(directory, self.claim.study).trial_files(self.claim.trial)
-        # Where the trial went on after its study was moved, its checkpoint may lead to the old place.
+        # Where the trial went on after its study was moved, its checkpoint may lead to the old directory.
         written = "" if loaded.origin is None else loaded.origin.directory
         state = relocated(loaded.state, written or str(self._files), str(files))
         if state == loaded.state:

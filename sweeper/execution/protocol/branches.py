@@ -1,4 +1,4 @@
-"""From which checkpoint of another trial a branch begins, as its process is told."""
+"""From which checkpoint of another trial a branch begins, as its process learns it."""
 
 from __future__ import annotations
 

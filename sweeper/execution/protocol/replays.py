@@ -29,8 +29,8 @@ class Replay:
 
     Attributes:
         checkpoints: The step and the finished epochs of each checkpoint to take.
-        also_after: One more at the first place from this step on.
-        die_after: End the process at the first place from this step on, by SIGKILL, as soon as
+        also_after: One more at the first position from this step on.
+        die_after: End the process at the first position from this step on, by SIGKILL, as soon as
             what is being written is on disk.
         aside: Whether the trial that is run again may still run itself: then the files of Keras's
             callbacks that lie outside the trial's directory are others.

@@ -120,7 +120,7 @@ class AuditPins:
         """Pin what ends, or begins, with a checkpoint that was committed; on the writing thread."""
         if self.left <= 0:
             return
-        # A snapshot that was taken while validation ran is at a place that no replay stops at.
+        # A snapshot that was taken while validation ran is at a position that no replay stops at.
         position = decode_values(snapshot_state)["position"]
         inside_validation = 0 < self._steps <= position["step_in_epoch"]
         if self._start is not None and done.step > self._start.step and not inside_validation:

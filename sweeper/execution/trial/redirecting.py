@@ -1,7 +1,7 @@
 """The files of Keras's callbacks, for a replay beside a trial that may still be writing them.
 
 A callback's file below the trial's directory is another one already, since a replay has a directory
-of its own. One at a fixed place would be cut back and written again under the trial's hands; so the
+of its own. One at a fixed path would be cut back and written again under the trial's hands; so the
 callback is given a copy. What the user's own code opens is the user's: it is written again, as it
 is by every resume.
 """

@@ -1,7 +1,7 @@
 """Where a trial's checkpoints are, by what the database has of them and what the disk shows.
 
-The database keeps the path at which each was written. A study may have been copied to another place
-since (``cp -r runs``), or be resumed from another directory: so each is looked for below the runs
+The database keeps the path at which each was written. A study may have been copied since
+(``cp -r runs``), or be resumed from another directory: so each is looked for below the runs
 directory of today first, under the same names, and then at its own path. What was copied is gone on
 with where it is now, and the original stays as it was. What is found nowhere is said before any
 time is spent on doing it again.

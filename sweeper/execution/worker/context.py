@@ -52,7 +52,7 @@ class SlotContext:
         listener: Called with every event, one at a time. What it raises ends the run, once every
             trial is checkpointed, and it is called no more.
         make_auditor: Makes what replays intervals of trials, and compares them.
-        stay: The worker's place in the study's list of workers, and how long its leases are.
+        stay: The worker's row in the study's list of workers, and how long its leases are.
         longest_absence: Seconds for which trials go on without the database.
         devices: What each slot sees of the machine's GPUs.
         fail_fast: Whether the first failed trial stops the others.

@@ -39,7 +39,7 @@ _JOIN_PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Stay:
-    """A worker's place in its study's list of workers.
+    """A worker's row in its study's list of workers.
 
     Attributes:
         engine: What placed it: "local", "dask" or "ray".
@@ -71,7 +71,7 @@ class LeaseKeeper:
         repository: The database.
         study: The study's name.
         worker: This process.
-        stay: Its place in the list.
+        stay: Its row in the list.
         health: Notes whether the database answers.
         on_stop: Called when the study is asked to stop, and again if it is then asked otherwise.
         on_error: Called with an error that is no passing fault of the database's.

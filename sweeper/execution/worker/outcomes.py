@@ -193,7 +193,7 @@ def _again(left: int, allowed: int) -> str:
 
 
 def said_of(rung: DecidedRung) -> RungDecided:
-    """What is told of a decision."""
+    """What is said of a decision."""
     going = ", ".join(map(str, rung.promoted)) or "none"
     compared = len(rung.promoted) + len(rung.ended)
     return RungDecided(

@@ -62,7 +62,7 @@ class LineProgress:
 
     Args:
         stream: Where the lines go, each written whole and flushed.
-        verbosity: How much is told.
+        verbosity: How much is said.
     """
 
     def __init__(self, stream: TextIO, verbosity: Verbosity = "normal") -> None:
@@ -120,7 +120,7 @@ def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -
 
     Args:
         event: What happened.
-        verbosity: How much is told.
+        verbosity: How much is said.
         epochs: How many epochs its trial runs, when known.
     """
     match event:

@@ -35,7 +35,7 @@ def progress_listener(stream: TextIO, verbosity: Verbosity = "normal") -> Progre
 
     Args:
         stream: Where progress goes, unless this is a notebook's process.
-        verbosity: How much is told; with "quiet", nothing is drawn.
+        verbosity: How much is said; with "quiet", nothing is drawn.
     """
     if verbosity == "quiet":
         return LineProgress(stream, verbosity)

@@ -313,7 +313,7 @@ class ProgressModel:
             self._measured = Measured(event)
             return
         if self._measured is None:
-            # What cannot be measured at all is told before the rest begins.
+            # What cannot be measured at all is said before the rest begins.
             return
         before, opened = self._measured, self._measured.opened
         value = None if event.metrics is None else event.metrics.get(opened.metric)

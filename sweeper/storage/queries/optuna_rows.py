@@ -336,7 +336,7 @@ def reopen_trial(connection: Connection, trial_id: int) -> None:
 
 
 def forget_trial(connection: Connection, trial_id: int, *, parameters: bool = True) -> None:
-    """Delete a trial's intermediate values, and unless told not its parameters: it begins anew."""
+    """Delete a trial's intermediate values, and unless asked not to its parameters: it begins anew."""
     for table in (_Params, _Intermediate) if parameters else (_Intermediate,):
         connection.execute(sa.delete(table).where(table.c.trial_id == trial_id))
 

@@ -1,6 +1,6 @@
 """What may not be exchanged once training has begun: the optimizer, its rate, and Keras's variables.
 
-A traced step goes on with what it was traced with, and a checkpoint names variables by their place
+A traced step goes on with what it was traced with, and a checkpoint names variables by their position
 in Keras's lists; a fresh process has only those that the factory makes. So a model that is compiled
 again, a schedule put where a number was, or a variable that the model gains in the middle is refused
 at the first checkpoint after it, by name. A step that runs eagerly makes its variables when it first
@@ -74,7 +74,7 @@ class FixedParts:
         return {"parts": parts, "built": self._built_on()}
 
     def _built_on(self) -> dict[str, Json]:
-        """For each optimizer the places of its variables among the model's; None if not built."""
+        """For each optimizer the positions of its variables among the model's; None if not built."""
         indices = {id(variable): index for index, variable in enumerate(self._model.variables)}
         found: dict[str, Json] = {}
         for name, optimizer in self._reach.optimizers():

@@ -1,6 +1,6 @@
 """Observers of a training of several processes: the first one decides, the others do as it did.
 
-Each question that the loop asks is decided by the first process at the same place of the training,
+Each question that the loop asks is decided by the first process at the same position of the training,
 so all of them stop, and take their snapshots, after the same step.
 """
 

@@ -73,7 +73,7 @@ class Frame(Value):
         frame = getattr(self.thing, "gi_frame", None) or getattr(self.thing, "cr_frame", None)
         if frame is None:
             return None
-        # A loop comes back to the same place. What it counts by is among the frame's values, and
+        # A loop comes back to the same position. What it counts by is among the frame's values, and
         # an iterator that it goes over lies on the frame's stack, which no attribute shows.
         held = [v for v in gc.get_referents(self.thing) if v is not frame]
         return frame.f_lasti, tuple(_token_of(value, 0) for value in held)

@@ -40,5 +40,5 @@ Reacher = Callable[[Any, ObjectPath], Reached]
 
 
 def edges_to(path: ObjectPath, *things: Any) -> tuple[Edge, ...]:
-    """A way to each of ``things``, all called by the same place."""
+    """A way to each of ``things``, all called by the same path."""
     return tuple(Edge(path, thing) for thing in things)
