@@ -6,16 +6,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_models import SAMPLES, Ran, Runner, arrays, in_order, network
+from small_models import SAMPLES, Ran, Runner, arrays, network, without_validation
 
-from sweeper import Data, Keep, Trial
+from sweeper import Keep
 from sweeper.checkpoints.reading import load_checkpoint
 
 
@@ -32,10 +32,6 @@ class Left:
     found: Any
     expected: Any
     other: Any
-
-
-def without_validation(trial: Trial) -> Data:
-    return replace(in_order(trial), validation=None)
 
 
 @pytest.fixture(scope="module")

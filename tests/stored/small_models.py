@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,10 @@ def in_order(_trial: Trial) -> Data:
         batch_size=BATCH,
         shuffle=False,
     )
+
+
+def without_validation(trial: Trial) -> Data:
+    return replace(in_order(trial), validation=None)
 
 
 def network(trial: Trial, optimizer: Any = None, units: int = 12) -> keras.Model:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import keras
 import pytest
-from small_models import Ran, Runner, fitted, in_order, regression, same, variables
+from small_models import (
+    Ran,
+    Runner,
+    fitted,
+    regression,
+    same,
+    variables,
+    without_validation,
+)
 
-from sweeper import CheckpointError, Data, Keep, Trial, UnknownStudyError
+from sweeper import CheckpointError, Keep, Trial, UnknownStudyError
 from sweeper.checkpoints.reading import read_manifest
 from sweeper.collection import collect
 from sweeper.execution.removal import remove_study
@@ -52,10 +59,6 @@ def averaged(trial: Any) -> keras.Model:
     optimizer = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.9)
     model.compile(optimizer, "sparse_categorical_crossentropy", run_eagerly=True)
     return model
-
-
-def without_validation(trial: Trial) -> Data:
-    return replace(in_order(trial), validation=None)
 
 
 UNVALIDATED: dict[str, Any] = {"data": without_validation, "objective": "loss"}

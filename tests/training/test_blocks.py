@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, digits, plan
+from trainings import Watcher, digits, plan, untuned
 
 from sweeper import Data
 from sweeper.checkpoints.reading import load_newest
@@ -36,14 +36,6 @@ def small(**options: Any) -> keras.Model:
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
     model.compile("sgd", "sparse_categorical_crossentropy", **options)
     return model
-
-
-def untuned(made: Any) -> Any:
-    """A dataset that TensorFlow does not tune: the thread that would can miss that its iterator ends,
-    and then holds up, for seconds, whoever deletes the iterator."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return made.with_options(options)
 
 
 def slices() -> Any:

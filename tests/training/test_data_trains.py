@@ -23,6 +23,7 @@ from trainings import (
     one_layer,
     plan,
     train,
+    untuned,
     weights,
     without_component,
 )
@@ -81,14 +82,6 @@ class Reshuffled(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         np.random.shuffle(self.order)
-
-
-def untuned(made: Any) -> Any:
-    """A dataset that TensorFlow does not tune: the thread that would can miss that its iterator ends,
-    and then holds up, for seconds, whoever deletes the iterator."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return made.with_options(options)
 
 
 def dataset(*, shuffled: bool = False, known: bool = True) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from sweeper import Data
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
@@ -83,6 +84,14 @@ def small_data(**options: Any) -> Data:
 
 def unvalidated() -> Data:
     return small_data(validation=None)
+
+
+def untuned(made: Any) -> Any:
+    """A dataset that TensorFlow does not tune: the thread that would can miss that its iterator ends,
+    and then holds up, for seconds, whoever deletes the iterator."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return made.with_options(options)
 
 
 @dataclass
