@@ -17,8 +17,9 @@ import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from sweeper.definition import StudyDefinition
 from sweeper.errors import DefinitionError, StudyFileError, StudyImportError, SweeperError
@@ -181,6 +182,8 @@ def _import_file(path: Path) -> ModuleType:
         raise StudyFileError(msg)
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
+    if isinstance(spec.loader, SourceFileLoader):
+        spec.loader = _AsItStands(name, str(file))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     with _marked_as_loading():
@@ -194,6 +197,19 @@ def _import_file(path: Path) -> ModuleType:
             del sys.modules[name]
             raise _import_error(str(path), error) from error
     return module
+
+
+class _AsItStands(SourceFileLoader):
+    """Compiles the text of a file, whatever is cached of it.
+
+    Python takes what it compiled for a text of the same length that was written within the same
+    second: a study that a script edits at once would be run as it was, and nothing would tell.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        compiled: CodeType = self.source_to_code(self.get_data(path), path)
+        return compiled
 
 
 def _module_name(file: Path) -> str:

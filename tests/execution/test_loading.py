@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +106,23 @@ def test_files_that_no_import_would_find_are_loaded_all_the_same(tmp_path: Path)
     assert json.loads("1") == 1
     one, two = write(tmp_path / "x" / "s.py", "x"), write(tmp_path / "y" / "s.py", "y")
     assert [load_definition(str(f)).name for f in (one, two)] == ["x", "y"]
+
+
+def test_a_file_is_loaded_as_it_stands_whatever_python_has_compiled_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Edited within the second, to a text as long."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = write(tmp_path / "edited.py", "one")
+    importlib.import_module("edited")
+    when = file.stat().st_mtime_ns
+    write(file, "two")
+    os.utime(file, ns=(when, when))
+    del sys.modules["edited"]
+    assert importlib.import_module("edited").study.name == "one", "the control"
+    del sys.modules["edited"]
+    assert load_definition(str(file)).name == "two"
 
 
 def test_a_package_is_found_below_the_current_directory(tmp_path: Path) -> None:
