@@ -4,6 +4,10 @@ A file is imported as a module, as ``python FILE`` would see it (its directory c
 ``sys.path``) but under its own name, so what stands below ``if __name__ == "__main__"`` does not
 run. While a study is being loaded, running one is refused: a file that calls ``study.run()`` at
 its top level would otherwise start a sweep inside every process that imports it.
+
+From the first load on, the user's modules are compiled from their texts, whatever is cached of them:
+Python takes what it compiled for a text of the same length that was written within the same second,
+so a study that a script edits at once would run as it was, and nothing would tell.
 """
 
 from __future__ import annotations
@@ -15,14 +19,16 @@ import sys
 import traceback
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.machinery import SourceFileLoader
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
 from sweeper.definition import StudyDefinition
 from sweeper.errors import DefinitionError, StudyFileError, StudyImportError, SweeperError
+from sweeper.inspection.sources import is_users_source
 from sweeper.installation import missing_package
 
 MADE_UP = "sweeper_study_"
@@ -200,16 +206,34 @@ def _import_file(path: Path) -> ModuleType:
 
 
 class _AsItStands(SourceFileLoader):
-    """Compiles the text of a file, whatever is cached of it.
-
-    Python takes what it compiled for a text of the same length that was written within the same
-    second: a study that a script edits at once would be run as it was, and nothing would tell.
-    """
+    """Compiles the text of a file, whatever is cached of it."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
         compiled: CodeType = self.source_to_code(self.get_data(path), path)
         return compiled
+
+
+class _UsersModules(MetaPathFinder):
+    """Finds modules as `PathFinder` does, and has the user's own loaded as they stand."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            file = spec.loader.get_filename(fullname)
+            if is_users_source(file):
+                spec.loader = _AsItStands(fullname, file)
+        return spec
+
+
+def _find_users_modules() -> None:
+    """Have the user's modules loaded as they stand by this process, also those of later imports."""
+    if any(isinstance(finder, _UsersModules) for finder in sys.meta_path):
+        return
+    at = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
+    sys.meta_path.insert(at, _UsersModules())
 
 
 def _module_name(file: Path) -> str:
@@ -275,6 +299,7 @@ def _import_error(location: str, error: BaseException) -> StudyImportError:
 def _marked_as_loading() -> Iterator[None]:
     global _loading_depth  # noqa: PLW0603 - one process imports one study at a time
     _loading_depth += 1
+    _find_users_modules()
     try:
         yield
     finally:

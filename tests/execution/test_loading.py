@@ -108,21 +108,39 @@ def test_files_that_no_import_would_find_are_loaded_all_the_same(tmp_path: Path)
     assert [load_definition(str(f)).name for f in (one, two)] == ["x", "y"]
 
 
-def test_a_file_is_loaded_as_it_stands_whatever_python_has_compiled_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def edit_at_once(file: Path, text: str) -> None:
+    """Within the second in which it was written, to a text as long."""
+    before = file.stat()
+    file.write_text(text)
+    os.utime(file, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    assert file.stat().st_size == before.st_size
+
+
+@pytest.mark.parametrize("target", ["edited.py", "edited"])
+def test_a_study_is_loaded_as_it_stands_whatever_python_has_compiled_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
-    """Edited within the second, to a text as long."""
+    """So are the modules that it imports, also when its factories do that, later."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "meta_path", [f for f in sys.meta_path if "Users" not in str(f)])
     monkeypatch.syspath_prepend(tmp_path)
-    file = write(tmp_path / "edited.py", "one")
-    importlib.import_module("edited")
-    when = file.stat().st_mtime_ns
-    write(file, "two")
-    os.utime(file, ns=(when, when))
-    del sys.modules["edited"]
-    assert importlib.import_module("edited").study.name == "one", "the control"
-    del sys.modules["edited"]
-    assert load_definition(str(file)).name == "two"
+    (tmp_path / "helper.py").write_text("NAME = 'one'")
+    (tmp_path / "later.py").write_text("NAME = 'one'")
+    text = STUDY.replace("{name!r}", "helper.NAME + 'one'")
+    (tmp_path / "edited.py").write_text(f"import helper\n{text}")
+
+    def found() -> list[str]:
+        modules = [importlib.import_module(name) for name in ("later", "edited")]
+        for name in ("edited", "helper", "later"):
+            del sys.modules[name]
+        return [modules[0].NAME, modules[1].study.name]
+
+    assert found() == ["one", "oneone"]
+    for file in tmp_path.glob("*.py"):
+        edit_at_once(file, file.read_text().replace("'one'", "'two'"))
+    assert found() == ["one", "oneone"], "the control"
+    assert load_definition(target).name == "twotwo"
+    assert importlib.import_module("later").NAME == "two"
 
 
 def test_a_package_is_found_below_the_current_directory(tmp_path: Path) -> None:
