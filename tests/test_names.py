@@ -1,4 +1,4 @@
-"""Identifiers are in the field's words, and directories and modules are of a size to be read."""
+"""Identifiers are in the field's words."""
 
 from __future__ import annotations
 
@@ -72,32 +72,3 @@ def test_control_retired_words_are_seen_and_others_are_not() -> None:
         "3: told",
         "3: heard",
     ]
-
-
-def too_large(package: Path) -> list[str]:
-    """Directories of more than fifteen modules beside their ``__init__.py``, and modules of more
-    than 400 lines."""
-    found = []
-    for directory in (package, *(p for p in sorted(package.rglob("*")) if p.is_dir())):
-        modules = sorted(directory.glob("*.py"))
-        count = len([each for each in modules if each.name != "__init__.py"])
-        if count > 15:
-            found.append(f"{directory.relative_to(package)}: {count} modules")
-        lines = {each: each.read_text().count("\n") for each in modules}
-        found += [f"{m.relative_to(package)}: {n} lines" for m, n in lines.items() if n > 400]
-    return found
-
-
-def test_no_directory_and_no_module_is_too_large() -> None:
-    found = too_large(Path(sweeper.__file__).parent)
-    assert found == [], "a directory gets rooms, and a module is split by what it does"
-
-
-def test_control_a_directory_and_a_module_that_are_too_large_are_seen(tmp_path: Path) -> None:
-    (tmp_path / "room").mkdir()
-    for number in range(16):
-        (tmp_path / "room" / f"module_{number:02}.py").write_text("\n" * (385 + number))
-    (tmp_path / "room" / "__init__.py").touch()
-    assert too_large(tmp_path) == ["room: 16 modules"]
-    (tmp_path / "room" / "module_15.py").write_text("\n" * 401)
-    assert too_large(tmp_path) == ["room: 16 modules", "room/module_15.py: 401 lines"]
