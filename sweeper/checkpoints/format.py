@@ -1,4 +1,4 @@
-"""What a checkpoint is: a snapshot in memory, and three files in a directory.
+"""The format of a checkpoint: a snapshot in memory, and three files in a directory.
 
 ::
 
@@ -173,7 +173,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `manifest.json` says.
+    """The content of `manifest.json`.
 
     Attributes:
         versions: Of the libraries that wrote the checkpoint.
@@ -206,7 +206,7 @@ class Manifest:
         tensors: tuple[TensorEntry, ...],
         origin: Origin | None = None,
     ) -> Manifest:
-        """The manifest of ``snapshot``, whose tensors and files were written as these."""
+        """Return the manifest of ``snapshot``, given its written tensors and files."""
         by_name = {entry.name: entry for entry in tensors}
         digested = tuple(name for name in snapshot.digest_names if name in by_name)
         return cls(
@@ -282,7 +282,7 @@ class Manifest:
 
     @classmethod
     def _of_content(cls, content: Mapping[str, Any]) -> Manifest:
-        """The manifest of what `render` wrote.
+        """Return the manifest from the content that `render` wrote.
 
         Its digest says only that it is as somebody wrote it, so everything is looked at: what is
         read and allocated by it must not be more, or otherwise, than the files that it names.

@@ -29,7 +29,7 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Whose a directory is.
+    """Owner of a checkpoint directory: study, trial and seed.
 
     Attributes:
         study: The study's name; empty for a training without a study.
@@ -53,7 +53,7 @@ class Marker:
 
 
 def read_marker(directory: Path) -> Marker | None:
-    """The marker of ``directory``; None where there is none.
+    """Read the marker of ``directory``; return None if it has none.
 
     Raises:
         ForeignCheckpointError: There is something in its place that nobody can read.

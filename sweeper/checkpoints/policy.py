@@ -1,4 +1,4 @@
-"""When a checkpoint is taken and which ones are kept, as plain frozen values.
+"""Checkpoint intervals and retention rules, as plain frozen values.
 
 This module imports no NumPy: definitions, the command line and the database describe policies
 without loading anything that trains. `Keep.select` is a pure function of what is kept, so the
@@ -28,7 +28,7 @@ Described = dict[str, object] | str
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Every:
-    """How often a checkpoint is taken; of several intervals, whichever is due first.
+    """Interval between checkpoints; of several intervals, the one that is due first counts.
 
     Args:
         steps: Optimizer steps, counted over the whole trial: one at every multiple of it.
@@ -121,7 +121,7 @@ def describe_every(every: CheckpointEvery) -> Described:
 
 @dataclass(frozen=True, slots=True)
 class KeptCheckpoint:
-    """What retention knows of one checkpoint.
+    """One checkpoint as the retention rules see it.
 
     Attributes:
         step: Optimizer steps finished when it was taken.
@@ -143,7 +143,7 @@ class KeptCheckpoint:
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Which checkpoints are kept; one that any rule keeps is kept.
+    """Retention rules; a checkpoint is kept if any rule keeps it.
 
     Args:
         last: The newest ones, at least 1.
@@ -304,7 +304,7 @@ class Keep:
         return [c for c in good if c.metrics and self._holds(c.metrics, f"step {c.step}")]
 
     def _holds(self, metrics: Mapping[str, float], where: str) -> bool:
-        """What ``when`` says of the metrics at ``where``.
+        """Call ``when`` for the metrics at ``where``.
 
         Raises:
             DefinitionError: It raised an error.

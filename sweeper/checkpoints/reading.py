@@ -148,7 +148,7 @@ def load_newest(
 
 @dataclass
 class _Search:
-    """What `load_newest` looks for, and what it has seen.
+    """One search of `load_newest`: its conditions, and the checkpoints it has seen.
 
     Attributes:
         vanished: Whether a checkpoint that was listed a moment ago is gone.
@@ -162,7 +162,7 @@ class _Search:
     tried: set[Location] = field(default_factory=set)
 
     def load(self, path: Location) -> LoadedCheckpoint | None:
-        """The checkpoint; None, and a notice, where it cannot be used."""
+        """Load the checkpoint; if it cannot be used, give a notice and return None."""
         self.tried.add(path)
         try:
             loaded = load_checkpoint(path)
@@ -256,7 +256,7 @@ def read_kept(
 
 
 def read_manifest(path: Location) -> Manifest:
-    """The manifest of the checkpoint at ``path``, which says what its other files hold.
+    """Read the manifest of the checkpoint at ``path``.
 
     Raises:
         OSError: It cannot be read.
@@ -270,7 +270,7 @@ def read_manifest(path: Location) -> Manifest:
 
 
 def read_state(path: Location) -> bytes:
-    """The encoded state of the checkpoint at ``path``, as it is.
+    """Read the encoded state of the checkpoint at ``path``, without decoding it.
 
     Raises:
         OSError: It cannot be read.
@@ -303,7 +303,7 @@ class _LocalFiles:
 def _newest_first(
     directories: Sequence[Location], known: Iterable[Location], notice: Notice
 ) -> list[Location]:
-    """Every checkpoint that is listed or known, the one to go on with first."""
+    """Return every listed or known checkpoint, the best one to resume from first."""
     candidates: dict[Location, tuple[int, int, int]] = {}
     for order, directory in enumerate(directories, 1):
         try:
@@ -335,7 +335,7 @@ def _listed(directory: Location) -> tuple[Location, ...]:
 
 
 def _unlisted(directory: Location, error: OSError) -> CheckpointError:
-    """What cannot be looked at may hold hours of training: nobody begins anew because of it."""
+    """Return the error for a directory that cannot be listed. It may hold hours of training, so no trial starts over because of it."""
     msg = (
         f"the checkpoints in {directory} cannot be looked at: {error}; see that the disk is there and "
         "may be read, then resume"
@@ -344,7 +344,7 @@ def _unlisted(directory: Location, error: OSError) -> CheckpointError:
 
 
 def _is_of(path: Location, found: Origin | None, expected: Origin, *, announced: bool) -> bool:
-    """Whether a checkpoint may be used; not, where it says nothing and nobody knows of it.
+    """Return whether the checkpoint may be used. One without an origin may be used only if it was announced.
 
     Raises:
         ForeignCheckpointError: It is another's.

@@ -301,7 +301,7 @@ def sweep_leftovers(
 
 
 def leftovers(directory: Path, *, abandoned: bool = False) -> Iterator[Path]:
-    """What `sweep_leftovers` would remove from a directory of this machine.
+    """Yield the paths that `sweep_leftovers` would remove from a directory of this machine.
 
     Raises:
         OSError: The directory cannot be read.

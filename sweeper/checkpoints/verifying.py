@@ -38,11 +38,11 @@ class CheckpointFiles(Protocol):
 
     @property
     def path(self) -> Location:
-        """The checkpoint."""
+        """Return the checkpoint's path."""
         ...
 
     def read(self, name: str) -> bytes:
-        """The whole of a small file, whose size was seen to be small before."""
+        """Read the whole of a small file; its size was checked before."""
         ...
 
     def size(self, name: str) -> int:
@@ -68,7 +68,7 @@ def checkpoint_name(path: Location) -> CheckpointName:
 
 
 def manifest_of(files: CheckpointFiles) -> tuple[Manifest, int]:
-    """The manifest, verified by itself, and its size in bytes.
+    """Read and verify the manifest; return it with its size in bytes.
 
     Raises:
         CorruptCheckpointError: It is none; says what was seen.

@@ -24,7 +24,7 @@ Verb = Callable[..., None]
 
 @dataclass
 class Invocation:
-    """What one command line sets beyond its verb's own options.
+    """Settings of one command line beyond its verb's own options.
 
     Attributes:
         debug: Whether an unexpected error prints its traceback.
@@ -237,7 +237,7 @@ Isolation = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """What was typed of a run or a worker, in the order of the help; None where settings say it."""
+    """Options typed for a run or a worker, in the order of the help; None where the settings decide."""
 
     workers: Workers = None
     trials: Trials = None
@@ -261,7 +261,7 @@ class Flags:
     checkpoints: Checkpoints = None
 
     def settings(self) -> "Settings":
-        """What they, the environment and the file resolve to."""
+        """Return the settings that the options, the environment and the file resolve to."""
         from sweeper.settings import Settings, load_settings
 
         return load_settings(
@@ -270,7 +270,7 @@ class Flags:
 
     @property
     def verbosity(self) -> "Verbosity":
-        """How much progress is reported.
+        """Return how much progress is reported.
 
         Raises:
             UsageError: Both less and more was asked for.
@@ -278,7 +278,7 @@ class Flags:
         return verbosity_of(quiet=self.quiet, verbose=self.verbose)
 
     def worker_options(self, settings: "Settings", slots: int | None) -> "WorkerOptions":
-        """What a worker is asked for: the settings, and what holds for one command alone."""
+        """Return the options of a worker: the settings, and the values of this one command."""
         from sweeper.execution.options import WorkerOptions
 
         return WorkerOptions.resolved(
@@ -292,7 +292,7 @@ class Flags:
 
 
 def verbosity_of(*, quiet: bool, verbose: bool) -> "Verbosity":
-    """How much progress is reported, by what was typed.
+    """Return how much progress is reported for these flags.
 
     Raises:
         UsageError: Both less and more was asked for.

@@ -55,7 +55,7 @@ class Extendable(StudyDefinition):
 def asked_extension(
     epochs: int | Extension | None, trials: Sequence[int] | None = None, best: int | None = None
 ) -> Extension | None:
-    """What is asked for, as one record; None for nothing.
+    """Return the requested extension as one record; None if none is requested.
 
     Raises:
         DefinitionError: A number is none, or too small.

@@ -206,7 +206,7 @@ def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
 
 
 def changes_of(connection: Connection, study_id: int) -> tuple[AcceptedChange, ...]:
-    """The changes of the definition that were accepted, the oldest first."""
+    """Return the accepted changes of the definition, oldest first."""
     rows = connection.execute(
         sa.select(DefinitionChange)
         .where(DefinitionChange.study_id == study_id)

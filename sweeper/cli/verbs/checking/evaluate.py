@@ -139,7 +139,7 @@ def evaluate(
 
 
 def _export(found: "StudyEvaluation", settings: "Settings") -> str:
-    """What to type for the winner's model."""
+    """Return the command that exports the best model."""
     best = found.records[0]
     output = f"{found.study}-{best.trial}-{best.step}.keras"
     words = ["--trial", str(best.trial), "--at", str(best.step), "--format", "keras"]

@@ -152,7 +152,7 @@ def _write(path: Path, found: "StudyVerification") -> None:
 
 
 def _lines(found: "StudyVerification") -> list[str]:
-    """The verdicts for people: a line a trial, and below it what differs and what may explain it."""
+    """Format the verdicts for people: one line for each trial, then its differences and their likely causes."""
     lines = [line for trial in found.trials for line in _trial_lines(trial)]
     lines += [f"trial {each.number} passed over: it {each.reason}" for each in found.passed_over]
     good = sum(trial.verdict != "differs" for trial in found.trials)

@@ -61,7 +61,7 @@ def init(
 
 
 def _name(file: Path) -> str:
-    """The study's name: the file's, as far as a directory may be called so."""
+    """Return a valid study name made from the file's name."""
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in file.stem).strip("-")
     if name in {"", "study"}:
         return "first-study"

@@ -140,7 +140,7 @@ class _Log:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def unread(self, *, is_over: bool) -> str:
-        """What was written since the last look.
+        """Return the text written since the last call.
 
         Raises:
             SweeperError: It cannot be read, and no more will come to be.

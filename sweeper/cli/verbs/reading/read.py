@@ -101,7 +101,7 @@ def show(
 
 
 def _stretch(stretch: "Mapping[str, Any]") -> str:
-    """One line of the schedule that led to a trial."""
+    """Format one line of the schedule that led to a trial."""
     params = " ".join(f"{name}={value}" for name, value in stretch["params"].items())
     until = f"epochs {stretch['from_epoch'] + 1} to {stretch['to_epoch']}"
     return f"{until} as trial {stretch['trial']}: {params}"

@@ -71,7 +71,7 @@ def stop(
 
 
 def _left(repository: "Repository", study: str) -> list[str]:
-    """Who is still at work: running trials, and workers that have not left."""
+    """Return the running trials, and the workers that have not left."""
     left = [
         f"a worker on {worker.host} (process {worker.pid})"
         for worker in repository.workers(study)

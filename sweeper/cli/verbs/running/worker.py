@@ -18,7 +18,7 @@ DEFAULT_GRACE = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class _WorkerFlags(Flags):
-    """Those of a worker: it has a deadline by default, and no trial runs inside its own process."""
+    """Options of a worker: it has a deadline by default, and no trial runs inside its own process."""
 
     grace: Grace = DEFAULT_GRACE
     isolation: Annotated[
@@ -95,7 +95,7 @@ def worker(
 
 
 def _read_spec(study: str) -> "HostSpec":
-    """What a run on a cluster, which has placed this host, wrote to standard input."""
+    """Read from standard input the specification that a cluster run wrote for this host."""
     from sweeper.execution.cluster.placement import read_spec
 
     try:
