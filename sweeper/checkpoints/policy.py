@@ -103,7 +103,7 @@ def parse_every(value: object) -> CheckpointEvery:
         _check_keys("checkpoint_every", value, {f.name for f in fields(Every)})
         return Every(**value)
     msg = (
-        f"checkpoint_every={value!r} is no interval; use 'epoch', 'auto', "
+        f"checkpoint_every={value!r} is not an interval; use 'epoch', 'auto', "
         "Every(steps=…), Every(seconds=…) or Every(epochs=…)"
     )
     raise DefinitionError(msg)
@@ -335,7 +335,7 @@ def parse_keep(value: object, when: Callable[[Mapping[str, float]], bool] | None
     if isinstance(value, Keep):
         return value
     if not isinstance(value, Mapping):
-        msg = f"keep={value!r} is no set of rules; use Keep(last=…, best=…, …)"
+        msg = f"keep={value!r} is not a set of rules; use Keep(last=…, best=…, …)"
         raise DefinitionError(msg)
     _check_keys("keep", value, {f.name for f in fields(Keep)})
     named = value.get("when")

@@ -178,7 +178,7 @@ def delete_remote(path: RemotePath, objects: ObjectStore | None = None) -> Check
     """
     name = CheckpointName.parse(path.name)
     if name is None:
-        msg = f"{path} is not called as a checkpoint is, so it is not deleted"
+        msg = f"{path} does not have the name of a checkpoint, so it is not deleted"
         raise CheckpointError(msg)
     try:
         remove_remote(path, objects)
