@@ -117,7 +117,7 @@ REFUSED = (
     "them apart\n"
 )
 UNVERIFIED = (
-    "error: study 'edits' is defined otherwise than when its trials ran: {}. Restore the definition "
+    "error: study 'edits' is not defined as it was when its trials ran: {}. Restore the definition "
     "to verify them\n"
 )
 _UNNAMED = re.compile(
