@@ -173,7 +173,7 @@ class StudyDefinition:
             ``test_step``; None for the model's own. The model then need not be compiled.
         strategy: ``trial -> tf.distribute.Strategy``, called before the other factories, which run
             in its scope, and before TensorFlow's first op: a ``tf.distribute.MirroredStrategy``, or any of
-            one replica; a `MultiWorker` for several processes a trial. None for one device.
+            one replica. None for one device.
         objective: The metric to compare trials by: a key of the epoch logs, such as
             ``"val_accuracy"``, or ``"val_f1_score[1]"`` of a metric that is a vector. A trial's
             value is the objective at the epoch that ``at`` names. A list of several metrics makes a

@@ -126,13 +126,7 @@ def export(
     try:
         exported = export_apart(
             ExportRequest(
-                models=StudyModels(
-                    study,
-                    settings.storage,
-                    settings.runs_dir,
-                    settings.checkpoints_location,
-                    source=source,
-                ),
+                models=StudyModels.of(settings, study, source=source),
                 number=trial,
                 at=_at(at),
                 format=form,
