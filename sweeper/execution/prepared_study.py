@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Self
 
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.errors import StorageError, UnknownStudyError
-from sweeper.events import Event, Listener, Notice
+from sweeper.events import Event, Listener, Notice, Remark
 from sweeper.execution.launch.hash_seed import hashes_are_random
 from sweeper.execution.launch.launchers import Loaded, WarmServer, choose_launcher
 from sweeper.execution.launch.server_process import ServerProcess
 from sweeper.execution.launch.sources import (
     check_unchanged,
+    import_study,
     load_source,
     recall_source,
     source_of,
@@ -31,7 +32,6 @@ from sweeper.execution.options import HostSpec, RunRequest
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow
 from sweeper.support.tensorflow_start import look_for_gpus
-from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
 if TYPE_CHECKING:
     from sweeper.execution.earlier_stops import EarlierStops
@@ -253,8 +253,7 @@ def _load(
     import_tensorflow()
     look_for_gpus()
     if definition is None:
-        seed_everything(IMPORT_SEED)
-        definition = load_source(source)
+        definition = import_study(source)
     from sweeper.execution.worker.inline import InlineTrials
     from sweeper.inspection.epochs import read_lengths
 
@@ -271,14 +270,21 @@ def _launcher(server: WarmServer, loaded: Loaded, isolation: str, listener: List
         server,
         loaded,
         isolation,
-        f"trials cannot be forked: {loaded.cannot_fork}, and a fork of a process that has run "
-        "TensorFlow can hang; do that inside the factories, or use isolation='spawn'",
+        f"trials cannot be forked: {loaded.cannot_fork}; use isolation='spawn'",
     )
     if isolation == "auto" and loaded.cannot_fork:
         listener(
             Notice(
                 f"every trial starts a Python of its own, some seconds each, because "
-                f"{loaded.cannot_fork}; do that inside the factories, and trials start at once"
+                f"{loaded.cannot_fork}"
+            )
+        )
+    elif isolation != "spawn" and loaded.imported_by_trials:
+        listener(
+            Remark(
+                f"every trial imports the study in its own process, because "
+                f"{loaded.imported_by_trials}; what the factories do instead is not done at each "
+                "import"
             )
         )
     return launcher

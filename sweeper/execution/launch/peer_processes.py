@@ -20,7 +20,7 @@ from collections.abc import Callable
 from sweeper.definition import StudyDefinition
 from sweeper.errors import ExecutionError
 from sweeper.execution.launch.output import log_of_process, log_to
-from sweeper.execution.launch.sources import load_source
+from sweeper.execution.launch.sources import import_study
 from sweeper.execution.launch.trial_process import ExitStatus
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.framing import MessagePipe
@@ -176,10 +176,7 @@ def _loaded(assignment: Assignment) -> StudyDefinition:
     if assignment.source is None:
         msg = "the assignment names no source of the study"
         raise ExecutionError(msg)
-    from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
-
-    seed_everything(IMPORT_SEED)
-    return load_source(assignment.source)
+    return import_study(assignment.source)
 
 
 if __name__ == "__main__":

@@ -142,6 +142,22 @@ def load_source(source: StudySource) -> StudyDefinition:
     return definition
 
 
+def import_study(source: StudySource) -> StudyDefinition:
+    """`load_source` in a process of the study's trials: what its top level draws is the same in each."""
+    from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
+
+    seed_everything(IMPORT_SEED)
+    return load_source(source)
+
+
+def file_of(source: StudySource) -> str | None:
+    """Return the file that the study is defined in; None where it is in none, or not found."""
+    location, _ = split_target(source.target)
+    if location and Path(location).is_file():
+        return str(Path(location).resolve())
+    return _file_of(location, source.path)
+
+
 def _load(source: StudySource) -> StudyDefinition:
     # Last, so that what lies in the current directory takes no library's place.
     for entry in (*source.path, str(Path.cwd())):

@@ -34,6 +34,7 @@ from sweeper.execution.protocol.messages import (
     Assignment,
     Finished,
     PausedHere,
+    Preparing,
     PrunedHere,
     StoppedHere,
     Surroundings,
@@ -97,6 +98,7 @@ def run_trial(
         trial,
         seeds,
         warn=lambda message: link.send(Warned(message)),
+        tell=lambda stage: link.send(Preparing(stage)),
         earlier=earlier,
         task=processes.task,
     )

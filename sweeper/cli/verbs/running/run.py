@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeper.cli.options import Debug, Flags, StudyName, expanded
-from sweeper.cli.output import print_json, print_table
+from sweeper.cli.output import print_json, print_table, say_beginning
 from sweeper.cli.study_words import stored_hint
 from sweeper.cli.verbs.reading.read import next_commands
 from sweeper.errors import Interrupted, StudyFileError, UsageError
@@ -124,6 +124,8 @@ def _sweep(
         # Before there is a study: one that cannot be run leaves nothing behind.
         find_gpus(settings.gpus)
     known = study
+    if verbosity != "quiet":
+        say_beginning(source or f"study {study}")
     try:
         from sweeper.execution.launch.server_process import begin_server
 
