@@ -86,6 +86,12 @@ class EarlyCheck:
         if launcher is None:
             self._known.set()
             return
+        listener(
+            Doing(
+                "building two trials of this new study, to see whether they share anything; that "
+                "is done once"
+            )
+        )
         self._thread = threading.Thread(
             target=self._run, args=(launcher,), name="sweeper-early-check", daemon=True
         )
@@ -97,16 +103,9 @@ class EarlyCheck:
         Raises:
             IndependenceError: They would be refused; the line of the factory is named, and both ends.
         """
-        if not self._known.is_set():
-            self._listener(
-                Doing(
-                    "building two trials of this new study, to see whether they share anything; "
-                    "that is done once"
-                )
-            )
-            while not self._known.wait(_LOOK_SECONDS):
-                if self._stop_requested():
-                    return
+        while not self._known.wait(_LOOK_SECONDS):
+            if self._stop_requested():
+                return
         if self._failure is not None:
             raise self._failure
         if self._refusal is not None:

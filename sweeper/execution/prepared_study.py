@@ -283,8 +283,8 @@ def _launcher(server: WarmServer, loaded: Loaded, isolation: str, listener: List
         listener(
             Remark(
                 f"every trial imports the study in its own process, because "
-                f"{loaded.imported_by_trials}; what the factories do instead is not done at each "
-                "import"
+                f"{loaded.imported_by_trials}; what the file does at its top is "
+                "done again for each"
             )
         )
     return launcher

@@ -281,8 +281,8 @@ class _Check:
                 "note",
                 "settings",
                 f"every trial imports the study in its own process, because "
-                f"{self._opened.imported_by_trials}; what the factories do instead is not done at "
-                "each import",
+                f"{self._opened.imported_by_trials}; what the file does at its top is "
+                "done again for each",
                 self._argument("name"),
             )
 

@@ -125,7 +125,7 @@ def _sweep(
         find_gpus(settings.gpus)
     known = study
     if verbosity != "quiet":
-        say_beginning(source or f"study {study}")
+        say_beginning(source or f"the study {study}")
     try:
         from sweeper.execution.launch.server_process import begin_server
 
