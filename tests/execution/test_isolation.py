@@ -12,7 +12,7 @@ from textwrap import dedent
 
 import pytest
 from study_files import StudyText
-from sweeps import Result, command, differing, python, results_of, sweep, trials_in
+from sweeps import Ended, Result, command, differing, python, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
 from sweeper.events import Notice
@@ -428,6 +428,31 @@ def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
         assert more.code == 1
         assert 'put the call under `if __name__ == "__main__":`' in more.err
         assert "Traceback" not in more.err
+
+
+def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(
+    dataset_at_top: Callable[[str], tuple[dict[int, Result], Path]],
+    tmp_path: Path,
+    forked_servers: tuple[str, ...],
+) -> None:
+    def run(text: StudyText, *arguments: str) -> Ended:
+        script = text.write(tmp_path / "script.py")
+        env = {"SWEEPER_TEST_DIES": str(tmp_path / "never")}
+        return python(*forked_servers, "run", script, *arguments, cwd=tmp_path, env=env)
+
+    guarded = replace(AT_TOP, tail=GUARDED)
+    with_argument = run(guarded, "another-learning-rate")
+    assert with_argument.code == 1
+    assert "study 'small' cannot be sent to the processes that run its trials" in with_argument.err
+    epochs = AT_TOP.arguments.replace("epochs=2", 'epochs=2 if __name__ == "__main__" else 3')
+    otherwise = run(replace(guarded, arguments=epochs))
+    assert otherwise.code == 1
+    assert "is defined otherwise when" in otherwise.err
+    assert not (tmp_path / "runs").exists()
+
+    ended = run(guarded)
+    assert ended.code == 0, ended.err
+    assert differing(dataset_at_top("fork")[0], results_of(trials_in(tmp_path / "runs"))) == []
 
 
 @pytest.mark.usefixtures("forking")

@@ -26,6 +26,7 @@ def main(arguments: list[str]) -> None:
     try:
         import_tensorflow()
         assignment, source = _assignment_on(channel)
+        sys.argv = [source.target]
     except EOFError:
         worker_is_gone()
     except Exception as error:

@@ -90,6 +90,8 @@ class _Server:
 
         Returns only in the process that is to serve; another one ends.
         """
+        # What the study's file sees when it is imported: no argument of this program's.
+        sys.argv = [source.target]
         cannot_fork = _why_not_fork("importing TensorFlow and Keras")
         if cannot_fork:
             self._import(source, cannot_fork)
