@@ -117,15 +117,16 @@ def _sweep(
     study: str | None = None,
     extension: Extension | None = None,
 ) -> None:
-    settings, verbosity = flags.settings(), flags.verbosity
+    verbosity = flags.verbosity
+    if verbosity != "quiet":
+        say_beginning(source or f"the study {study}")
+    settings = flags.settings()
     if settings.gpus is not None and settings.engine == "local":
         from sweeper.execution.worker.gpus import find_gpus
 
         # Before there is a study: one that cannot be run leaves nothing behind.
         find_gpus(settings.gpus)
     known = study
-    if verbosity != "quiet":
-        say_beginning(source or f"the study {study}")
     try:
         from sweeper.execution.launch.server_process import begin_server
 
