@@ -113,6 +113,14 @@ class Surroundings:
 
 
 @sendable
+class Preparing:
+    """Up: what the trial does next, before its first step, such as "building the model"."""
+
+    stage: str
+    kind: Literal["preparing"] = "preparing"
+
+
+@sendable
 class Started:
     """Up: everything is built and restored; the first step is about to run.
 
@@ -254,6 +262,7 @@ Message = (
     | Judged
     | Surroundings
     | Stop
+    | Preparing
     | Started
     | StepsReached
     | EpochsEnded

@@ -32,7 +32,7 @@ from sweeper.errors import (
 from sweeper.execution.protocol.audits import GoOn, Held
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.framing import GarbledError
-from sweeper.execution.protocol.messages import Assignment, Failed, Message, Stop
+from sweeper.execution.protocol.messages import Assignment, Failed, Message, Preparing, Stop
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.signals import release_signals, signals_to_stop
 from sweeper.execution.trial.devices import configure_tensorflow, limit_memory, show_devices
@@ -130,6 +130,8 @@ def serve_trial(
         look_for_gpus()
         limit_memory(assignment.memory_limit)
         configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+        if assignment.source is not None:
+            link.send(Preparing("importing the study"))
         definition = load()
         if assignment.rehearsal is not None and assignment.rehearsal.part != "trial":
             from sweeper.execution.trial.rehearsal import rehearse

@@ -33,6 +33,7 @@ from sweeper.execution.protocol.messages import (
     Assignment,
     Finished,
     PausedHere,
+    Preparing,
     PrunedHere,
     StoppedHere,
     Surroundings,
@@ -89,6 +90,7 @@ def run_trial(
         trial,
         seeds,
         warn=lambda message: link.send(Warned(message)),
+        tell=lambda stage: link.send(Preparing(stage)),
         earlier=earlier,
     )
     if assignment.number == 0:
