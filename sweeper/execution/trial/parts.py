@@ -107,4 +107,5 @@ def make_plan(
         warm_start=pinned(warm_start, assignment.warm_start),
         pause_after=assignment.pause_after,
         processes=1 if task is None else task.processes,
+        nonfinite=definition.nonfinite,
     )

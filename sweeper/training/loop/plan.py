@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from sweeper.checkpoints.format import Snapshot
+from sweeper.declared.searching import NonFinite
 from sweeper.results import EpochRecord
 from sweeper.training.data import Data
 from sweeper.training.replicas.lockstep import Alone, Lockstep
@@ -77,6 +78,7 @@ class TrainingPlan:
         processes: How many there are.
         judge: Asked between two epochs, with all that are over, whether training is to end there.
         pause_after: So many epochs after which it pauses, unless it ends there; None for nowhere.
+        nonfinite: Whether a loss or objective that is NaN or infinite after an epoch ends it.
     """
 
     model: keras.Model
@@ -94,6 +96,7 @@ class TrainingPlan:
     lockstep: Lockstep = field(default_factory=Alone)
     processes: int = 1
     pause_after: int | None = None
+    nonfinite: NonFinite = "continue"
 
     @property
     def steps_of(self) -> keras.Model | TrainingStep:
