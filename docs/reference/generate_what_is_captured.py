@@ -135,7 +135,7 @@ COMPONENTS: Mapping[str, tuple[str, str]] = {
 
 SOURCES: Mapping[str, tuple[str, str, str]] = {
     "ArraySource": (
-        "arrays, nested arrays, pandas, tensors; sample and class weights",
+        "arrays, nested arrays, pandas, tensors (ragged ones, too); sample and class weights",
         "nothing: an epoch's order is a function of (seed, epoch), and indices are skipped",
         "sparse arrays, arrays of Python objects",
     ),

@@ -21,28 +21,24 @@ from sweeper.training.loop.reported import check_value
 
 
 class Shown(keras.metrics.Metric):
-    """A metric whose value of each epoch is given; None for a finite one."""
+    """A metric whose value of each epoch is given; an epoch begins by resetting it."""
 
     def __init__(self, values: list[float]) -> None:
         super().__init__(name="shown")
         self.values = values
         self.epoch = self.add_weight(shape=(), initializer="zeros", dtype="int32")
+        self.epoch.assign(-1)
 
     def update_state(self, *_arguments: Any, **_options: Any) -> None:
         """Nothing is counted."""
 
     def result(self) -> Any:
-        return keras.ops.take(keras.ops.convert_to_tensor(self.values), self.epoch)
+        return keras.ops.take(
+            keras.ops.convert_to_tensor(self.values), keras.ops.maximum(self.epoch, 0)
+        )
 
     def reset_state(self) -> None:
-        """The epoch stays."""
-
-
-class NextEpoch(keras.callbacks.Callback):
-    """Counts epochs for `Shown`."""
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.model.metrics[-1].epoch.assign(epoch + 1)
+        self.epoch.assign(self.epoch + 1)
 
 
 def showing(*values: float) -> Callable[[], keras.Model]:
@@ -63,7 +59,7 @@ def exploding() -> keras.Model:
 def noticed(model: Callable[[], keras.Model], **options: Any) -> tuple[TrainingLoop, list[str]]:
     notices: list[str] = []
     changes = {name: options.pop(name) for name in ("nonfinite",) if name in options}
-    planned = plan(model=model, data=unvalidated, callbacks=lambda: [NextEpoch()], **options)
+    planned = plan(model=model, data=unvalidated, **options)
     loop = TrainingLoop(replace(planned, **changes), Watcher(), notices.append)
     loop.run()
     return loop, notices
