@@ -107,4 +107,5 @@ def make_plan(
         step=step,
         warm_start=pinned(warm_start, assignment.warm_start),
         pause_after=assignment.pause_after,
+        nonfinite=definition.nonfinite,
     )
