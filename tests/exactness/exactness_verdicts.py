@@ -17,7 +17,7 @@ from exactness_list import Outcome, StudyPart
 
 from sweeper import errors
 from sweeper.checkpoints.reading import load_checkpoint
-from sweeper.execution.audit.differences import READ_AHEAD
+from sweeper.replay.comparison import READ_AHEAD
 from sweeper.execution.protocol.messages import Failed, Finished
 from sweeper.execution.protocol.replays import Replay
 

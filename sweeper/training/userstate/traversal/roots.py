@@ -40,6 +40,15 @@ class Roots:
         """The ids of all that is not looked into."""
         return frozenset(map(id, (*self.exempt, *self.output)))
 
+    def ids_of_output(self) -> frozenset[int]:
+        """The ids of the objects that only write."""
+        return frozenset(map(id, self.output))
+
+    def keeping_own_state(self) -> list[keras.callbacks.Callback]:
+        """The callbacks that tell their state by methods of their own."""
+        exempt = {id(thing) for thing in self.exempt}
+        return [c for c in self.callbacks if id(c) in exempt and id(c) not in self.ids_of_output()]
+
     def given(self) -> list[tuple[ObjectPath, Any]]:
         """Everything that is used in step with the training."""
         counts = Counter(type(callback).__qualname__ for callback in self.callbacks)
