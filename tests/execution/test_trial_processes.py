@@ -18,7 +18,6 @@ from sweeper import DefinitionError, FactoryError, MultiWorker, RestoreError, Un
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.checkpoints.values import decode_values
-from sweeper.replay.comparison import compare_checkpoints
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.framing import MessagePipe
 from sweeper.execution.protocol.messages import Assignment, Failed
@@ -32,6 +31,7 @@ from sweeper.execution.trial.peers.transfer import answer, ask
 from sweeper.execution.trial.process import failure_of
 from sweeper.execution.trial.strategies import strategy_scope
 from sweeper.inspection.fingerprint import read_code
+from sweeper.replay.comparison import compare_checkpoints
 from sweeper.training.randomness.seeds import TrialSeeds
 from sweeper.training.replicas import multiworker
 from sweeper.training.replicas.multiworker import ClusterError, ClusterTask, free_addresses

@@ -120,14 +120,6 @@ class Audits:
             )
         )
 
-    def held(self, study: str, host: str) -> bool:
-        """Whether the study's first intervals are still to be made or compared, by somebody there.
-
-        Other trials wait for them; never for a trial that nobody runs, or for a machine that has
-        no live worker.
-        """
-        return self._database.read(lambda c: audit_claims.held(c, study, host))
-
     def is_settled(self, study: str) -> bool:
         """Whether the study's first intervals are all there, so that no other trial is the first."""
         return self._database.read(

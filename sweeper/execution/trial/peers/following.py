@@ -76,9 +76,6 @@ class PeerLink:
         del question
         return Judged(prune=False)
 
-    def hold(self, step: int) -> None:
-        """The first process holds, and this one waits for it."""
-
     def stop_requested(self) -> bool:
         return False
 
