@@ -22,9 +22,10 @@ from sweeper.checkpoints.values import relocated
 from sweeper.definition import StudySettings
 from sweeper.errors import CheckpointError
 from sweeper.events import Event
+from sweeper.execution.launch.conversation import Stopping
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.messages import Failed
-from sweeper.execution.replays import Answers, Replayed, ReplayOrder, Stopping, run_again
+from sweeper.execution.replays import Answers, Replayed, ReplayOrder, run_again
 from sweeper.paths import RunPaths
 from sweeper.replay.comparison import compare_checkpoints
 from sweeper.replay.findings import Difference, errors, excuse, reported

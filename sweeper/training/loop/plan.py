@@ -76,6 +76,7 @@ class TrainingPlan:
         lockstep: With the other processes of the training.
         processes: How many there are.
         judge: Asked between two epochs, with all that are over, whether training is to end there.
+        directory: `Trial.directory`, which paths in the user's objects may begin with.
         pause_after: So many epochs after which it pauses, unless it ends there; None for nowhere.
     """
 
@@ -94,6 +95,7 @@ class TrainingPlan:
     lockstep: Lockstep = field(default_factory=Alone)
     processes: int = 1
     pause_after: int | None = None
+    directory: str = ""
 
     @property
     def steps_of(self) -> keras.Model | TrainingStep:

@@ -82,9 +82,7 @@ class UserState:
             if use in self._roots.read_ahead
         }
         walk.begin()
-        self._left_out = LeftOut(
-            walk, self._roots.keeping_own_state(), self._covered, self._roots.ids_of_output()
-        )
+        self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
             self._notice(
                 f"the study's code leads to more than {MOST:,} objects; what those beyond keep is not "

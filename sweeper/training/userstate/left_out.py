@@ -8,18 +8,19 @@ checkpoint has a fingerprint of each that has changed: to be compared with a rep
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import xxhash
 
+from sweeper.checkpoints.values import relocated
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.training.encoding import TAG, Json, NotPlainError, Tensors
 from sweeper.training.userstate.encoding import Encoder, path_in
 from sweeper.training.userstate.holders.leaves import MISSING, same
 from sweeper.training.userstate.holders.objects import NAMED, Holder, Structure
 from sweeper.training.userstate.holders.positions import Cache, IteratorState
+from sweeper.training.userstate.traversal.roots import Roots
 from sweeper.training.userstate.traversal.walk import Walk
 
 _SHORT = 40
@@ -32,19 +33,14 @@ class LeftOut:
 
     Args:
         walk: The walk of everything else, which knows these callbacks and looks into none of them.
-        callbacks: The callbacks.
+        roots: What the training was given.
         covered: Returns the ids of the variables that other components capture.
-        output: Ids of objects that only write.
     """
 
-    def __init__(
-        self,
-        walk: Walk,
-        callbacks: Iterable[Any],
-        covered: Callable[[], frozenset[int]],
-        output: frozenset[int],
-    ) -> None:
+    def __init__(self, walk: Walk, roots: Roots, covered: Callable[[], frozenset[int]]) -> None:
+        callbacks, output = roots.keeping_own_state(), roots.ids_of_output()
         own = [walk.nodes[id(each)] for each in callbacks if id(each) in walk.nodes]
+        self._directory = roots.directory
         others = frozenset(walk.nodes) - {id(node.thing) for node in own}
         self._covered = covered
         self._output = output
@@ -92,7 +88,7 @@ class LeftOut:
         encoder = Encoder(tensors, "", self._nodes, self._covered, self._output)
         encoder.where = where
         try:
-            plain = _plain(write(encoder), encoder.made)
+            plain = relocated(_plain(write(encoder), encoder.made), self._directory, "…")
         except NotPlainError:
             # An open file, a thread, a compiled function: nobody could put it back, or compare it.
             return None

@@ -26,6 +26,7 @@ class Roots:
         read_ahead: Those of ``data`` that are read by threads ahead of the training.
         exempt: Objects that tell their state by methods of their own.
         output: Objects that only write; it may grow.
+        directory: The trial's own, which another attempt or a replay may have elsewhere.
     """
 
     model: keras.Model
@@ -34,6 +35,7 @@ class Roots:
     read_ahead: frozenset[str] = frozenset()
     exempt: Sequence[Any] = ()
     output: Sequence[Any] = ()
+    directory: str = ""
     step: Any = None
 
     def ids_exempt(self) -> frozenset[int]:
