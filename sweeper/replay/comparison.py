@@ -115,7 +115,7 @@ def severity(path: Sequence[str | int], objectives: Sequence[str] = ()) -> tuple
         path: Component first.
         objectives: Metrics that trials are compared by: with the loss, they never differ.
     """
-    component = _owner(path)
+    component = str(path[0])
     if path[-1] == _OF_FILES:
         return "warning", True
     if any(part in (*objectives, "loss") for part in path[1:]) and component != "callbacks":
@@ -178,7 +178,7 @@ class _Comparison:
             for path, a, b in _walk(one, other, (component,)):
                 level, excusable = severity(path, self._objectives)
                 yield Difference(
-                    component=_owner(path),
+                    component=str(path[0]),
                     path="/".join(map(str, path)),
                     name=_called(path, self._state),
                     how=self._both(_short(a), _short(b)),
@@ -216,7 +216,7 @@ class _Comparison:
         elif shown is None and path[0] == _USERS:
             shown = _attribute(name.removeprefix(f"{_USERS}/"))
         return Difference(
-            component=_owner(path),
+            component=str(path[0]),
             path=name,
             name=shown or _called(path, self._state),
             how=how,
@@ -231,17 +231,6 @@ class _Comparison:
 
 def _content(tensor: Array | None) -> object:
     return None if tensor is None else (tensor.dtype, tensor.shape, tensor.tobytes())
-
-
-def _owner(path: Sequence[str | int]) -> str:
-    """Return the component that a path belongs to, also within another process of the trial.
-
-    Those have their tensors below ``processes/<index>/``, and their values in the state ``processes``.
-    """
-    if path[0] != "processes":
-        return str(path[0])
-    below = path[4:] if path[1] == "apart" else path[2:]
-    return str(below[0]) if below else "processes"
 
 
 def _of_users(saved: Mapping[str, Any]) -> dict[str, Any]:
