@@ -131,7 +131,7 @@ class Auditor:
             thread.join()
 
     def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
-        """Compare what others wait for, or what has found no idle slot for so many seconds."""
+        """Compare first intervals, and what has found no idle slot for so many seconds."""
         while not self._context.stopping.is_set() and self._one(device, waited=trial_seconds):
             pass
 

@@ -26,7 +26,7 @@ class Auditing(Protocol):
         ...
 
     def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
-        """Compare what others wait for, or what has found no idle slot for so many seconds."""
+        """Compare first intervals, and what has found no idle slot for so many seconds."""
         ...
 
     def while_idle(self, device: SlotDevice) -> bool:
