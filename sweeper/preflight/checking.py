@@ -246,7 +246,7 @@ class _Check:
         whole, second = paths
         objectives = [objective.name for objective in self._settings.objectives]
         anyway = judge_ends(whole, second, authors, objectives, judgement)
-        judge_interruptions(whole, self._resumed, anyway, authors, judgement)
+        judge_interruptions(whole, self._resumed, anyway, authors, judgement, objectives=objectives)
 
     def _of_settings(self) -> Iterator[Finding]:
         settings = self._settings

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sweeper.declared.space import Categorical, FloatRange, IntRange
 from sweeper.errors import ExecutionError
-from sweeper.execution.protocol.audits import AuditOrder, GoOn, Held, IntervalPinned
+from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
 from sweeper.execution.protocol.branches import BranchStart
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.evaluations import (
@@ -162,8 +162,6 @@ MESSAGES = {
     CheckpointPassedOver: st.builds(CheckpointPassedOver, candidates, words),
     Evaluated: st.builds(Evaluated, st.none() | words, words),
     ModelExported: st.builds(ModelExported, st.dictionaries(words, words | st.lists(words))),
-    Held: st.builds(Held, counts),
-    GoOn: st.just(GoOn()),
     Failed: st.builds(Failed, words, words, st.sampled_from(["trial", "memory", "environment"])),
 }
 

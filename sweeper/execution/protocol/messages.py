@@ -13,7 +13,7 @@ from pydantic import Field
 
 from sweeper.checkpoints.origin import Origin
 from sweeper.declared.searching import At, Direction
-from sweeper.execution.protocol.audits import AuditOrder, GoOn, Held, IntervalPinned
+from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
 from sweeper.execution.protocol.branches import BranchStart
 from sweeper.execution.protocol.evaluations import (
     CheckpointEvaluated,
@@ -281,6 +281,4 @@ Message = (
     | Evaluated
     | ModelExported
     | IntervalPinned
-    | Held
-    | GoOn
 )

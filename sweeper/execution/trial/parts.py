@@ -95,6 +95,7 @@ def make_plan(
         with FreshEntropy(seeds.sequence("warm_start"), "warm_start"):
             warm_start = warm_start_of(definition.warm_start, trial)
     return TrainingPlan(
+        directory=assignment.files,
         model=model,
         data=data,
         callbacks=tuple(callbacks),

@@ -116,7 +116,6 @@ def run_trial(
         parse_every(assignment.checkpoint_every),
         replay,
         pins=pins,
-        epochs=assignment.epochs,
         best=best if assignment.at == "best" else None,
     )
     store: Store = open_store(directories[-1], spool=Path(assignment.log).parent, origin=origin)

@@ -6,7 +6,6 @@ and this waits. Only a question cannot wait, since the trial needs the answer.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from sweeper.declared.populations import check_perturbed, population_of
 from sweeper.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
 from sweeper.execution.launch.conversation import TrialSupervisor, progress_of
 from sweeper.execution.launch.trial_process import Isolation
-from sweeper.execution.protocol.audits import Held, IntervalPinned
+from sweeper.execution.protocol.audits import IntervalPinned
 from sweeper.execution.protocol.framing import GarbledError
 from sweeper.execution.protocol.messages import (
     CheckpointCommitted,
@@ -154,8 +153,6 @@ class MessageHandler(TrialSupervisor):
                 self._epochs_ended(message)
             case CheckpointCommitted() | CheckpointDeleted() | IntervalPinned():
                 self._checkpoints_changed(message)
-            case Held():
-                self.held()
             case Warned():
                 tell(Notice(f"trial {number}: {message.message}"))
             case Finished() | PrunedHere() | PausedHere() | StoppedHere() | Failed():
@@ -164,10 +161,6 @@ class MessageHandler(TrialSupervisor):
                 msg = f"trial {number} sent {message!r}, which only a worker sends"
                 raise GarbledError(msg)
         return None
-
-    @abstractmethod
-    def held(self) -> None:
-        """The trial waits until it is sent `GoOn`."""
 
     def epoch_reported(self) -> None:
         """An epoch was given to the write queue."""
