@@ -19,7 +19,7 @@ from sweeper.errors import (
 )
 from sweeper.independence.findings import Finding, Line
 from sweeper.independence.lines import line_of, line_of_argument, line_of_error
-from sweeper.independence.nondeterminism import kept_outside, suspects
+from sweeper.independence.nondeterminism import kept_outside, random_splits, suspects
 from sweeper.independence.reports import Authored, StudyAuthors
 from sweeper.installation import missing_package
 from sweeper.training.loop.loop import TrainingLoop
@@ -127,12 +127,13 @@ class StudyCode:
         return None if self.callbacks is None else line_of(self.callbacks)
 
     def factory_of(self, path: str) -> Line | None:
-        """Where the factory is that made what ``path`` leads to."""
-        if path.startswith("callback"):
+        """Return where the factory is that made what ``path`` leads to."""
+        root = path.rpartition(" of ")[2]
+        if root.startswith("callback"):
             return self.line_of_callbacks() or line_of(self.model)
-        if path.startswith(("step", "the training step")) and self.step is not None:
+        if root.startswith(("step", "the training step")) and self.step is not None:
             return line_of(self.step)
-        return line_of(self.data if path.startswith("data") else self.model)
+        return line_of(self.data if root.startswith(("Data(", "data")) else self.model)
 
     def authors(self) -> StudyAuthors:
         """Everything learnt."""
@@ -152,6 +153,7 @@ class StudyCode:
             ),
             step_ops=tuple(self._step_ops),
             data_ops=tuple(self._data_ops),
+            splits=random_splits(self.data),
         )
 
     def line_of_sharing(self, error: IndependenceError) -> Line | None:

@@ -198,7 +198,7 @@ def _authors(replay: IntervalReplay, search: SamplerSpec) -> StudyAuthors | None
         try:
             received = rehearse(
                 replay.launcher,
-                rehearsal_assignment(replay.settings, Path(directory), Rehearsal("early")),
+                rehearsal_assignment(replay.settings, Path(directory), Rehearsal("build")),
                 Draws(search),
                 threading.Event(),
                 patience=_PATIENCE,
