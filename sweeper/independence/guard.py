@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 from sweeper.errors import IndependenceError
 from sweeper.independence.ownership.advice import advice_for
 from sweeper.independence.ownership.aliases import Owned, Sharing, outermost, owned_among, visit_all
-from sweeper.independence.ownership.naming import holders_of, name_of, referrer_of
+from sweeper.independence.ownership.naming import holders_of, name_of
 from sweeper.independence.ownership.object_age import AgeLine
 from sweeper.independence.ownership.reachable import MOST, Visit, Visited
 from sweeper.independence.repeats import Repeat, repeating_initializers
@@ -186,40 +186,30 @@ class Guard:
             taken = {key: each for key, each in fresh.items() if _must_be_fresh(each, owned)}
         if taken:
             let_pass = None if earlier is None else earlier.let_pass
-            error = self._refusal(what, visited, outermost(taken), thoroughly=let_pass is None)
+            error = self._refusal(what, visited, outermost(taken))
             if let_pass is None:
                 raise error
             let_pass(error)
         self._owned.update({key: each for key, each in owned.items() if key not in taken})
 
-    def _refusal(
-        self, what: What, visited: Visited, ends: list[Owned], *, thoroughly: bool
-    ) -> IndependenceError:
+    def _refusal(self, what: What, visited: Visited, ends: list[Owned]) -> IndependenceError:
         before = f"something that was there before {self._call(what)} was called"
-        sharings = tuple(
-            Sharing(end.kind, end.name, f"{_whole(end.path)} of this trial", where or before)
-            for end, where in self._holders(ends, thoroughly=thoroughly)
-        )
+        found = holders_of([end.thing for end in ends], [*self._factories.values(), *self._others])
+        sharings = []
+        for end in ends:
+            where = found.get(id(end.thing), "")
+            earlier = "" if self._earlier is None else self._earlier.holder_of(end.thing)
+            if earlier and where:
+                where = f"{earlier} (kept by {where})"
+            holder = where or earlier or before
+            sharings.append(
+                Sharing(end.kind, end.name, f"{_whole(end.path)} of this trial", holder)
+            )
         shown = "; ".join(map(str, sharings[:_MOST_SHOWN]))
         if len(sharings) > _MOST_SHOWN:
             shown += f"; and {len(sharings) - _MOST_SHOWN} more"
         advice = advice_for(ends, visited.visits, self._call(what))
-        return IndependenceError(f"{shown}; {advice}", sharings)
-
-    def _holders(
-        self, ends: list[Owned], *, thoroughly: bool = True
-    ) -> Iterator[tuple[Owned, str]]:
-        """Each with what else has it; ``thoroughly`` ends this guard's sight of ages."""
-        factories = [*self._factories.values(), *self._others]
-        found = holders_of([end.thing for end in ends], factories)
-        for end in ends:
-            earlier = "" if self._earlier is None else self._earlier.holder_of(end.thing)
-            where = found.get(id(end.thing), "")
-            if thoroughly and not where and not earlier:
-                if self._line is not None:
-                    self._line.thaw()
-                where = referrer_of(end.thing)
-            yield end, _joined(earlier, where)
+        return IndependenceError(f"{shown}; {advice}", tuple(sharings))
 
     def _call(self, what: What) -> str:
         factory = self._factories.get(what)
@@ -264,9 +254,3 @@ def _as_owned(visit: Visit) -> Owned:
 
 def _whole(path: str) -> str:
     return {"model": "the model", "step": "the training step"}.get(path, path)
-
-
-def _joined(earlier: str, where: str) -> str:
-    if earlier and where:
-        return f"{earlier} (kept by {where})"
-    return earlier or where

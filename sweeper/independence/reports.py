@@ -72,7 +72,6 @@ class StudyAuthors:
         given: Classes and functions of the user's that `Data` holds.
         step: What of the user's runs in a step.
         callbacks: In their order.
-        step_ops: Ops of the step that call back into Python.
         data_ops: Parts of a dataset that may give another order, or call back into Python.
         splits: Calls in the data factory that may split the data at random.
     """
@@ -82,7 +81,6 @@ class StudyAuthors:
     given: Authored
     step: Authored
     callbacks: tuple[Authored, ...]
-    step_ops: tuple[str, ...]
     data_ops: tuple[str, ...]
     splits: tuple[Suspect, ...] = ()
 
@@ -195,7 +193,8 @@ class RehearsalReport:
         validations: How many a whole trial has.
         checkpoint: The directory of the last state.
         timed: What a step takes.
-        data: Digests of the data.
+        data: Digests of the data of the first trial that was built.
+        later_data: Those of trial 1, where it was built after trial 0.
     """
 
     complete: bool
@@ -219,3 +218,4 @@ class RehearsalReport:
     checkpoint: str | None = None
     timed: Timed | None = None
     data: DataDigests | None = None
+    later_data: DataDigests | None = None

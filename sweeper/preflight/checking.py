@@ -223,13 +223,19 @@ class _Check:
             first, *more = shared
             at = "" if first.line is None else f"{first.line}: "
             return f"{at}{first.message}{f' (and {len(more)} more)' if more else ''}"
-        if alone is not None and alone.built != report.built:
-            model = report.code.model
-            at = "" if model.line is None else f"{model.line}: "
-            return (
-                f"{at}trial 1 begins with other weights when trial 0 was built before it: {model.name} "
-                "goes by something that an earlier call left behind; make everything inside it"
-            )
+        if alone is None or not report.complete:
+            return ""
+        for what, factory, differs in (
+            ("weights", report.code.model, alone.built != report.built),
+            ("data", report.code.data, alone.data != report.later_data),
+        ):
+            if differs:
+                at = "" if factory.line is None else f"{factory.line}: "
+                return (
+                    f"{at}trial 1 begins with other {what} when trial 0 was built before it: "
+                    f"{factory.name} goes by something that an earlier call left behind; make "
+                    "everything inside it"
+                )
         return ""
 
     def _estimate(self, workers: int) -> Estimate | None:

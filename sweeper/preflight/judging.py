@@ -231,7 +231,7 @@ def _blame_step(
     called = [suspect for callback in authors.callbacks for suspect in callback.suspects]
     likely, line = named(
         authors.step.suspects or authors.data.suspects or tuple(called),
-        (*authors.step_ops, *authors.data_ops),
+        authors.data_ops,
     )
     to.find(
         "error",

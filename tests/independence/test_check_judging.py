@@ -48,7 +48,6 @@ def report() -> dict[str, Any]:
         given=Authored(""),
         step=Authored("Noisy", Line("s.py", 5)),
         callbacks=(Authored("EarlyStopping"), Authored("Jitter", Line("s.py", 28), (CLOCK,))),
-        step_ops=(),
         data_ops=(),
     )
     data = DataDigests(

@@ -132,8 +132,11 @@ class _Rehearsal:
         self._read_data(self._build_one())
         built: tuple[str, ...] = ()
         for number, like in _TOGETHER:
-            self._build(number, like)
-            built = built or self._seen["built"]
+            plan = self._build(number, like)
+            if not built:
+                built = self._seen["built"]
+                with self._doing("reading data", number, "data"):
+                    self._seen["later_data"] = data_digests(plan)
         self._seen["built"] = built
 
     def _train(self) -> None:
@@ -224,7 +227,6 @@ class _Rehearsal:
             except UncapturableError:
                 self._uncapturable(plan)
                 raise
-        self._code.learn_step(watched.loop)
         self._seconds["startup"] += time.perf_counter() - began
         return watched
 

@@ -59,9 +59,3 @@ class AgeLine:
         if self._frozen and not self._lasting:
             gc.unfreeze()
         self._frozen = False
-
-    def thaw(self) -> None:
-        """Let the collector see everything again: only then does it know what refers to what."""
-        self._census = []
-        self._frozen = False
-        gc.unfreeze()
