@@ -24,6 +24,8 @@ BY_DEFAULT = frozenset(
         *("plain", "callback-with-a-list"),
         # What the walk captures: in a closure, in a module, and in an object of a library.
         *("loss-closure-counter", "module-global-int", "series-that-grows"),
+        # Made once, at the top of the file.
+        *("dataset-shuffled-at-top", "step-with-objects-at-top"),
         # Data: a dataset with an order of its own, a variable in a map, and what is either right or
         # refused, in the first segment or by the second.
         *("pydataset-progressive", "dataset-map-closure-variable"),

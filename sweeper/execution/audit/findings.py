@@ -206,7 +206,7 @@ def read_authors(
         try:
             received = rehearse(
                 launcher,
-                rehearsal_assignment(settings, Path(directory), Rehearsal("early")),
+                rehearsal_assignment(settings, Path(directory), Rehearsal("build")),
                 Draws(search),
                 threading.Event(),
                 patience=_PATIENCE,
