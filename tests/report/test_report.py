@@ -74,14 +74,17 @@ def shown(browser: Any, written: Path) -> Iterator[Shown]:
 
 
 class _Cells(HTMLParser):
-    """The text of every cell, by table and row."""
+    """The caption of every table, and the text of its cells by row."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.captions: list[str] = []
         self.tables: list[list[list[str]]] = []
         self.inside = False
+        self.heading = False
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.heading = tag == "caption"
         if tag == "table":
             self.tables.append([])
         elif tag == "tr":
@@ -91,19 +94,22 @@ class _Cells(HTMLParser):
             self.inside = True
 
     def handle_endtag(self, tag: str) -> None:
+        self.heading = False
         if tag in ("td", "th"):
             self.inside = False
 
     def handle_data(self, data: str) -> None:
+        if self.heading:
+            self.captions.append(data)
         if self.inside:
             self.tables[-1][-1][-1] += data
 
 
 def tables(path: Path) -> dict[str, list[list[str]]]:
-    """Each table's rows by its first header and its number of columns."""
+    """Each table's rows by its caption."""
     cells = _Cells()
     cells.feed(path.read_text(encoding="utf-8"))
-    return {"|".join(table[0]): table[1:] for table in cells.tables}
+    return {c: table[1:] for c, table in zip(cells.captions, cells.tables, strict=True)}
 
 
 def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(shown: Shown) -> None:
@@ -146,11 +152,11 @@ def test_the_numbers_are_those_of_status(
     assert main(["status", "recorded", "--json", "--storage", url]) == 0
     status = json.loads(capsys.readouterr().out)
     page = written.read_text(encoding="utf-8")
-    assert f"{status['complete']} complete, {status['pruned']} pruned" in page
+    for state in ("complete", "pruned", "failed"):
+        assert f'<dd id="count-{state}">{status[state]}</dd>' in page
     best = status["best"]
     assert f"The best trial is {best['number']}, with score {best['value']:.6g} (maximize)" in page
-    [rows] = [t for h, t in tables(written).items() if h.startswith("trial|state|")]
-    listed = [(int(r[0]), r[1], r[2]) for r in rows]
+    listed = [(int(r[0]), r[1].split()[0], r[2]) for r in tables(written)["All trials"]]
     assert listed == [
         (t["number"], t["state"], "none yet" if t["value"] is None else f"{t['value']:.6g}")
         for t in status["trials"]
@@ -161,23 +167,23 @@ def test_interruptions_verdicts_spread_environment_and_commands_are_there(
     url: str, written: Path
 ) -> None:
     found = tables(written)
-    [interrupted] = [t for h, t in found.items() if "from step" in h]
+    interrupted = found["Attempts that did not go through at once"]
     assert [row[:5] for row in interrupted] == [
         ["1", "1", "crashed", "0", "35"],
         ["1", "2", "complete", "30", "60"],
         ["2", "1", "failed", "0", "0"],
     ]
     assert interrupted[0][8] == f"Killed: {NASTY}"
-    [verified] = [t for h, t in found.items() if h.startswith("trial|how")]
+    verified = found["What was run again and compared"]
     assert verified[0][:3] == ["0", "killed and resumed", "holds"]
-    [spread] = [t for h, t in found.items() if "spread of" in h]
+    spread = found["How far the answer spreads"]
     assert spread[0][1:] == [
         *("the best 3 of 10 complete trials (other parameters)", "3"),
         *("0.69", "0.7", "0.71", "0.01"),
     ]
     assert spread[2][1:5] == ["the last 5 epochs of the best trial, 11", "5", "0.63", "0.67"]
     assert spread[3][2] == "0"
-    [environment] = [t for h, t in found.items() if h.startswith("hosts")]
+    environment = found["Where the attempts ran"]
     assert environment[0][1:3] == ["python 3.11.0, tensorflow 2.21.0", f"CPU {NASTY}"]
     commands = written.read_text(encoding="utf-8")
     assert f"sweeper verify recorded --trial 11 --storage {url}" in commands
@@ -235,7 +241,7 @@ def test_another_study_is_put_beside_it_and_one_of_another_objective_refused(
     path = tmp_path / "both.html"
     options = ["--storage", url, "--output", str(path)]
     assert main(["report", "recorded", "--compare", "other", *options]) == 0
-    rows = tables(path)["|recorded|other"]
+    rows = tables(path)["Side by side"]
     assert rows[:2] == [["finished trials", "12 of 12", "5 of 5"], ["best score", "0.71", "0.64"]]
     assert "other: complete" in path.read_text(encoding="utf-8")
     before = path.read_bytes()
