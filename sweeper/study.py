@@ -229,7 +229,7 @@ class Study(StudyDefinition, CanBranch):
     def results(
         self, *, storage: str | None = None, runs_dir: str | Path | None = None
     ) -> StudyResults:
-        """What the database holds of this study, running nothing.
+        """Return the stored results of this study, without running anything.
 
         Args:
             storage: A database URL; by default ``sqlite:///runs/sweeper.db``.
@@ -325,7 +325,7 @@ class Study(StudyDefinition, CanBranch):
     def status(
         self, *, storage: str | None = None, runs_dir: str | Path | None = None
     ) -> StudyStatus:
-        """How many trials stand where.
+        """Return how many trials are in each state.
 
         Args:
             storage: A database URL; by default ``sqlite:///runs/sweeper.db``.
@@ -369,7 +369,7 @@ def load_study(
     checkpoints_dir: str | Path | None = None,
     source: str | None = None,
 ) -> Study | StoredStudy:
-    """The study in ``FILE[:NAME]`` or ``package.module[:NAME]``, or the stored study of a name.
+    """Return the study in ``FILE[:NAME]`` or ``package.module[:NAME]``, or the stored study of a name.
 
     Args:
         target: A file or a module, whose study is imported and can be run; or the name of a study

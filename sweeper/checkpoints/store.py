@@ -156,7 +156,7 @@ class CheckpointStore:
             delete_remote(path)
             return True
         if CheckpointName.parse(path.name) is None and not is_set_aside(path.name):
-            msg = f"{path} is not called as a checkpoint is, so it is not deleted"
+            msg = f"{path} does not have the name of a checkpoint, so it is not deleted"
             raise CheckpointError(msg)
         aside = path.with_name(unfinished_name("deleting", path.name))
         try:
@@ -298,7 +298,7 @@ def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Lo
 
 
 def leftovers(directory: Path, *, abandoned: bool = False) -> Iterator[Path]:
-    """What `sweep_leftovers` would remove from a directory of this machine.
+    """Yield the paths that `sweep_leftovers` would remove from a directory of this machine.
 
     Raises:
         OSError: The directory cannot be read.

@@ -20,7 +20,7 @@ _LONGEST_CELL = 40
 
 
 def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """One row a trial, with what its attempts were."""
+    """Return one row for each trial, with a summary of its attempts."""
     return [
         {
             "number": t.number,
@@ -45,12 +45,12 @@ def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
 
 
 def epoch_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """One row an epoch of a trial."""
+    """Return one row for each epoch of each trial."""
     return [{"trial": t.number, **epoch.to_json()} for t in trials for epoch in t.epochs]
 
 
 def attempt_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """One row an attempt at a trial."""
+    """Return one row for each attempt at a trial."""
     return [
         {
             "trial": t.number,

@@ -39,7 +39,7 @@ _Wanted = Callable[[dict[str, int]], bool]
 
 @dataclass(frozen=True)
 class RemoteListing:
-    """What a listing shows below one attempt's prefix; it may be out of date.
+    """Listing below one attempt's prefix; it may be out of date.
 
     Attributes:
         sizes: By checkpoint, its objects' names and sizes in bytes.
@@ -69,19 +69,19 @@ class RemoteListing:
         return cls(directory, sizes)
 
     def whole(self) -> tuple[RemotePath, ...]:
-        """What has a manifest, oldest first."""
+        """Return the checkpoints that have a manifest, oldest first."""
         return self._chosen(lambda names: MANIFEST_FILE in names)
 
     def unfinished(self) -> tuple[RemotePath, ...]:
-        """What has none, and no damaged one either: rubbish of a commit or deletion that died."""
+        """Return the prefixes without a manifest: remains of an interrupted commit or deletion."""
         return self._chosen(lambda names: MANIFEST_FILE not in names and not _aside(names))
 
     def set_aside(self) -> tuple[RemotePath, ...]:
-        """What was set aside because it did not verify."""
+        """Return the checkpoints that were set aside because they did not verify."""
         return self._chosen(lambda names: MANIFEST_FILE not in names and _aside(names))
 
     def bytes(self, path: RemotePath) -> int:
-        """The size of everything below ``path`` together; 0 for what is not listed."""
+        """Return the total size in bytes of everything below ``path``; 0 if it is not listed."""
         name = CheckpointName.parse(path.name)
         return 0 if name is None else sum(self.sizes.get(name, {}).values())
 
@@ -90,7 +90,7 @@ class RemoteListing:
 
 
 def list_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
-    """What a listing shows of an attempt's checkpoints, oldest first; see `RemoteListing.of`."""
+    """List an attempt's checkpoints, oldest first; see `RemoteListing.of`."""
     return RemoteListing.of(directory).whole()
 
 
@@ -129,7 +129,7 @@ def load_remote(path: RemotePath, objects: ObjectStore | None = None) -> LoadedC
 
 
 def read_remote_manifest(path: RemotePath) -> Manifest:
-    """The manifest of the checkpoint at ``path``.
+    """Read the manifest of the checkpoint at ``path``.
 
     Raises:
         OSError: It cannot be read; FileNotFoundError where there is no such checkpoint.
@@ -176,7 +176,7 @@ def delete_remote(path: RemotePath, objects: ObjectStore | None = None) -> Check
     """
     name = CheckpointName.parse(path.name)
     if name is None:
-        msg = f"{path} is not called as a checkpoint is, so it is not deleted"
+        msg = f"{path} does not have the name of a checkpoint, so it is not deleted"
         raise CheckpointError(msg)
     try:
         remove_remote(path, objects)
@@ -209,7 +209,7 @@ def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
 
 
 def advise(path: RemotePath) -> str:
-    """What to look at when a store fails."""
+    """Return advice for an error of a remote store."""
     return (
         f"see that {path.protocol}://{path.parts[0]} is there, that this machine reaches it, and "
         "that its credentials may read, write, list and delete there (--checkpoints names the place)"
