@@ -14,8 +14,11 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 from dashboard_process import make_study
+from page_tables import tables_of
+from recorded_studies import database
 from written_study import ERROR, KIND, SEED, STUDY, write_study
 
+from sweeper.cli.main import main
 from sweeper.report.dashboard.advice import Advice
 from sweeper.report.dashboard.opened import OpenedRepository
 from sweeper.report.dashboard.site import PagesApplication, mounted
@@ -128,6 +131,16 @@ def test_a_study_is_shown_whole(ask: Ask) -> None:
     ):
         assert said in text, said
     assert html.escape(KIND, quote=False) in ask(f"/sweeper/studies/{STUDY}").body.decode()
+
+
+def test_a_studys_page_and_its_report_have_the_same_tables(tmp_path: Path) -> None:
+    url, path = database(tmp_path / "recorded.db"), tmp_path / "report.html"
+    assert main(["report", "recorded", "--storage", url, "--output", str(path)]) == 0
+    repository = OpenedRepository(url)
+    served = tables_of(asking(repository)("/sweeper/studies/recorded").body.decode())
+    repository.close()
+    assert len(served) >= 9
+    assert served == tables_of(path.read_text())
 
 
 def test_a_trial_is_shown_with_every_attempt(ask: Ask) -> None:

@@ -56,7 +56,10 @@ def test_a_front_is_printed_with_a_column_an_objective() -> None:
     assert lines[1].split() == ["trial", "state", "score", "speed", "x", "epochs", "attempts"]
 
 
-def test_a_notebook_shows_what_is_printed_and_names_are_text() -> None:
+def test_a_notebook_shows_what_is_printed_and_names_are_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     shown = large(40, 2)._repr_html_()
     assert "<img" not in shown
     assert "&lt;img" in shown

@@ -7,13 +7,13 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browsing import ARGUMENTS, CHROMIUM
 from drawn_studies import NASTY
+from page_tables import tables_of
 from recorded_studies import PARAMETER, database
 
 from sweeper.cli.main import main
@@ -73,45 +73,6 @@ def shown(browser: Any, written: Path) -> Iterator[Shown]:
     context.close()
 
 
-class _Cells(HTMLParser):
-    """The caption of every table, and the text of its cells by row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.captions: list[str] = []
-        self.tables: list[list[list[str]]] = []
-        self.inside = False
-        self.heading = False
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.heading = tag == "caption"
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-            self.inside = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self.heading = False
-        if tag in ("td", "th"):
-            self.inside = False
-
-    def handle_data(self, data: str) -> None:
-        if self.heading:
-            self.captions.append(data)
-        if self.inside:
-            self.tables[-1][-1][-1] += data
-
-
-def tables(path: Path) -> dict[str, list[list[str]]]:
-    """Each table's rows by its caption."""
-    cells = _Cells()
-    cells.feed(path.read_text(encoding="utf-8"))
-    return {c: table[1:] for c, table in zip(cells.captions, cells.tables, strict=True)}
-
-
 def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(shown: Shown) -> None:
     keys = ["learning-curves", "parallel-coordinates", "importance", "attempts"]
     for key in keys:
@@ -156,7 +117,9 @@ def test_the_numbers_are_those_of_status(
         assert f'<dd id="count-{state}">{status[state]}</dd>' in page
     best = status["best"]
     assert f"The best trial is {best['number']}, with score {best['value']:.6g} (maximize)" in page
-    listed = [(int(r[0]), r[1].split()[0], r[2]) for r in tables(written)["All trials"]]
+    listed = [
+        (int(r[0]), r[1].split()[0], r[2]) for r in tables_of(written.read_text())["All trials"]
+    ]
     assert listed == [
         (t["number"], t["state"], "none yet" if t["value"] is None else f"{t['value']:.6g}")
         for t in status["trials"]
@@ -166,7 +129,7 @@ def test_the_numbers_are_those_of_status(
 def test_interruptions_verdicts_spread_environment_and_commands_are_there(
     url: str, written: Path
 ) -> None:
-    found = tables(written)
+    found = tables_of(written.read_text())
     interrupted = found["Attempts that did not go through at once"]
     assert [row[:5] for row in interrupted] == [
         ["1", "1", "crashed", "0", "35"],
@@ -241,7 +204,7 @@ def test_another_study_is_put_beside_it_and_one_of_another_objective_refused(
     path = tmp_path / "both.html"
     options = ["--storage", url, "--output", str(path)]
     assert main(["report", "recorded", "--compare", "other", *options]) == 0
-    rows = tables(path)["Side by side"]
+    rows = tables_of(path.read_text())["Side by side"]
     assert rows[:2] == [["finished trials", "12 of 12", "5 of 5"], ["best score", "0.71", "0.64"]]
     assert "other: complete" in path.read_text(encoding="utf-8")
     before = path.read_bytes()

@@ -48,7 +48,7 @@ _STATIC = {
 
 _WHAT_IS_HERE = (
     "The links above lead to all studies of this database and to optuna-dashboard. A study begins to be "
-    "shown here once `sweeper run FILE` has started it; `sweeper ls` lists those that there are."
+    "shown here once sweeper run FILE has started it; sweeper ls lists those that there are."
 )
 
 
