@@ -38,7 +38,7 @@ def render(content: Content, pictures: Sequence[Picture]) -> str:
     except ModuleNotFoundError as error:
         msg = (
             f"a report needs the package {(error.name or '').partition('.')[0]!r}, which is not "
-            f"installed; {install_command('plots')}"
+            f"installed: {install_command('plots')}"
         )
         raise UsageError(msg) from error
     environment = jinja2.Environment(
