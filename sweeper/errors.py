@@ -249,7 +249,7 @@ class UncapturableError(TrialError):
 
 
 class WarmStartError(TrialError):
-    """What a training is to begin from is not there, is of another kind, or does not fit.
+    """The starting point of a training is missing, is of another kind, or does not fit.
 
     Every mismatch is named, and nothing was assigned.
 

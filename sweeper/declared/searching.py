@@ -1,4 +1,4 @@
-"""How a study searches, checked when it is written down: objectives, sampler, pruner, given values.
+"""Search settings, checked when they are declared: objectives, sampler, pruner, given values.
 
 Plain values only, which the database keeps and a resume compares. A pruner is an Optuna object that
 the user made; what it was made with is read off it, so that a changed one is noticed, and so that a
@@ -93,7 +93,7 @@ def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
 
 
 def is_better(value: float, than: float, direction: Direction) -> bool:
-    """Whether ``value`` beats ``than``; equals do not, so that the earlier of two stays the best."""
+    """Return whether ``value`` is better than ``than``; an equal value is not, so the earlier one stays the best."""
     return value > than if direction == "maximize" else value < than
 
 

@@ -79,7 +79,6 @@ class _Opened:
     draws: Draws
     launchers: tuple[Launcher, Launcher]
     cannot_fork: str
-    processes: int
     file: str | None
 
 
@@ -113,7 +112,6 @@ def _servers(target: str) -> Iterator[_Opened]:
             draws,
             (launchers[0], launchers[1]),
             loaded.cannot_fork,
-            loaded.processes,
             file,
         )
 
@@ -258,14 +256,6 @@ class _Check:
                 "deterministic=False: kernels need not give the same bits twice, so exactness is "
                 "not promised: a resumed or repeated trial may end with another result",
                 self._argument("deterministic"),
-            )
-        if self._opened.processes > 1:
-            yield Finding(
-                "note",
-                "settings",
-                f"a trial trains in {self._opened.processes} processes, and is tried here in one: "
-                "what only several can do wrong is not seen",
-                self._argument("strategy"),
             )
         if self._opened.cannot_fork:
             yield Finding(

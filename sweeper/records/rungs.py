@@ -1,4 +1,4 @@
-"""What was decided at the rungs of a study's budget, as frozen records."""
+"""Decisions at the rungs of a study's budget, as frozen records."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def test_control_a_block_that_ends_otherwise_than_its_reader_expects_fails(
 def test_control_the_readme_with_a_compile_that_makes_every_trial_fail_fails(
     failures_of_broken: dict[str, str],
 ) -> None:
-    assert README_AS_IT_WAS != README_STUDY.text
+    assert README_STUDY.text != README_AS_IT_WAS
     assert "returned non-zero exit status 1" in failures_of_broken["readme"]
 
 

@@ -43,7 +43,6 @@ from sweeper.execution.protocol.messages import (
     Surroundings,
     Warned,
 )
-from sweeper.execution.protocol.peers import Agreed, ClusterJoined, PeerDone, ResumedFrom
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.protocol.study_source import StudySource
@@ -95,10 +94,6 @@ branches = st.builds(
 )
 
 MESSAGES = {
-    ClusterJoined: st.builds(ClusterJoined, counts, st.lists(words).map(tuple)),
-    ResumedFrom: st.builds(ResumedFrom, st.none() | words),
-    Agreed: st.builds(Agreed, words, counts, counts),
-    PeerDone: st.builds(PeerDone),
     Assignment: st.builds(
         Assignment,
         study=words,

@@ -50,7 +50,6 @@ class Loaded:
         threads_given: Whether the definition itself says how many threads.
         cannot_fork: Why trials must be spawned; empty where they can be forked.
         code: What the study's factories reach.
-        processes: In how many a trial trains.
         length_reads: Where that code looks at the number of epochs, or may.
     """
 
@@ -58,7 +57,6 @@ class Loaded:
     threads_given: bool
     cannot_fork: str
     code: CodeFingerprint | None = None
-    processes: int = 1
     length_reads: tuple[LengthRead, ...] = ()
 
 
@@ -126,7 +124,6 @@ class WarmServer:
                 bool(said["threads_given"]),
                 said["cannot_fork"],
                 CodeFingerprint.from_json(code),
-                int(said["processes"]),
                 tuple(LengthRead(**each) for each in said["length_reads"]),
             )
         if said["event"] == "failed":

@@ -10,7 +10,6 @@ import sys
 
 from sweeper.definition import StudyDefinition
 from sweeper.errors import ExecutionError
-from sweeper.execution.launch.peer_processes import start_peers
 from sweeper.execution.launch.sources import load_source
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.messages import Assignment
@@ -38,7 +37,7 @@ def main(arguments: list[str]) -> None:
         seed_everything(IMPORT_SEED)
         return load_source(source)
 
-    serve_trial(channel, assignment, load, lambda study: start_peers(study, assignment))
+    serve_trial(channel, assignment, load)
     # What the trial's code leaves running must not keep a process alive that has had its say.
     os._exit(0)
 

@@ -32,7 +32,6 @@ from sweeper.definition import StudyDefinition
 from sweeper.errors import StudyImportError, SweeperError
 from sweeper.execution.launch.orphans import kill_orphans, start_watcher
 from sweeper.execution.launch.output import log_to
-from sweeper.execution.launch.peer_processes import fork_peers
 from sweeper.execution.launch.sources import load_source
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.messages import Assignment
@@ -41,7 +40,6 @@ from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow, uncollected
 from sweeper.execution.trial.prctl import die_with_parent
 from sweeper.execution.trial.process import failure_before_trial, serve_trial
-from sweeper.training.replicas.multiworker import processes_of
 
 _ASSIGNMENTS = TypeAdapter(Assignment)
 
@@ -103,7 +101,6 @@ class _Server:
             code=code,
             threads_given=definition.threads is not None,
             cannot_fork=_why_not_fork(),
-            processes=processes_of(definition.strategy),
             length_reads=reads,
         )
         return definition
@@ -171,11 +168,10 @@ class _Server:
                 log_to(assignment.log)
                 if definition is None:
                     _become_trial(descriptor)
-                peers = fork_peers(definition, assignment, channel.close)
             except Exception as error:
                 channel.send(failure_before_trial(error))
             else:
-                serve_trial(channel, assignment, lambda: definition, lambda _: peers)
+                serve_trial(channel, assignment, lambda: definition)
             code = 0
         finally:
             os._exit(code)

@@ -16,10 +16,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
@@ -36,14 +36,9 @@ from sweeper.execution.protocol.messages import Assignment, Failed, Message, Sto
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.signals import release_signals, signals_to_stop
 from sweeper.execution.trial.devices import configure_tensorflow, limit_memory, show_devices
-from sweeper.execution.trial.peers.member import PeerProcess
 from sweeper.execution.trial.prctl import adopt_orphans
 from sweeper.execution.trial.reasons import error_line, error_text, formatted, printable
 from sweeper.support.tensorflow_start import look_for_gpus
-from sweeper.training.replicas.multiworker import ClusterError
-
-if TYPE_CHECKING:
-    from sweeper.execution.trial.peers.leading import FirstProcess
 
 EXIT_WORKER_GONE = 75
 """A trial process's exit code when its worker is gone; nobody is left to read it, but a log is."""
@@ -115,10 +110,7 @@ class ChannelLink:
 
 
 def serve_trial(
-    channel: Channel,
-    assignment: Assignment,
-    load: Callable[[], StudyDefinition],
-    start_peers: Callable[[StudyDefinition], Sequence[PeerProcess]] = lambda _definition: (),
+    channel: Channel, assignment: Assignment, load: Callable[[], StudyDefinition]
 ) -> None:
     """Run one trial in this process, which is the trial's alone, and say how it went.
 
@@ -127,9 +119,7 @@ def serve_trial(
         assignment: The trial.
         load: Gives the study's definition. Called when TensorFlow is configured: a study that is
             imported only now may run ops as it is, and after the first op nothing can be set.
-        start_peers: Starts the trial's other processes, where it has any.
     """
-    first: FirstProcess | None = None
     link = ChannelLink(channel)
     adopt_orphans()
     for number in signals_to_stop():
@@ -154,15 +144,10 @@ def serve_trial(
 
             export(definition, assignment, link)
         else:
-            from sweeper.execution.trial.peers.leading import FirstProcess
             from sweeper.execution.trial.run import run_trial
 
-            peers = start_peers(definition)
-            first = FirstProcess(link, peers, assignment) if peers else None
-            run_trial(definition, assignment, link, processes=first)
+            run_trial(definition, assignment, link)
     except BaseException as error:
-        if first is not None:
-            first.wait_for_cause(error)
         # Sent first: on a full disk, the log takes nothing more.
         link.send(failure_of(error))
         with contextlib.suppress(OSError, ValueError):
@@ -182,8 +167,6 @@ def failure_of(error: BaseException) -> Failed:
     """What the worker is sent of ``error``, which ended a trial."""
     if isinstance(error, CheckpointError):
         return Failed(_text_of(error), fault="environment")
-    if isinstance(error, ClusterError):
-        return Failed(_text_of(error), fault="crash")
     if isinstance(error, DefinitionChangedError):
         return Failed(printable(str(error)), fault="definition")
     full = _disk_error(error)

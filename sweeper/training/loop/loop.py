@@ -86,7 +86,7 @@ class TrainingLoop:
                 "compiled; call model.compile(optimizer=…, loss=…) before returning it"
             )
             raise FactoryError(msg)
-        remark = check_model(model, plan.step, plan.processes)
+        remark = check_model(model, plan.step)
         if remark is not None:
             notice(remark)
         data, taken = plan.data, plan.steps_of
@@ -223,7 +223,6 @@ class TrainingLoop:
             self._callbacks.on_epoch_begin(epoch)
             self._train.begin_epoch(epoch)
         logs = self._train_steps(epoch)
-        self._plan.lockstep.agree("the end of an epoch", self._position.step, 0)
         self._train.end_epoch(epoch)
         epoch_logs = dict(metrics_or_logs(self._taken, logs))
         if self._test is not None and self._plan.data.validates_after(epoch):
@@ -288,8 +287,7 @@ class TrainingLoop:
             logs = self._position.logs
         while self._more_steps() and not (model.stop_training and self._position.step_in_epoch > 0):
             begin = self._position.step_in_epoch
-            at, size = self._position.step, self._block_size()
-            end = begin + self._plan.lockstep.agree("the steps of a block", at, size)
+            end = begin + self._block_size()
             shown = self._callback_step(begin)
             if self._listening:
                 self._callbacks.on_train_batch_begin(shown)
@@ -355,7 +353,6 @@ class TrainingLoop:
                 block = model.steps_per_execution
             if self._listening_to_tests:
                 self._callbacks.on_test_batch_begin(self._callback_step(begin))
-            block = self._plan.lockstep.agree("a block of validation", self._position.step, block)
             end = min(begin + block, steps)
             started = time.monotonic()
             ran, reported = test.run(epoch, begin, end)
@@ -370,7 +367,6 @@ class TrainingLoop:
             begin += ran
             if begin < steps and self._observer.stop_requested():
                 self._stop_inside_validation()
-        self._plan.lockstep.agree("the end of validation", self._position.step, begin)
         test.end_epoch(epoch)
         logs = to_python(metrics_or_logs(self._taken, logs))
         self._callbacks.on_test_end(logs)

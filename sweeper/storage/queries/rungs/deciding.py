@@ -120,14 +120,14 @@ def _decide(
 
 
 def _is_full(rows: Sequence[AnyRow], expected: int) -> bool:
-    """Whether as many as expected have begun, and each has come to the rung or is over."""
+    """Return whether all expected members have begun, and each has reached the rung or ended."""
     return len(rows) >= expected and all(r.result or r.reached is not None for r in rows)
 
 
 def _members(  # noqa: PLR0917 - what a rung is
     connection: Connection, study: AnyRow, first: int, end: int, epochs: int, before: int | None
 ) -> Sequence[AnyRow]:
-    """What the rung's members that have begun reached; beyond the first rung, the promoted ones."""
+    """Return the values of the rung's begun members; beyond the first rung, of the promoted ones."""
     query = (
         sa.select(
             Trial.id,
