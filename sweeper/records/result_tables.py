@@ -10,13 +10,13 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from sweeper.records.printing import value_shown
 from sweeper.records.status import StudyStatus, ranked
 
 TrialRecord = Any
 """`sweeper.results.TrialRecord`, whose module imports this one."""
 
 _TEXT_ROWS, _CELL_ROWS, _CELL_WIDTH = 12, 30, 200
-_LONGEST_CELL = 40
 
 
 def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def _headline(status: StudyStatus) -> str:
         return f"{done}; no best one yet"
     return (
         f"{done}; best: trial {status.best.number} with {status.objective} "
-        f"{_text(status.best.value)} ({status.direction})"
+        f"{value_shown(status.best.value)} ({status.direction})"
     )
 
 
@@ -114,18 +114,14 @@ def _table(
         [
             str(t.number),
             t.state,
-            *(_text(t.value if t.values is None else t.values.get(name)) for name in objectives),
-            *(_text(t.params[name]) if name in t.params else "-" for name in names),
+            *(
+                value_shown(t.value if t.values is None else t.values.get(name))
+                for name in objectives
+            ),
+            *(value_shown(t.params[name]) if name in t.params else "-" for name in names),
             str(len(t.epochs)),
             str(len(t.attempts)),
         ]
         for t in chosen
     ]
     return ["trial", "state", *objectives, *names, "epochs", "attempts"], rows
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "-"
-    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
-    return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sweeper.records.printing import counted, value_shown
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedTrial:
@@ -73,6 +75,10 @@ class RungRecord:
     value: float | None
     promoted: bool | None
     decision: RungDecision | None = None
+
+    def __str__(self) -> str:
+        decided = {None: "not decided", True: "promoted", False: "ended"}[self.promoted]
+        return f"rung after {counted(self.epochs, 'epoch')}: value={value_shown(self.value)}, {decided}"
 
     def to_json(self) -> dict[str, Any]:
         decision: Mapping[str, Any] | None = None

@@ -14,6 +14,7 @@ from sweeper.records.ancestry import BranchStatus
 from sweeper.records.code import CodeGroup
 from sweeper.records.exactness import Exactness
 from sweeper.records.model_source import HasModel, ModelSource
+from sweeper.records.printing import counted, value_shown, values_shown
 
 Params = Mapping[str, CategoricalChoice]
 """A trial's parameters: name to value."""
@@ -59,6 +60,12 @@ class WorkerRecord:
     error: str | None
     live: bool
 
+    def __str__(self) -> str:
+        there = "there" if self.live else "gone"
+        said = "" if self.error is None else f": {value_shown(self.error, 200)}"
+        where = f"{counted(self.slots, 'slot')} on {self.host}, pid {self.pid}, {self.engine}"
+        return f"worker with {where}, {there}{said}"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "key": self.key,
@@ -95,6 +102,9 @@ class BestTrial(HasModel):
     params: Params
     source: ModelSource | None = field(default=None, repr=False, compare=False)
 
+    def __str__(self) -> str:
+        return f"trial {self.number}, {values_shown({'value': self.value, **self.params})}"
+
     def to_json(self) -> dict[str, Any]:
         return {"number": self.number, "value": self.value, "params": dict(self.params)}
 
@@ -118,6 +128,9 @@ class ParetoTrial(HasModel):
     values: Mapping[str, float]
     params: Params
     source: ModelSource | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"trial {self.number}, {values_shown(self.values)}, {values_shown(self.params)}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -173,6 +186,18 @@ class TrialStatus:
     metrics: Mapping[str, float] = field(default_factory=dict)
     values: Mapping[str, float] | None = None
     attempts: int = 1
+
+    def __str__(self) -> str:
+        of = (
+            counted(self.epoch, "epoch")
+            if self.epochs is None
+            else f"{self.epoch}/{self.epochs} epochs"
+        )
+        given = {"value": self.value} if self.values is None else self.values
+        shown = f"{values_shown(given)}, {values_shown(self.params)}"
+        return (
+            f"trial {self.number} {self.state}, {shown}, {of}, {counted(self.attempts, 'attempt')}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -249,6 +274,12 @@ class StudyStatus:
         """Return whether no trial of the total and no branch is left to run."""
         ended = ("complete", "pruned", "failed")
         return self.finished >= self.target and all(b.state in ended for b in self.branches)
+
+    def __str__(self) -> str:
+        standing = ("complete", "pruned", "failed", "running", "paused", "interrupted", "waiting")
+        counts = [f"{count} {state}" for state in standing if (count := getattr(self, state))]
+        best = "" if self.best is None else f"; best: {self.best}"
+        return f"{self.study}: {self.finished} of {self.target} trials finished ({', '.join(counts) or 'none'}){best}"
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -273,4 +273,4 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     assert main(["report", "other", *options]) == 2
     said = capsys.readouterr().err
     assert "a report needs the package 'jinja2'" in said
-    assert "sweeper-keras[plots]" in said
+    assert "[plots]" in said

@@ -491,5 +491,5 @@ def test_an_epoch_without_a_batch_is_refused() -> None:
 
 def test_a_batch_of_another_form_is_refused_with_its_position() -> None:
     wide = [*BATCHES[:2], (np.zeros((8, 9), "float32"), Y[:8])]
-    with pytest.raises(DataError, match=r"batch 2 of epoch 0 has an array of shape \(8, 9\)"):
+    with pytest.raises(DataError, match=r"batch 3 of epoch 1 has an array of shape \(8, 9\)"):
         train(planner(lambda: Data(train=lambda _epoch: wide))(), Watcher())

@@ -134,8 +134,8 @@ def open_dashboard(
         from sweeper.report.dashboard.site import PagesApplication, mounted
     except ModuleNotFoundError as error:
         msg = (
-            f"the dashboard needs the package {error.name!r}, which is not installed; "
-            f"type: {install_command('dashboard')}"
+            f"the dashboard needs the package {error.name!r}, which is not installed: "
+            f"{install_command('dashboard')}"
         )
         raise UsageError(msg) from None
     from sweeper.storage.faults import parse_url

@@ -106,7 +106,7 @@ def write_png(pictures: Sequence[Picture], directory: Path) -> tuple[Path, ...]:
     except ModuleNotFoundError as error:
         msg = (
             f"--png needs the package {(error.name or '').partition('.')[0]!r}, which is not "
-            f"installed; {install_command('plots')}"
+            f"installed: {install_command('plots')}"
         )
         raise UsageError(msg) from error
     try:

@@ -55,7 +55,7 @@ def file_of(page: Page, made_at: str) -> str:
     except ModuleNotFoundError as error:
         msg = (
             f"a report needs the package {(error.name or '').partition('.')[0]!r}, which is not "
-            f"installed; {install_command('plots')}"
+            f"installed: {install_command('plots')}"
         )
         raise UsageError(msg) from error
     own = asset("page.js")
