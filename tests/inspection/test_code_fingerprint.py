@@ -460,7 +460,8 @@ def counted(function: Callable[[], object], longest: int) -> object:
         made += event == "call"
         if made > longest:
             sys.setprofile(None)
-            raise AssertionError(f"more than {longest} calls were made")
+            msg = f"more than {longest} calls were made"
+            raise AssertionError(msg)
 
     sys.setprofile(count)
     try:
@@ -476,7 +477,7 @@ def test_a_files_constants_are_read_in_bounded_work(lines: tuple[str, ...], tmp_
     file = tmp_path / "long_study.py"
     file.write_text(text, encoding="utf-8")
     namespace: dict[str, object] = {"__name__": "long_study", "__file__": str(file)}
-    exec(compile(text, str(file), "exec"), namespace)  # noqa: S102
+    exec(compile(text, str(file), "exec"), namespace)
 
     roots = {"model": namespace["build_model"]}
     code = counted(lambda: read_code(roots), 2_000_000)
@@ -492,7 +493,7 @@ def test_where_values_are_too_many_the_text_of_the_file_is_compared(
         file = tmp_path / "study_with_much.py"
         file.write_text(text, encoding="utf-8")
         namespace: dict[str, object] = {"__name__": "study_with_much", "__file__": str(file)}
-        exec(compile(text, str(file), "exec"), namespace)  # noqa: S102
+        exec(compile(text, str(file), "exec"), namespace)
         return read_code({"model": namespace["build_model"]})
 
     text = "NAMES = list(map(str, range({})))\nOTHER = 1" + FACTORY.format("NAMES")
@@ -504,3 +505,44 @@ def test_where_values_are_too_many_the_text_of_the_file_is_compared(
     assert edited.digest != many.digest
     # The control: what fits is compared by its values, and nothing else of the file.
     assert read_text(text.format(1_000).replace("OTHER = 1", "OTHER = 2")).digest == few.digest
+
+
+def test_code_that_was_piped_in_is_the_same_once_it_is_saved_as_a_file(
+    read: Read, tmp_path: Path
+) -> None:
+    text = (
+        "import functools\nimport math\n\nimport helpers_of_study as helpers\n\n"
+        "WIDTH = 32\nSIZES = [WIDTH, WIDTH * 2]\nTABLE = helpers.read_table()\n\n\n"
+        'class Wide:\n    """Wide."""\n    depth = 2\n\n    def width(self):\n'
+        "        return WIDTH * self.depth\n\n\n"
+        'def scaled(x, by=3.0):\n    """Scaled."""\n    return x * by + math.pi\n\n\n'
+        "def build_model(trial):\n    # as wide\n"
+        "    return [scaled(s) for s in SIZES], Wide(), TABLE, lambda x: x + 1\n"
+    )
+    read()  # Has the module of helpers importable.
+
+    def piped(text: str) -> CodeFingerprint:
+        namespace: dict[str, object] = {"__name__": "__main__", "__file__": "<stdin>"}
+        exec(compile(text, "<stdin>", "exec"), namespace)
+        return read_code({"model": namespace["build_model"]})
+
+    def saved(text: str) -> CodeFingerprint:
+        file = tmp_path / "saved_study.py"
+        file.write_text(text, encoding="utf-8")
+        namespace: dict[str, object] = {"__name__": "saved_study", "__file__": str(file)}
+        exec(compile(text, str(file), "exec"), namespace)
+        return read_code({"model": namespace["build_model"]})
+
+    stored = piped(text)
+    assert not stored.has_text
+    now = CodeFingerprint.from_json(saved(text).to_json())
+    assert now.has_text
+    assert now.comparable_with(stored).changes_since(stored) == ()
+    assert now.comparable_with(stored).digest == stored.digest
+    # One study keeps to one way: a study that was stored with its text is compared by it.
+    assert now.comparable_with(now) is now
+    assert now.to_text() == CodeFingerprint(now.parts).to_text()
+    # The controls: each edit is seen, and named.
+    for edit, name in ((("x * by", "by - x"), "scaled"), (("WIDTH = 32", "WIDTH = 3"), "WIDTH")):
+        edited = saved(text.replace(*edit)).comparable_with(stored)
+        assert any(change.startswith(name) for change in edited.changes_since(stored))

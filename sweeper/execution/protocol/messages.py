@@ -237,10 +237,12 @@ class Failed:
             blame and can be resumed once that is mended. ``"definition"``: the study's code is
             another one by now, so nothing was run. ``"crash"``: one of the trial's processes was
             lost, or they did not come together; another attempt may do.
+        of_study: Whether every other trial would fail with the same error.
     """
 
     error: str
     traceback: str = ""
+    of_study: bool = False
     fault: Literal["trial", "memory", "environment", "definition", "crash"] = "trial"
     kind: Literal["failed"] = "failed"
 

@@ -222,6 +222,7 @@ class AttemptSupervisor(MessageHandler):
                 requested=context.killing.is_set(),
                 ran_out=status.killed and out_of_memory_kills() > kills_before,
                 overran=self._overran,
+                trained=bool(self.step),
             )
         )
 
