@@ -1,4 +1,4 @@
-"""What this package is called where packages are installed from, and the commands that do.
+"""Name of this package in the package index, and the commands that install it.
 
 It is imported as ``sweeper``, and so is its command called; on PyPI that name is somebody else's, so
 whoever installed it by that name got another program.

@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """What the writer needs of a checkpoint store; both raise CheckpointError."""
+    """The part of a checkpoint store that the writer uses; both methods raise CheckpointError."""
 
     def commit(
         self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False

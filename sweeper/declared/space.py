@@ -1,4 +1,4 @@
-"""What values a parameter may take, in plain data that a trial process can send up its pipe.
+"""Distributions of parameters, as plain data that a trial process can send through its pipe.
 
 The trial process knows no Optuna; `sweeper.search` turns these into Optuna's distributions, whose
 rules (bounds included, ``log`` excludes ``step``) they follow.

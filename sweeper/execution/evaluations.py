@@ -20,7 +20,7 @@ from sweeper.execution.protocol.evaluations import (
     Evaluated,
     Evaluation,
 )
-from sweeper.execution.protocol.messages import Failed, Message, Warned
+from sweeper.execution.protocol.messages import Failed, Message, Preparing, Warned
 from sweeper.execution.protocol.questions import Suggest, Suggested
 from sweeper.execution.replays import Answers, Stopping
 from sweeper.execution.worker.assignment import assignment_of
@@ -106,6 +106,8 @@ class _Supervisor(TrialSupervisor):
                 self.order.passed_over(message)
             case Warned():
                 self.order.notice(f"evaluation of trial {self.order.number}: {message.message}")
+            case Preparing():
+                pass
             case Evaluated() | Failed():
                 self.end = message
             case _:

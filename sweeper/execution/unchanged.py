@@ -59,7 +59,7 @@ def unchanged_settings(
     )
     if changes:
         msg = (
-            f"study {row.name!r} is defined otherwise than when its trials ran: "
+            f"study {row.name!r} is not defined as it was when its trials ran: "
             f"{'; '.join(changes)}. Restore the definition to {purpose}"
         )
         raise DefinitionChangedError(msg)

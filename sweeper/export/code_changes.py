@@ -1,4 +1,4 @@
-"""Whether a study's code is still what a trial ran under, and what is said where it is not."""
+"""Check whether a study's code is still the code of a trial, and the message where it is not."""
 
 from __future__ import annotations
 

@@ -58,7 +58,6 @@ def check_study(
         ExecutionError: A process could not be started.
     """
     began = time.monotonic()
-    tell("importing the study, in two processes")
     with (
         scratch_directory("check") as directory,
         _servers(target) as opened,
@@ -79,7 +78,7 @@ class _Opened:
     draws: Draws
     launchers: tuple[Launcher, Launcher]
     cannot_fork: str
-    processes: int
+    imported_by_trials: str
     file: str | None
 
 
@@ -113,7 +112,7 @@ def _servers(target: str) -> Iterator[_Opened]:
             draws,
             (launchers[0], launchers[1]),
             loaded.cannot_fork,
-            loaded.processes,
+            loaded.imported_by_trials,
             file,
         )
 
@@ -259,21 +258,21 @@ class _Check:
                 "not promised: a resumed or repeated trial may end with another result",
                 self._argument("deterministic"),
             )
-        if self._opened.processes > 1:
-            yield Finding(
-                "note",
-                "settings",
-                f"a trial trains in {self._opened.processes} processes, and is tried here in one: "
-                "what only several can do wrong is not seen",
-                self._argument("strategy"),
-            )
         if self._opened.cannot_fork:
             yield Finding(
                 "note",
                 "settings",
                 f"every trial starts a Python of its own, some seconds each, because "
-                f"{self._opened.cannot_fork}; do that inside the factories, and trials start at "
-                "once",
+                f"{self._opened.cannot_fork}",
+                self._argument("name"),
+            )
+        elif self._opened.imported_by_trials:
+            yield Finding(
+                "note",
+                "settings",
+                f"every trial imports the study in its own process, because "
+                f"{self._opened.imported_by_trials}; what the file does at its top is "
+                "done again for each",
                 self._argument("name"),
             )
 

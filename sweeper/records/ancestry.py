@@ -1,4 +1,4 @@
-"""Where a trial that did not begin from nothing has begun: at a checkpoint of another one.
+"""Ancestry of a trial that began at a checkpoint of another trial.
 
 A branch has its parent's seed, so that the order of its data, its dropout and its initial weights are
 its parent's; and its parent's parameters, but for those that were changed.
@@ -53,7 +53,7 @@ class ParentRecord:
 
 @dataclass(frozen=True, slots=True)
 class BranchStatus:
-    """How one branch of a study stands, which is none of its total.
+    """Progress of one branch of a study; branches do not count towards the study's total.
 
     Attributes:
         number: The branch's.
@@ -106,7 +106,7 @@ class Descendant(Protocol):
 def schedule_of(
     record: Descendant, trial: Callable[[int], Descendant]
 ) -> tuple[dict[str, Any], ...]:
-    """The parameters that led to a trial, from its first ancestor's on.
+    """Return the parameters of a trial and its ancestors, from the first ancestor on.
 
     Args:
         record: The trial.

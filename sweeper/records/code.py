@@ -22,7 +22,7 @@ _DIGEST = 32
 
 
 def short_code(digest: str) -> str:
-    """The first 8 digits of a fingerprint, for people."""
+    """Return the first 8 digits of a fingerprint, for display."""
     return digest[:_SHORT]
 
 
@@ -63,7 +63,7 @@ class CodePart:
 
 @dataclass(frozen=True, slots=True)
 class CodeFingerprint:
-    """All that a study's factories reach in the user's own files, by name.
+    """Fingerprint of all user code that a study's factories reach, by name.
 
     Attributes:
         parts: Each of them.
@@ -87,12 +87,12 @@ class CodeFingerprint:
 
     @property
     def digest(self) -> str:
-        """Of all names and what they mean: 32 hex digits, wherever the code stands."""
+        """Return the digest of all names and their code: 32 hex digits, independent of file locations."""
         return digest_of(*(text for n in sorted(self.parts) for text in (n, self.parts[n].digest)))
 
     @property
     def short(self) -> str:
-        """The first digits of ``digest``, for people."""
+        """Return the first digits of ``digest``, for display."""
         return short_code(self.digest)
 
     def to_json(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class CodeFingerprint:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CodeFingerprint:
-        """The inverse of `to_json`."""
+        """Read the form that `to_json` returns."""
         return cls(
             {
                 name: CodePart(
@@ -134,7 +134,7 @@ class CodeFingerprint:
         )
 
     def changes_since(self, before: CodeFingerprint) -> tuple[str, ...]:
-        """What is otherwise here than ``before``: a phrase each, with file, name and lines."""
+        """Return the differences from ``before``, one phrase each, with file, name and lines."""
         found = []
         for name in sorted({*before.parts, *self.parts}):
             was, now = before.parts.get(name), self.parts.get(name)
@@ -191,7 +191,7 @@ def _changed_location(was: CodePart, now: CodePart) -> str:
 def _changed_lines(
     was: Sequence[tuple[int, str]], now: Sequence[tuple[int, str]]
 ) -> tuple[int, ...]:
-    """The lines of today's text that are not in the earlier one, or stand where some are missing."""
+    """Return the numbers of today's lines that are new, or that stand where earlier lines are missing."""
     matcher = difflib.SequenceMatcher(
         None, [digest for _, digest in was], [digest for _, digest in now], autojunk=False
     )

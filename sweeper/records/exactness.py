@@ -1,4 +1,4 @@
-"""What audits and verifications say of a study's exactness, as frozen records and in one sentence.
+"""Results of a study's audits and verifications, as frozen records and as one sentence.
 
 An audit resumes a trial from one checkpoint in a fresh process and compares what it has at the
 next. So a hole that nobody thought of is found on the study that runs, by its effect.
@@ -51,7 +51,7 @@ class AuditRecord:
 
     @property
     def alike(self) -> bool | None:
-        """Its verdict; None where there is none."""
+        """Return the verdict; None if there is none yet."""
         return {"alike": True, "differs": False}.get(self.outcome or "")
 
     def to_json(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class AuditedDifference:
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """What the audits of a study found so far.
+    """Result of a study's audits so far.
 
     Attributes:
         intervals: How many have a verdict.
@@ -111,14 +111,14 @@ class Exactness:
 
     @property
     def warning(self) -> str | None:
-        """What every reader of the study's results must know; None where there is nothing."""
+        """Return the warning that belongs beside the study's results; None if there is none."""
         if self.difference is None:
             return None
         return f"exactness is not promised: an audit found that {self.difference.message}"
 
     @property
     def line(self) -> str:
-        """One sentence for a reader; a second one where a difference was found."""
+        """Return one sentence for display, and a second one if a difference was found."""
         if self.intervals == 0:
             return f"exactness: {self.unaudited or 'nothing audited yet'}"
         counted = f"exactness: {self.alike} of {self.intervals} audited intervals alike"
@@ -127,7 +127,7 @@ class Exactness:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRecord:
-    """What one `sweeper verify` of a trial found.
+    """Result of one `sweeper verify` of a trial.
 
     Attributes:
         checked_at: When; the database's clock.

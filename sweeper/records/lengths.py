@@ -1,4 +1,4 @@
-"""How many epochs trials train for, once a study was extended: what was asked for, and what was had.
+"""Number of epochs that trials train for after an extension: requested and reached.
 
 A study is defined with one number of epochs, its first length. An extension raises that number for
 the whole study or for some of its trials, which then go on from where they ended.
@@ -55,7 +55,7 @@ class LengthRecord:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What is to train on, and how far.
+    """Trials to extend, and their new number of epochs.
 
     Attributes:
         epochs: The number of epochs to train for, those that are over included.
@@ -71,7 +71,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionPlan:
-    """What an extension changes.
+    """Changes that an extension makes.
 
     Attributes:
         reopened: Finished trials that go on, by number; each with the epochs it was to train for.
@@ -85,7 +85,7 @@ class ExtensionPlan:
 
     @property
     def begun(self) -> Mapping[int, int]:
-        """The trials that it changes, finished or not, with the epochs they were to train for."""
+        """Return the trials that change, finished or not, with their number of epochs before."""
         return {**self.reopened, **self.lengthened}
 
     def __bool__(self) -> bool:
@@ -110,7 +110,7 @@ class LengthRead:
     number: int = 0
 
     def goes_by(self, epochs: Collection[int], steps: Collection[int]) -> bool:
-        """Whether it goes by one of these lengths, given in epochs and in steps."""
+        """Return whether the code depends on one of these lengths, given in epochs and in steps."""
         known = {"reads": (self.number,), "epochs": epochs, "steps": steps}
         return self.number in known[self.kind]
 

@@ -20,7 +20,7 @@ _LONGEST_CELL = 40
 
 
 def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """One row a trial, with what its attempts were."""
+    """Return one row for each trial, with a summary of its attempts."""
     return [
         {
             "number": t.number,
@@ -45,12 +45,12 @@ def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
 
 
 def epoch_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """One row an epoch of a trial."""
+    """Return one row for each epoch of each trial."""
     return [{"trial": t.number, **epoch.to_json()} for t in trials for epoch in t.epochs]
 
 
 def attempt_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """One row an attempt at a trial."""
+    """Return one row for each attempt at a trial."""
     return [
         {
             "trial": t.number,
@@ -81,7 +81,7 @@ def results_text(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
 
 
 def results_html(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
-    """The same as an HTML table; whatever was written by a user is text in it."""
+    """Return the results as an HTML table; text written by a user is escaped."""
     headers, rows = _table(status, trials, _HTML_ROWS)
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in headers)
     body = "".join(

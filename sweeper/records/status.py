@@ -1,4 +1,4 @@
-"""How a study stands, as frozen records: where each trial is, who leads, and which workers serve."""
+"""Progress of a study, as frozen records: position of each trial, leading trial, active workers."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ Ranked = TypeVar("Ranked", bound=_HasResult)
 
 @dataclass(frozen=True, slots=True)
 class TrialStatus:
-    """How far one trial is that has begun.
+    """Progress of one trial that has begun.
 
     Attributes:
         number: The trial's, from 0.
@@ -187,7 +187,7 @@ class TrialStatus:
 
 @dataclass(frozen=True, slots=True)
 class StudyStatus:
-    """How many of a study's trials stand where.
+    """Number of a study's trials in each state.
 
     A study of several objectives has no best trial, but a Pareto front.
 
@@ -246,7 +246,7 @@ class StudyStatus:
 
     @property
     def is_over(self) -> bool:
-        """Whether no trial is left to run: neither of the total nor a branch."""
+        """Return whether no trial of the total and no branch is left to run."""
         ended = ("complete", "pruned", "failed")
         return self.finished >= self.target and all(b.state in ended for b in self.branches)
 

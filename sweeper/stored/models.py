@@ -124,7 +124,7 @@ class StudyModels:
         definition: StudyDefinition | None = None,
         source: str | None = None,
     ) -> StudyModels:
-        """Those of a study where ``settings`` say that it is."""
+        """Return the models of the study stored where ``settings`` say."""
         return cls(
             study,
             settings.storage,

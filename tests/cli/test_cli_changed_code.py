@@ -111,13 +111,13 @@ EDITS: dict[str, tuple[str, str, str, str | None]] = {
     "the epochs": (FILE, "epochs=2", "epochs=3", "epochs was 2 and is now 3"),
 }
 REFUSED = (
-    "error: study 'edits' was defined otherwise when it was created: {}. Its finished trials belong "
-    "to the old definition: restore it, begin anew under the same name with `sweeper run FILE "
+    "error: study 'edits' was defined differently when it was created: {}. Its finished trials belong "
+    "to the old definition: restore it, start over under the same name with `sweeper run FILE "
     "--fresh`, which keeps them as edits~1, or accept the mixture with --accept-changes, which ranks "
     "them apart\n"
 )
 UNVERIFIED = (
-    "error: study 'edits' is defined otherwise than when its trials ran: {}. Restore the definition "
+    "error: study 'edits' is not defined as it was when its trials ran: {}. Restore the definition "
     "to verify them\n"
 )
 _UNNAMED = re.compile(

@@ -110,7 +110,7 @@ FAULTS = StudyText(
     study.model = lambda trial: spoilt(well(trial), trial.params["fault"])
     """,
     arguments="""objective="val_accuracy", direction="maximize", epochs=1, trials=6,
-    sampler="grid", grid={"fault": FAULTS}, audit="off", threads=1""",
+    sampler="grid", grid={"fault": FAULTS}, audit="off", nonfinite="fail", threads=1""",
 )
 # The first one trains: where no trial has a value yet, the study is to blame for some of the others.
 FAULT_NAMES = ["none", "nothing returned", "not compiled", "no such metric", "lengths", "nan"]

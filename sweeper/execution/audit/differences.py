@@ -182,14 +182,8 @@ def _tensors(first: Path, second: Path, state: Mapping[str, Any]) -> Iterator[Di
 
 
 def _owner(path: Sequence[str | int]) -> str:
-    """The component that a path belongs to, be it another process's of the trial.
-
-    Those have their tensors below ``processes/<index>/``, and their values in the state ``processes``.
-    """
-    if path[0] != "processes":
-        return str(path[0])
-    below = path[4:] if path[1] == "apart" else path[2:]
-    return str(below[0]) if below else "processes"
+    """Return the component that a path belongs to."""
+    return str(path[0])
 
 
 def _is_exact(component: str) -> bool:

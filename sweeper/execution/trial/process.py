@@ -16,10 +16,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
@@ -32,18 +32,20 @@ from sweeper.errors import (
 from sweeper.execution.protocol.audits import GoOn, Held
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.framing import GarbledError
-from sweeper.execution.protocol.messages import Assignment, Failed, Message, Started, Stop
+from sweeper.execution.protocol.messages import (
+    Assignment,
+    Failed,
+    Message,
+    Preparing,
+    Started,
+    Stop,
+)
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.signals import release_signals, signals_to_stop
 from sweeper.execution.trial.devices import configure_tensorflow, limit_memory, show_devices
-from sweeper.execution.trial.peers.member import PeerProcess
 from sweeper.execution.trial.prctl import adopt_orphans
 from sweeper.execution.trial.reasons import error_line, error_text, formatted, printable
 from sweeper.support.tensorflow_start import look_for_gpus
-from sweeper.training.replicas.multiworker import ClusterError
-
-if TYPE_CHECKING:
-    from sweeper.execution.trial.peers.leading import FirstProcess
 
 EXIT_WORKER_GONE = 75
 """A trial process's exit code when its worker is gone; nobody is left to read it, but a log is."""
@@ -120,10 +122,7 @@ class ChannelLink:
 
 
 def serve_trial(
-    channel: Channel,
-    assignment: Assignment,
-    load: Callable[[], StudyDefinition],
-    start_peers: Callable[[StudyDefinition], Sequence[PeerProcess]] = lambda _definition: (),
+    channel: Channel, assignment: Assignment, load: Callable[[], StudyDefinition]
 ) -> None:
     """Run one trial in this process, which is the trial's alone, and say how it went.
 
@@ -132,9 +131,7 @@ def serve_trial(
         assignment: The trial.
         load: Gives the study's definition. Called when TensorFlow is configured: a study that is
             imported only now may run ops as it is, and after the first op nothing can be set.
-        start_peers: Starts the trial's other processes, where it has any.
     """
-    first: FirstProcess | None = None
     link = ChannelLink(channel)
     adopt_orphans()
     for number in signals_to_stop():
@@ -145,6 +142,8 @@ def serve_trial(
         look_for_gpus()
         limit_memory(assignment.memory_limit)
         configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+        if assignment.source is not None:
+            link.send(Preparing("importing the study"))
         definition = load()
         if assignment.rehearsal is not None and assignment.rehearsal.part != "trial":
             from sweeper.execution.trial.rehearsal import rehearse
@@ -159,15 +158,10 @@ def serve_trial(
 
             export(definition, assignment, link)
         else:
-            from sweeper.execution.trial.peers.leading import FirstProcess
             from sweeper.execution.trial.run import run_trial
 
-            peers = start_peers(definition)
-            first = FirstProcess(link, peers, assignment) if peers else None
-            run_trial(definition, assignment, link, processes=first)
+            run_trial(definition, assignment, link)
     except BaseException as error:
-        if first is not None:
-            first.wait_for_cause(error)
         # Sent first: on a full disk, the log takes nothing more.
         link.send(failure_of(error, asked=link.asked))
         with contextlib.suppress(OSError, ValueError):
@@ -193,8 +187,6 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
     """
     if isinstance(error, CheckpointError):
         return Failed(_text_of(error), fault="environment")
-    if isinstance(error, ClusterError):
-        return Failed(_text_of(error), fault="crash")
     if isinstance(error, DefinitionChangedError):
         return Failed(printable(str(error)), fault="definition")
     full = _disk_error(error)

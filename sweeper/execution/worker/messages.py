@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sweeper.declared.populations import check_perturbed, population_of
-from sweeper.events import CheckpointKept, EpochFinished, Event, Notice, StepsDone, TrainingStarted
-from sweeper.execution.launch.conversation import TrialSupervisor
+from sweeper.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
+from sweeper.execution.launch.conversation import TrialSupervisor, progress_of
 from sweeper.execution.launch.trial_process import Isolation
 from sweeper.execution.protocol.audits import Held, IntervalPinned
 from sweeper.execution.protocol.framing import GarbledError
@@ -25,6 +25,7 @@ from sweeper.execution.protocol.messages import (
     LastMessage,
     Message,
     PausedHere,
+    Preparing,
     PrunedHere,
     Started,
     StepsReached,
@@ -146,9 +147,9 @@ class MessageHandler(TrialSupervisor):
                 self._write(lambda _again: self._surroundings(message))
             case Started():
                 self._started(message)
-            case StepsReached():
-                self.step = message.step
-                tell(StepsDone(number, message.epoch, message.step))
+            case Preparing() | StepsReached():
+                self.step = message.step if isinstance(message, StepsReached) else self.step
+                tell(progress_of(message, number))
             case EpochsEnded():
                 self._epochs_ended(message)
             case CheckpointCommitted() | CheckpointDeleted() | IntervalPinned():

@@ -189,8 +189,6 @@ def _end_of_failure(
     if failed.fault == "memory":
         text = f"the trial ran out of memory: {failed.error}"
         return _crash(claim, settings, "memory", text, log=log, traceback=failed.traceback)
-    if failed.fault == "crash":
-        return _crash(claim, settings, "crash", failed.error, log=log)
     left = settings.retries.error - claim.faults("error")
     notice = None
     if left > 0:

@@ -24,19 +24,18 @@ _MOST_REFERRERS = 500
 
 
 def holders_of(
-    wanted: Iterable[object], factories: Iterable[Callable[..., Any]], avoid: Iterable[object] = ()
+    wanted: Iterable[object], factories: Iterable[Callable[..., Any]]
 ) -> Mapping[int, str]:
     """Where the factories and the user's modules have each of the objects, by id.
 
     Args:
         wanted: The objects.
         factories: The study's.
-        avoid: Objects that are searched for nothing inside them.
     """
     missing = {id(thing) for thing in wanted}
     found: dict[int, str] = {}
     factories = list(factories)
-    seen = {id(thing) for thing in avoid} - missing
+    seen: set[int] = set()
     waiting: deque[tuple[ObjectPath, Any]] = deque(_roots(factories))
     visited = 0
     while waiting and missing and visited < _MOST:

@@ -1,4 +1,4 @@
-"""How far each trial of a study is, and how long the rest may take; a fixed number of queries."""
+"""Progress of each trial of a study and the remaining time, in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def seconds_left(
 def _latest_epochs(
     connection: Connection, study_id: int
 ) -> dict[int, tuple[int, Mapping[str, float]]]:
-    """How many epochs each trial has finished, and the latest one's metrics."""
+    """Return how many epochs each trial has finished, and the latest epoch's metrics."""
     last = (
         sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
         .where(Epoch.trial_id.in_(trials_of(study_id)))
@@ -141,7 +141,7 @@ def _latest_epochs(
 def _seconds_spent(
     connection: Connection, study_id: int, running: Collection[int]
 ) -> dict[int, float]:
-    """The seconds that the attempts of the latest trials took, by the trial's number."""
+    """Return the seconds that the attempts of the latest trials took, by trial number."""
     newest = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study_id)
     rows = connection.execute(
         sa.select(Trial.number, Attempt.started_at, Attempt.ended_at, UtcNow().label("now"))

@@ -51,7 +51,7 @@ def status(
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Show how far a study is, its trials by rank, and the best so far; as CSV, a row a trial."""
+    """Show a study's progress, its trials by rank, and the best so far; as CSV, one row per trial."""
     check_one_form(as_json=as_json, as_csv=as_csv)
     settings = read_settings(storage, runs_dir)
     with open_reader(settings) as reader:
@@ -78,7 +78,7 @@ def show(
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Show one trial whole: parameters, attempts, epochs, checkpoints; as CSV, a row an epoch.
+    """Show one trial: parameters, attempts, epochs, checkpoints; as CSV, one row per epoch.
 
     For people epochs are counted from 1, and a checkpoint's are those that it comes after.
     """
@@ -101,7 +101,7 @@ def show(
 
 
 def _stretch(stretch: "Mapping[str, Any]") -> str:
-    """One line of the schedule that led to a trial."""
+    """Format one line of the schedule that led to a trial."""
     params = " ".join(f"{name}={value}" for name, value in stretch["params"].items())
     until = f"epochs {stretch['from_epoch'] + 1} to {stretch['to_epoch']}"
     return f"{until} as trial {stretch['trial']}: {params}"
@@ -112,7 +112,11 @@ def best(
     *,
     all_code: Annotated[
         bool,
-        typer.Option("--all-code", metavar="", help="Of all trials, whatever code they ran under."),
+        typer.Option(
+            "--all-code",
+            metavar="",
+            help="Compare all trials, also those that ran under other code.",
+        ),
     ] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,

@@ -1,4 +1,4 @@
-"""Where a study's trials stand among its rungs, and what that keeps from beginning.
+"""Position of a study's trials among its rungs, and the trials that must wait for it.
 
 What it asks of the database is a fixed number of queries, none of which grows with the trials that
 are over.
@@ -140,7 +140,7 @@ def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> Non
 
 
 def is_compared() -> sa.Exists:
-    """Whether the trial of the enclosing query was left behind at a rung."""
+    """Return the condition that the trial of the enclosing query was not promoted at a rung."""
     return (
         sa.exists()
         .where(RungMember.trial_id == Trial.id, RungMember.promoted.is_(False))
