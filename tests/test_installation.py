@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from sweeper.report.document.pictures import write_png
+from sweeper.report.document.writing import render
 
 import sweeper
 from sweeper.errors import DefinitionError, UsageError
@@ -20,8 +22,6 @@ from sweeper.execution.trial.reasons import error_line
 from sweeper.independence.authorship import StudyCode
 from sweeper.independence.findings import CheckReport, Finding
 from sweeper.installation import _EXTRAS, DISTRIBUTION, VERSION, install_command, missing_package
-from sweeper.report.document.pictures import write_png
-from sweeper.report.document.writing import render
 from sweeper.report.figures.drawing import plotly
 from sweeper.results import StudyResults
 from sweeper.search.spec import check_sampler

@@ -43,6 +43,11 @@ _NOT_HERE = (
     "which is not on this machine; put the same file there, or say where it is here: "
     "sweeper worker STUDY --source FILE[:NAME]"
 )
+_NO_TEXT = (
+    "the code of study {!r} was typed at a prompt or piped into Python, which keeps no text of it. Its "
+    "trials run here; to verify, resume, export or load them later, save the same code as a file and "
+    "type `sweeper run FILE`"
+)
 _OTHER_HASHES = (
     "inline trials have this process's hashes of strings, which other trials and other processes do "
     "not have; if the study goes by hash() or by the order of a set of strings, start Python with "
@@ -135,6 +140,8 @@ class PreparedStudy:
         from sweeper.execution.stored_study import store_study
 
         check_length(code.loaded, request)
+        if code.loaded.code is not None and not code.loaded.code.has_text:
+            request.listener(Notice(_NO_TEXT.format(code.loaded.settings.name)))
         repository = repository or _open_database(options.storage, opened, create=True)
         stored = store_study(repository, code.loaded, source, request)
         if request.extension is not None:

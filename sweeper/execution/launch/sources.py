@@ -79,6 +79,9 @@ def source_of(definition: StudyDefinition) -> StudySource:
     from sweeper.inspection.fingerprint import texts_of_cells
 
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    if not Path(main).is_file():
+        # Python calls what is piped in "<stdin>".
+        main = ""
     return StudySource(
         how="pickled",
         target=loaded_from(definition) or main,
@@ -261,8 +264,9 @@ def recall_source(
     location = str(described.get("location") or "")
     if not location:
         msg = (
-            f"study {study!r} was defined in a notebook or an interactive session, so its code is "
-            "only there; run the cell that defines it, and call study.resume()"
+            f"study {study!r} was defined in a notebook, at a prompt or in a pipe, so its code is in "
+            "no file. Save the same code as a file and type `sweeper run FILE`; or call "
+            "study.resume() in the session that defined it"
         )
         raise StudyFileError(msg)
     if location.endswith(".py") and not Path(location).exists():

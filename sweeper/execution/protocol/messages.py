@@ -243,10 +243,12 @@ class Failed:
             ``"environment"``: the disk, or a checkpoint that does not fit; the trial is not to
             blame and can be resumed once that is mended. ``"definition"``: the study's code has
             changed, so nothing was run.
+        of_study: Whether every other trial would fail with the same error.
     """
 
     error: str
     traceback: str = ""
+    of_study: bool = False
     fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     kind: Literal["failed"] = "failed"
 

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sweeper.declared.policy import Fault
 from sweeper.definition import StudySettings
-from sweeper.errors import CheckpointError, DefinitionChangedError, SweeperError, TrialError
+from sweeper.errors import (
+    CheckpointError,
+    DefinitionChangedError,
+    DefinitionError,
+    SweeperError,
+    TrialError,
+)
 from sweeper.events import RungDecided
 from sweeper.execution.launch.trial_process import ExitStatus
 from sweeper.execution.protocol.messages import (
@@ -52,12 +58,14 @@ class Death:
         requested: Whether the worker killed it because somebody asked for that.
         ran_out: Whether the kernel killed it because memory ran out.
         overran: The seconds that it had taken, where the worker killed it for that.
+        trained: Whether it had trained a step.
     """
 
     status: ExitStatus
     requested: bool = False
     ran_out: bool = False
     overran: float | None = None
+    trained: bool = False
 
 
 class TrialClock:
@@ -121,7 +129,7 @@ def end_of(
     if isinstance(last, StoppedHere):
         return AttemptEnd("interrupted", end_step=last.step)
     if isinstance(last, Failed):
-        return _end_of_failure(claim, settings, last, log)
+        return _end_of_failure(claim, settings, last, log, trained=death.trained)
     if death.requested:
         return AttemptEnd("interrupted", error="killed on request")
     if death.overran is not None:
@@ -141,7 +149,33 @@ def end_of(
     return _crash(claim, settings, fault, how, log=log)
 
 
-def _end_of_failure(claim: Claim, settings: StudySettings, failed: Failed, log: Path) -> AttemptEnd:
+def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEnd:
+    """The end of the trial that shows a mistake of the study's, and of the run with it.
+
+    A trial that has trained has failed: it begins anew once the definition is another one. Any other
+    waits for the next run.
+    """
+    error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
+    again = (
+        "this trial begins anew then, and the others follow"
+        if trained
+        else "this trial and the others begin then"
+    )
+    msg = (
+        f"trial {claim.number} shows that no trial of the study can succeed: {failed.error}. So no "
+        f"other trial is begun. Correct the study and run it again: {again}. `sweeper logs "
+        f"{claim.study} {claim.number}` has the trial's output"
+    )
+    outcome = AttemptEnd("failed" if trained else "interrupted", error=error)
+    return replace(outcome, fault="error" if trained else None, stops=DefinitionError(msg))
+
+
+def _end_of_failure(
+    claim: Claim, settings: StudySettings, failed: Failed, log: Path, *, trained: bool
+) -> AttemptEnd:
+    # A branch is the only trial of its kind.
+    if failed.of_study and claim.parent is None:
+        return _end_of_mistake(claim, failed, trained=trained)
     error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
     if failed.fault == "environment":
         text = f"trial {claim.number} had to stop, and can be resumed: {failed.error}"
