@@ -98,7 +98,7 @@ class PreparedStudy:
 
                 # What cannot be is said before the study's code is imported, which takes seconds.
                 check_extension(repository, study, request.extension, request.options)
-            source = recall_source(study, stored.source)
+            source = recall_source(study, stored.source, code=stored.code)
             return cls._prepared(source, repository, request, opened)
 
     @classmethod
@@ -205,7 +205,7 @@ class PreparedStudy:
         if window is not None and wanted > window:
             tell(
                 Notice(
-                    f"the study's concurrency is {window}, so {window} of {wanted} workers are "
+                    f"the study's concurrency is {window}, so {window} of {wanted} workers {are(window)} "
                     "used; the definition's concurrency= changes that, and the sweep with it"
                 )
             )

@@ -8,6 +8,7 @@ from typing import Any
 
 from sweeper.declared.space import Categorical, CategoricalChoice, Distribution, IntRange
 from sweeper.records.environments import Environment
+from sweeper.records.result_tables import parameter_headers
 from sweeper.report.document.spread import Spread, spreads
 from sweeper.report.figures.choosing import objective_value, objectives_of
 from sweeper.report.formats import last_line, params_text, time_text, value_text
@@ -115,7 +116,9 @@ def best_table(results: StudyResults) -> Table | None:
     names = list(dict.fromkeys(name for trial in leading for name in trial.params))
     objectives = objectives_of(results)
     evaluated = sorted({(e.data, n) for t in leading for e in t.evaluations for n in e.metrics})
-    headers = ("trial", *(o.name for o in objectives), *names, "seed", "digest")
+    fixed = {"trial", "seed", "digest", *(o.name for o in objectives)}
+    shown = parameter_headers(names, fixed)
+    headers = ("trial", *(o.name for o in objectives), *shown, "seed", "digest")
     held_out = [f"{name} on {data} (held out)" for data, name in evaluated]
     rows = [
         (
@@ -203,10 +206,9 @@ def trials_table(results: StudyResults) -> Table:
         )
         for trial in results.trials
     )
-    headers = (
-        *("trial", "state", *(o.name for o in objectives), *names),
-        *("epochs", "attempts", "seed", "digest"),
-    )
+    first = ("trial", "state", *(o.name for o in objectives))
+    last = ("epochs", "attempts", "seed", "digest")
+    headers = (*first, *parameter_headers(names, {*first, *last}), *last)
     return Table("Every trial", headers, rows)
 
 
