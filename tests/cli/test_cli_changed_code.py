@@ -113,7 +113,7 @@ EDITS: dict[str, tuple[str, str, str, str | None]] = {
 REFUSED = (
     "error: study 'edits' was defined differently when it was created: {}. Its finished trials belong "
     "to the old definition: restore it, start over under the same name with `sweeper run FILE "
-    "--fresh`, which keeps them as edits~1, or accept the mixture with --accept-changes, which ranks "
+    "--fresh`, which keeps them as edits~1, or accept the change with --accept-changes, which ranks "
     "them apart\n"
 )
 UNVERIFIED = (
@@ -222,13 +222,15 @@ def test_what_run_resume_and_verify_say_of_an_edit(edit: str, call: Call, finish
         assert verify.out == "0 of 0 verified trials hold\n"
         return
     refused = REFUSED.format(message)
-    assert (run.code, run.out, run.err) == (1, "", refused)
+    said = f"importing TensorFlow and {FILE} ...\n"
+    assert (run.code, run.out, run.err) == (1, "", said + refused)
     if file == FILE:
         for other in (resume, verify, call("resume", "edits", "--accept-changes")):
             assert (other.code, other.out) == (2, "")
             assert _UNNAMED.fullmatch(other.err), other.err
         return
-    assert (resume.code, resume.out, resume.err) == (1, "", refused)
+    said = "importing TensorFlow and the study edits ...\n"
+    assert (resume.code, resume.out, resume.err) == (1, "", said + refused)
     assert (verify.code, verify.out, verify.err) == (1, "", UNVERIFIED.format(message))
 
 

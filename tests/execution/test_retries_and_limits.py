@@ -161,7 +161,7 @@ def test_a_kill_for_lack_of_memory_is_distinguished_from_another_by_what_the_ker
     assert (ran_out.fault, ran_out.final) == ("memory", True)
     assert (other.fault, other.final) == ("crash", False)
     assert "memory ran out" in (ran_out.error or "")
-    assert "no lack of memory" in (other.error or "")
+    assert "not for lack of memory" in (other.error or "")
 
 
 def test_fail_fast_stops_the_others_at_a_checkpoint_and_says_which_trial_failed(
