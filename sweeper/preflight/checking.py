@@ -190,7 +190,7 @@ class _Check:
             estimate=self._estimate(workers),
             seconds=self._seconds(known),
             steps=sum(report.steps for report in known),
-            inline="" if any(_shares(finding) for finding in findings) else self._inline(),
+            inline="" if any(each.level == "error" for each in findings) else self._inline(),
         )
 
     def _report_of(self, name: str) -> RehearsalReport | None:
@@ -405,7 +405,3 @@ class _Check:
                 seconds["work"] += outcome.seconds - outcome.started_after
                 seconds["steps"] += steps * timed.seconds / max(1, timed.steps)
         return seconds
-
-
-def _shares(finding: Finding) -> bool:
-    return finding.check == "independence" and finding.level == "error"

@@ -128,6 +128,27 @@ def test_a_shuffled_dataset_and_a_generator_of_the_module_hold_and_only_inline_i
     assert "module attribute made_once.ORDER" in report["inline"]
 
 
+def test_data_that_a_generator_of_the_module_draws_hold_and_only_inline_is_told(
+    checked: Checked, tmp_path: Path
+) -> None:
+    text = StudyText(
+        name="drawn",
+        head="NUMBERS = np.random.default_rng(0)",
+        model=PLAIN,
+        data="""
+        noise = NUMBERS.normal(size=x.shape).astype("float32")
+        return Data(train=(x + noise, y), batch_size=8)
+        """,
+        arguments='objective="loss", epochs=2, trials=2, sampler="random"',
+    )
+    report = checked(text.write(tmp_path / "drawn.py"), 0)
+    assert [f for f in report["findings"] if f["level"] != "note"] == []
+    assert (
+        "trial 1 begins with other data when trial 0 was built before it: load_data goes by "
+        "something that an earlier call left behind"
+    ) in report["inline"]
+
+
 def test_a_split_by_the_trials_seed_is_a_warning_and_exits_with_0(
     checked: Checked, tmp_path: Path
 ) -> None:

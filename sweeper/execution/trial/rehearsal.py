@@ -128,7 +128,7 @@ class _Rehearsal:
         self._seconds["work"] += time.perf_counter() - began
 
     def _build_together(self) -> None:
-        # Whatever was drawn for its data, every process that reads it has drawn as much.
+        # Each trial's data are read as `_read` reads them, since reading may draw numbers.
         self._read_data(self._build_one())
         built: tuple[str, ...] = ()
         for number, like in _TOGETHER:
@@ -136,6 +136,7 @@ class _Rehearsal:
             if not built:
                 built = self._seen["built"]
                 with self._doing("reading data", number, "data"):
+                    validation_rows(plan)
                     self._seen["later_data"] = data_digests(plan)
         self._seen["built"] = built
 
