@@ -15,7 +15,7 @@
     │   ├── IndependenceError       it shares what training changes with something else
     │   ├── ObjectiveError          the objective names a metric that the model lacks
     │   ├── DataError               data whose lengths differ, or that has no such form
-    │   ├── NonFiniteError          the loss or the objective is NaN or infinite
+    │   ├── NonFiniteError          a trial's value is NaN or infinite
     │   ├── UncapturableError       state that no checkpoint could bring back, by name
     │   └── WarmStartError          what it begins from is not there, or does not fit
     ├── CheckpointError         a checkpoint cannot be written or read                     exit 1
@@ -231,7 +231,7 @@ class DataError(TrialError):
 
 
 class NonFiniteError(TrialError):
-    """The loss or the objective became NaN or infinite.
+    """The objective is NaN or infinite at a trial's end; with ``nonfinite="fail"``, it or the loss after an epoch.
 
     Examples:
         >>> retries = sweeper.Retries(error=1)  # another attempt after it; none by default

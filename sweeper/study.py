@@ -99,8 +99,8 @@ class Study(StudyDefinition, CanBranch):
                 failed. A failed trial raises nothing else: it is in the results.
         """
         self._refuse_while_loading("run")
+        from sweeper.events import Doing
         from sweeper.execution.options import RunRequest, WorkerOptions
-        from sweeper.execution.run import run_sweep
         from sweeper.report.terminal.listener import progress_listener
         from sweeper.settings import load_settings
         from sweeper.stored.figures import drawable
@@ -121,6 +121,8 @@ class Study(StudyDefinition, CanBranch):
         )
 
         def sweep(listener: Listener) -> StudyResults:
+            from sweeper.execution.run import run_sweep
+
             results = run_sweep(
                 RunRequest(
                     options,
@@ -142,6 +144,7 @@ class Study(StudyDefinition, CanBranch):
         import sys
 
         with progress_listener(sys.stderr) as progress:
+            progress(Doing("importing TensorFlow and the study"))
             return sweep(progress)
 
     def resume(

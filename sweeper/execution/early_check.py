@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeper.errors import ExecutionError, IndependenceError, Interrupted
-from sweeper.events import Listener, Notice
+from sweeper.events import Doing, Listener, Notice
 from sweeper.execution.prepared_study import PreparedStudy
 from sweeper.execution.protocol.rehearsals import Rehearsal, Rehearsing
 from sweeper.execution.rehearsals import Draws, rehearsal_assignment, rehearse
@@ -33,11 +33,8 @@ from sweeper.support.scratch import scratch_directory
 if TYPE_CHECKING:
     from sweeper.execution.launch.trial_process import Launcher
 
-_UNTOLD_SECONDS = 4.0
-"""How long the first trial waits without a word."""
-
 _LOOK_SECONDS = 1.0
-"""How often it then looks whether somebody asks the study to stop."""
+"""How often the first trial, which waits, looks whether somebody asks the study to stop."""
 
 
 @contextmanager
@@ -119,6 +116,12 @@ class EarlyCheck:
         if launcher is None:
             self._known.set()
             return
+        listener(
+            Doing(
+                "building two trials of this new study, to see whether they share anything; that "
+                "is done once"
+            )
+        )
         self._thread = threading.Thread(
             target=self._run, args=(launcher,), name="sweeper-early-check", daemon=True
         )
@@ -130,16 +133,9 @@ class EarlyCheck:
         Raises:
             IndependenceError: They would be refused; the line of the factory is named, and both ends.
         """
-        if not self._known.wait(_UNTOLD_SECONDS):
-            self._listener(
-                Notice(
-                    "the first trial waits until two trials of this new study are built, to see "
-                    "whether they would be refused; that is done once"
-                )
-            )
-            while not self._known.wait(_LOOK_SECONDS):
-                if self._stop_requested():
-                    return
+        while not self._known.wait(_LOOK_SECONDS):
+            if self._stop_requested():
+                return
         if self._failure is not None:
             raise self._failure
         if self._refusal is not None:

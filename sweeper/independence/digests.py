@@ -190,7 +190,12 @@ def _batches(source: DataSource, pass_: int) -> Batches:
     found = []
     for batch in islice(opened, _BATCHES):
         parts = batch if isinstance(batch, tuple) else (batch,)
-        found.append(tuple("".join(map(digest_of, tf.nest.flatten(part))) for part in parts))
+        found.append(
+            tuple(
+                "".join(map(digest_of, tf.nest.flatten(part, expand_composites=True)))
+                for part in parts
+            )
+        )
     close: Callable[[], None] | None = getattr(opened, "close", None)
     if close is not None:
         close()

@@ -60,7 +60,6 @@ def check_study(
         ExecutionError: A process could not be started.
     """
     began = time.monotonic()
-    tell("importing the study, in two processes")
     with (
         scratch_directory("check") as directory,
         _servers(target) as opened,
@@ -81,6 +80,7 @@ class _Opened:
     draws: Draws
     launchers: tuple[Launcher, Launcher]
     cannot_fork: str
+    imported_by_trials: str
     file: str | None
 
 
@@ -114,6 +114,7 @@ def _servers(target: str) -> Iterator[_Opened]:
             draws,
             (launchers[0], launchers[1]),
             loaded.cannot_fork,
+            loaded.imported_by_trials,
             file,
         )
 
@@ -305,7 +306,7 @@ class _Check:
         whole, second = paths
         objectives = [objective.name for objective in self._settings.objectives]
         anyway = judge_ends(whole, second, authors, objectives, judgement)
-        judge_interruptions(whole, self._resumed, anyway, authors, judgement)
+        judge_interruptions(whole, self._resumed, anyway, authors, judgement, objectives=objectives)
 
     def _of_settings(self) -> Iterator[Finding]:
         settings = self._settings
@@ -322,8 +323,16 @@ class _Check:
                 "note",
                 "settings",
                 f"every trial starts a Python of its own, some seconds each, because "
-                f"{self._opened.cannot_fork}; do that inside the factories, and trials start at "
-                "once",
+                f"{self._opened.cannot_fork}",
+                self._argument("name"),
+            )
+        elif self._opened.imported_by_trials:
+            yield Finding(
+                "note",
+                "settings",
+                f"every trial imports the study in its own process, because "
+                f"{self._opened.imported_by_trials}; what the file does at its top is "
+                "done again for each",
                 self._argument("name"),
             )
 

@@ -38,6 +38,7 @@ BY_DEFAULT = frozenset(
         *("negatives-by-random-shuffle", "generator-in-a-loop"),
         # Output that nothing exempts and that something does, a clock, weights swapped for validation.
         *("bar-without-output-only", "output-only-bar", "time-history", "ema-for-validation"),
+        "averages-left-in-the-model",
         # What never changes: a teacher in a closure, and an open file.
         *("call-over-fixed-teacher", "holds-open-file"),
         # Validation that goes on, a vector, and identity. That real servers hash alike is shown by

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 from sweeps import python
 
-from sweeper.errors import DefinitionError, StudyFileError, StudyImportError
+from sweeper.errors import (
+    DefinitionChangedError,
+    DefinitionError,
+    StudyFileError,
+    StudyImportError,
+)
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.sources import (
     describe_source,
@@ -43,6 +48,23 @@ def test_what_cannot_travel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     lock = threading.Lock()
     with pytest.raises(DefinitionError, match=r"study 's' cannot be sent .* lock"):
         source_of(study(model=lambda trial: lock))
+
+
+def test_what_cannot_travel_is_imported_where_it_was_loaded_from(tmp_path: Path) -> None:
+    file = tmp_path / "locking.py"
+    file.write_text(
+        "import threading\nfrom sweeper import Study\nLOCK = threading.Lock()\n"
+        "def model(trial): return LOCK\n"
+        "study = Study(name='filed', model=model, data=model, epochs=1, trials=1)\n"
+    )
+    loaded = load_definition(str(file))
+    source = source_of(loaded)
+    assert (source.how, source.target, source.study) == ("target", str(file), "filed")
+    assert load_source(source) is loaded
+    file.write_text(file.read_text().replace("return LOCK", "return [LOCK]"))
+    del sys.modules[loaded.model.__module__]
+    with pytest.raises(DefinitionChangedError):
+        load_source(source)
 
 
 def test_a_study_loaded_from_a_file_is_found_there_again(tmp_path: Path) -> None:

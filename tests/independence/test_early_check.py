@@ -80,9 +80,8 @@ SLOW = StudyText(
 
 
 def test_a_refusal_is_waited_for_however_long_two_trials_take_to_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(early_check, "_UNTOLD_SECONDS", 0.2)
     file = SLOW.write(tmp_path / "slow.py")
     with pytest.raises(IndependenceError, match=r"module attribute slow\.LOG") as raised:
         sweep(file, tmp_path / "runs", workers=2)

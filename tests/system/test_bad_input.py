@@ -110,7 +110,7 @@ FAULTS = StudyText(
     study.model = lambda trial: spoilt(well(trial), trial.params["fault"])
     """,
     arguments="""objective="val_accuracy", direction="maximize", epochs=1, trials=6,
-    sampler="grid", grid={"fault": FAULTS}, audit="off", threads=1""",
+    sampler="grid", grid={"fault": FAULTS}, audit="off", nonfinite="fail", threads=1""",
 )
 FAULT_NAMES = ["nothing returned", "not compiled", "no such metric", "lengths", "nan", "none"]
 

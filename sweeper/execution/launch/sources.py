@@ -51,7 +51,9 @@ def target_source(target: str, study: str | None = None) -> StudySource:
 
 
 def source_of(definition: StudyDefinition) -> StudySource:
-    """The source for a study object of this process, by value.
+    """Return the source of a study object of this process: by value, or else the file it is in.
+
+    A `tf.data` dataset, for one, cannot be sent; importing the file makes it anew.
 
     Raises:
         DefinitionError: Something that its functions use cannot be sent to another process.
@@ -59,6 +61,15 @@ def source_of(definition: StudyDefinition) -> StudySource:
     try:
         pickled = pickle_by_value(definition)
     except Exception as error:
+        target = _imported_from(definition)
+        if target is not None:
+            return StudySource(
+                how="target",
+                target=target,
+                study=definition.name,
+                path=tuple(sys.path),
+                code=definition.code().to_json(),
+            )
         msg = (
             f"study {definition.name!r} cannot be sent to the processes that run its trials: "
             f"{error}; open files, locks and the like inside the functions, or run the study from "
@@ -77,6 +88,14 @@ def source_of(definition: StudyDefinition) -> StudySource:
         texts=texts_of_cells(definition.factories()),
         defined_code=definition.code().to_json(),
     )
+
+
+def _imported_from(definition: StudyDefinition) -> str | None:
+    """Return what another process can import the same definition from; None where there is nothing."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    # A script's arguments may change what it defines, and no other process has them.
+    script = main if main.endswith(".py") and Path(main).is_file() and not sys.argv[1:] else None
+    return loaded_from(definition) or script
 
 
 def pickle_by_value(value: object) -> str:
@@ -140,6 +159,22 @@ def load_source(source: StudySource) -> StudyDefinition:
             )
             raise DefinitionChangedError(msg)
     return definition
+
+
+def import_study(source: StudySource) -> StudyDefinition:
+    """`load_source` in a process of the study's trials: what its top level draws is the same in each."""
+    from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
+
+    seed_everything(IMPORT_SEED)
+    return load_source(source)
+
+
+def file_of(source: StudySource) -> str | None:
+    """Return the file that the study is defined in; None where it is in none, or not found."""
+    location, _ = split_target(source.target)
+    if location and Path(location).is_file():
+        return str(Path(location).resolve())
+    return _file_of(location, source.path)
 
 
 def _load(source: StudySource) -> StudyDefinition:

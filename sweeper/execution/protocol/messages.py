@@ -13,7 +13,7 @@ from pydantic import Field
 
 from sweeper.checkpoints.origin import Origin
 from sweeper.declared.searching import At, Direction
-from sweeper.execution.protocol.audits import AuditOrder, GoOn, Held, IntervalPinned
+from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
 from sweeper.execution.protocol.branches import BranchStart
 from sweeper.execution.protocol.evaluations import (
     CheckpointEvaluated,
@@ -110,6 +110,14 @@ class Surroundings:
 
     fingerprint: dict[str, Any]
     kind: Literal["surroundings"] = "surroundings"
+
+
+@sendable
+class Preparing:
+    """Up: what the trial does next, before its first step, such as "building the model"."""
+
+    stage: str
+    kind: Literal["preparing"] = "preparing"
 
 
 @sendable
@@ -254,6 +262,7 @@ Message = (
     | Judged
     | Surroundings
     | Stop
+    | Preparing
     | Started
     | StepsReached
     | EpochsEnded
@@ -272,6 +281,4 @@ Message = (
     | Evaluated
     | ModelExported
     | IntervalPinned
-    | Held
-    | GoOn
 )

@@ -29,10 +29,9 @@ from sweeper.errors import (
     ParameterError,
     SweeperError,
 )
-from sweeper.execution.protocol.audits import GoOn, Held
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.framing import GarbledError
-from sweeper.execution.protocol.messages import Assignment, Failed, Message, Stop
+from sweeper.execution.protocol.messages import Assignment, Failed, Message, Preparing, Stop
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.signals import release_signals, signals_to_stop
 from sweeper.execution.trial.devices import configure_tensorflow, limit_memory, show_devices
@@ -42,9 +41,6 @@ from sweeper.support.tensorflow_start import look_for_gpus
 
 EXIT_WORKER_GONE = 75
 """A trial process's exit code when its worker is gone; nobody is left to read it, but a log is."""
-
-_LOOK_FOR_STOP = 0.1
-"""Seconds between two looks at whether to stop, while a trial is held."""
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """A full disk, a spent quota, a read-only file system."""
@@ -58,7 +54,6 @@ class ChannelLink:
         self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
         self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._going_on = threading.Event()
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
     def send(self, message: Message) -> None:
@@ -74,13 +69,6 @@ class ChannelLink:
     def judge(self, question: Judge) -> Judged:
         self.send(question)
         return self._verdicts.get()
-
-    def hold(self, step: int) -> None:
-        self._going_on.clear()
-        self.send(Held(step))
-        # A signal's handler runs in this very thread, so it must not set what is waited for.
-        while not self._stop.is_set() and not self._going_on.wait(_LOOK_FOR_STOP):
-            pass
 
     def stop_requested(self) -> bool:
         return self._stop.is_set()
@@ -103,8 +91,6 @@ class ChannelLink:
                 self._answers.put(message)
             elif isinstance(message, Judged):
                 self._verdicts.put(message)
-            elif isinstance(message, GoOn):
-                self._going_on.set()
             elif isinstance(message, Stop):
                 self.request_stop()
 
@@ -130,6 +116,8 @@ def serve_trial(
         look_for_gpus()
         limit_memory(assignment.memory_limit)
         configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+        if assignment.source is not None:
+            link.send(Preparing("importing the study"))
         definition = load()
         if assignment.rehearsal is not None and assignment.rehearsal.part != "trial":
             from sweeper.execution.trial.rehearsal import rehearse

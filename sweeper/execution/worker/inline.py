@@ -107,9 +107,6 @@ class _InlineLink:
             raise ExecutionError(msg)
         return answer
 
-    def hold(self, step: int) -> None:
-        """Go on: a trial inside this process is not held, since nothing could be run meanwhile."""
-
     def stop_requested(self) -> bool:
         try:
             return self._supervisor.stop_requested(inside=True)

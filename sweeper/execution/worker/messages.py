@@ -6,15 +6,14 @@ and this waits. Only a question cannot wait, since the trial needs the answer.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from sweeper.declared.populations import check_perturbed, population_of
-from sweeper.events import CheckpointKept, EpochFinished, Event, Notice, StepsDone, TrainingStarted
-from sweeper.execution.launch.conversation import TrialSupervisor
+from sweeper.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
+from sweeper.execution.launch.conversation import TrialSupervisor, progress_of
 from sweeper.execution.launch.trial_process import Isolation
-from sweeper.execution.protocol.audits import Held, IntervalPinned
+from sweeper.execution.protocol.audits import IntervalPinned
 from sweeper.execution.protocol.framing import GarbledError
 from sweeper.execution.protocol.messages import (
     CheckpointCommitted,
@@ -25,6 +24,7 @@ from sweeper.execution.protocol.messages import (
     LastMessage,
     Message,
     PausedHere,
+    Preparing,
     PrunedHere,
     Started,
     StepsReached,
@@ -146,15 +146,13 @@ class MessageHandler(TrialSupervisor):
                 self._write(lambda _again: self._surroundings(message))
             case Started():
                 self._started(message)
-            case StepsReached():
-                self.step = message.step
-                tell(StepsDone(number, message.epoch, message.step))
+            case Preparing() | StepsReached():
+                self.step = message.step if isinstance(message, StepsReached) else self.step
+                tell(progress_of(message, number))
             case EpochsEnded():
                 self._epochs_ended(message)
             case CheckpointCommitted() | CheckpointDeleted() | IntervalPinned():
                 self._checkpoints_changed(message)
-            case Held():
-                self.held()
             case Warned():
                 tell(Notice(f"trial {number}: {message.message}"))
             case Finished() | PrunedHere() | PausedHere() | StoppedHere() | Failed():
@@ -163,10 +161,6 @@ class MessageHandler(TrialSupervisor):
                 msg = f"trial {number} sent {message!r}, which only a worker sends"
                 raise GarbledError(msg)
         return None
-
-    @abstractmethod
-    def held(self) -> None:
-        """The trial waits until it is sent `GoOn`."""
 
     def epoch_reported(self) -> None:
         """An epoch was given to the write queue."""

@@ -87,10 +87,6 @@ class TrialClock:
         self._looked = now
         return self.limit is not None and self._seconds + went_on_from > self.limit
 
-    def stand_still(self) -> None:
-        """Count nothing of the time since the last look: the trial was made to wait."""
-        self._looked = self._clock()
-
     def seconds(self, went_on_from: float) -> float:
         """Seconds counted so far."""
         return self._seconds + went_on_from

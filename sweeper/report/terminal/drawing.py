@@ -41,8 +41,10 @@ def draw(snapshot: Snapshot, width: int, height: int = 1000) -> RenderableType:
     if snapshot.measured is not None:
         return Group(Text(""), _evaluation(snapshot))
     if snapshot.study is None:
-        return Text("opening the study ...", style="dim")
+        return Text(f"{snapshot.doing or 'opening the study'} ...", style="dim")
     above = [Text(""), *_header(snapshot)]
+    if snapshot.doing is not None:
+        above.append(Text(f"{snapshot.doing} ...", style="dim"))
     below = [*_leaders(snapshot), *_advice(snapshot)]
     taken = sum(_lines(text, width) for text in (*above, *below))
     # One line is the table's header, and the last of the window is the cursor's.

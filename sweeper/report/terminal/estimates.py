@@ -56,6 +56,7 @@ class Attempt:
 
     Attributes:
         began: By the model's clock.
+        doing: What it does before its first step.
         stepped: When there was last news of a step.
         trained: Seconds in its finished epochs.
         epoch_began_at: The step at which its present epoch began.
@@ -64,6 +65,7 @@ class Attempt:
     trial: int
     number: int
     began: float
+    doing: str = "preparing"
     training: TrainingStarted | None = None
     step: int = 0
     stepped: float = 0.0

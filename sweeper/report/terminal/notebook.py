@@ -153,10 +153,12 @@ def page(snapshot: Snapshot, lines: Iterable[str], earlier: int, *, running: boo
     """
     study, measured = snapshot.study, snapshot.measured
     if study is None and measured is None:
-        return "<div>opening the study ...</div>"
+        return f"<div>{escape(snapshot.doing or 'opening the study')} ...</div>"
     name = measured.opened.study if study is None and measured is not None else ""
     head = f"<b>{escape(study.study if study is not None else name)}</b>"
     parts = [f"<div>{head}{escape(state_text(snapshot))}{escape(_counts(snapshot))}</div>"]
+    if snapshot.doing is not None:
+        parts.append(f"<div>{escape(snapshot.doing)} ...</div>")
     if snapshot.checkpoint is not None:
         kept = snapshot.checkpoint
         cost = f"{checkpoint_text(kept)} (trial {kept.trial}, step {kept.step})"
@@ -217,7 +219,7 @@ def _running(snapshot: Snapshot) -> str:
 
 def _cells(trial: TrialProgress) -> list[str]:
     if not trial.epochs:
-        return [str(trial.number), "preparing", "-", "-", "-"]
+        return [str(trial.number), trial.phase, "-", "-", "-"]
     step = f"{trial.step}/{trial.steps}" if trial.steps else str(trial.step)
     return [
         str(trial.number),
