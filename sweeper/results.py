@@ -293,7 +293,7 @@ class TrialRecord(HasModel):
 class StudyResults(HasFigures):
     """What `Study.run` returns: every trial of the study, in the order of their numbers.
 
-    Printed, it is a table of the trials; a notebook shows that as HTML.
+    Printed, it is a table of the trials; a notebook shows the same.
 
     Attributes:
         status: How many trials stand where, and who leads.

@@ -13,7 +13,7 @@ _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> RenderableType:
-    """The whole page.
+    """Return what `sweeper check` prints.
 
     Args:
         report: What was found.

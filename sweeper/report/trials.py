@@ -89,7 +89,7 @@ class TrialsTable:
             yield Text(f"and {hidden} more; --csv and --json have all of them", style="dim")
 
     def _own_columns(self, trials: Sequence[TrialStatus]) -> list[_Column]:
-        """All but parameters; the first two name the trial, the next ones are what it measured."""
+        """Return all columns but the parameters'; the first two name the trial, the next ones its metrics."""
         found = [_Column("trial", lambda t: str(t.number)), _Column("state", _state, left=True)]
         if self._latest:
             found.append(_Column("epoch", _epoch_now))
@@ -115,7 +115,7 @@ def _folded(
     console: Console,
     options: ConsoleOptions,
 ) -> Iterator[RenderableType | Segment]:
-    """Each trial's row, and below it, indented, what has no column of its own."""
+    """Draw each trial's row, and below it, indented, what has no column of its own."""
     kept = list(own)
     while len(kept) > 2 and not fits(_table(trials, kept), options, console):
         kept.pop()
@@ -169,7 +169,7 @@ def _state(trial: TrialStatus) -> str:
 
 
 def _epoch_now(trial: TrialStatus) -> str:
-    """The epoch that it is in, or goes on in, from 1."""
+    """Write the epoch that the trial is in, or goes on in, from 1."""
     if trial.epochs is None:
         return str(trial.epoch + 1)
     return f"{min(trial.epoch + 1, trial.epochs)} of {trial.epochs}"

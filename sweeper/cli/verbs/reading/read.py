@@ -94,10 +94,10 @@ def show(
 
         print_csv(epoch_rows(trial))
     else:
-        from sweeper.report.trial_page import trial_page
+        from sweeper.report.terminal.pages import trial_on_terminal
 
         commands = [settings.command("logs", study, str(number))]
-        print_table(trial_page(trial, commands, found.exactness, found.objective))
+        print_table(trial_on_terminal(trial, found, commands))
 
 
 def _stretch(stretch: "Mapping[str, Any]") -> str:
@@ -149,11 +149,11 @@ def best(
         print_csv(trial_rows(trials))
         return
     from sweeper.report.tables import codes_lines, exactness_line
-    from sweeper.report.trial_page import trial_page
+    from sweeper.report.terminal.pages import trial_on_terminal
     from sweeper.report.trials import TrialsTable
 
     if found.best:
-        print_table(trial_page(trials[0], exactness=found.exactness, objective=found.objective))
+        print_table(trial_on_terminal(trials[0], found))
         for stretch in led[0] if len(led[0]) > 1 else ():
             typer.echo(_stretch(stretch))
     else:
