@@ -128,6 +128,37 @@ def test_a_shuffled_dataset_and_a_generator_of_the_module_hold_and_only_inline_i
     assert "module attribute made_once.ORDER" in report["inline"]
 
 
+PICKED = StudyText(
+    name="picked",
+    head="""
+    import random
+
+    class Picked(keras.utils.PyDataset):
+        def __init__(self, x, y):
+            super().__init__()
+            self.x, self.y = x, y
+
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            rows = [random.choice(range(len(self.x))) for _ in range(8)]
+            return self.x[rows], self.y[rows]
+    """,
+    model=PLAIN,
+    data="return Data(train=Picked(x, y))",
+    arguments='objective="loss", epochs=3, trials=2, sampler="random"',
+)
+
+
+def test_batches_that_pythons_generator_picks_hold_although_lengths_are_known_by_making_some(
+    checked: Checked, tmp_path: Path
+) -> None:
+    report = checked(PICKED.write(tmp_path / "picked.py"), 0)
+    assert [f for f in report["findings"] if f["level"] != "note"] == []
+    assert "killed (SIGKILL) after step" in "\n".join(report["held"])
+
+
 def test_data_that_a_generator_of_the_module_draws_hold_and_only_inline_is_told(
     checked: Checked, tmp_path: Path
 ) -> None:

@@ -213,9 +213,13 @@ class _Rehearsal:
             )
             self._code.learn(plan)
         self._seen["built"] = tuple(digest for _, digest, _ in initial_weights(plan.model))
-        seed_everything(seeds.child("training"))
+        self._seed_training(number)
         self._seconds["startup"] += time.perf_counter() - began
         return plan
+
+    def _seed_training(self, number: int) -> None:
+        """Seed the global generators as a trial of this number does before it trains."""
+        seed_everything(TrialSeeds(self._assignment.seed, number).child("training"))
 
     def _watch(self, plan: TrainingPlan) -> WatchedTraining:
         began = time.perf_counter()
@@ -223,6 +227,9 @@ class _Rehearsal:
         with self._doing(f"tracing trial {number}", number, "capture"):
             short, lengths = shortened(plan, self._what.epoch_steps, self._what.validation_steps)
             self._seen.setdefault("lengths", lengths)
+            # To know the lengths, a batch or two was made, which may draw from these generators; a
+            # trial is shortened before they are seeded.
+            self._seed_training(number)
             try:
                 watched = WatchedTraining(short, self._notice)
             except UncapturableError:
