@@ -42,6 +42,7 @@ from sweeper.records.status import (
     TrialState,
     TrialStatus,
     WorkerRecord,
+    none_complete,
 )
 
 if TYPE_CHECKING:
@@ -324,7 +325,7 @@ class StudyResults(HasFigures):
     """What `Study.run` returns: every trial of the study, in the order of their numbers.
 
     Iterating over it gives its trials, ``len`` how many there are, and ``results[3]`` the trial with the
-    number 3. Printed, it is a table of the trials; a notebook shows that as HTML.
+    number 3. Printed, it is a table of the trials; a notebook shows the same.
 
     Attributes:
         status: How many trials stand where, and who leads.
@@ -392,7 +393,9 @@ class StudyResults(HasFigures):
             )
             raise LookupError(msg)
         if self.status.best is None:
-            msg = f"study {self.status.study!r} has no complete trial yet, so no best one"
+            errors = [trial.error for trial in self.trials if trial.state == "failed"]
+            none = none_complete(self.status.study, self.status.target, errors)
+            msg = f"{none}. No trial is the best one"
             raise LookupError(msg)
         number = self.status.best.number
         return next(t for t in self.trials if t.number == number)

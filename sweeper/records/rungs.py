@@ -16,7 +16,7 @@ class ComparedTrial:
 
     Attributes:
         number: The trial's.
-        value: The objective that it had reached; None where it had failed.
+        value: The objective that it had reached; None where it had failed or that is NaN.
         promoted: Whether it went on.
     """
 
@@ -62,7 +62,7 @@ class RungRecord:
 
     Attributes:
         epochs: After which it paused, or was compared there although it was over before.
-        value: The objective that it had reached; None where it had failed.
+        value: The objective that it had reached; None where it had failed or that is NaN.
         promoted: Whether it went on; None before that is decided.
         decision: Of the rung, with everybody who was compared; None before it is decided.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,13 +116,18 @@ def test_a_front_is_printed_with_a_column_an_objective() -> None:
     assert lines[1].split() == ["trial", "state", "score", "speed", "x", "epochs", "attempts"]
 
 
-def test_a_notebook_shows_html_in_which_names_are_text() -> None:
+def test_a_notebook_shows_what_is_printed_and_names_are_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     shown = large(40, 2)._repr_html_()
-    assert shown.startswith("<table><caption>drawn: ")
     assert "<img" not in shown
     assert "&lt;img" in shown
-    assert shown.count("<tr>") == 31
-    assert "and 10 more" in shown
+    lines = html.unescape(shown).removesuffix("</pre>").splitlines()
+    assert len(lines) == 33
+    assert lines[0].endswith(str(large(40, 2)).splitlines()[0])
+    assert lines[2].split() == str(large(40, 2)).splitlines()[2].split()
+    assert "and 10 more" in lines[-1]
 
 
 def test_a_data_frame_has_what_the_attempts_were(stored: StoredStudy) -> None:

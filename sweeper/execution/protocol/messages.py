@@ -13,7 +13,7 @@ from pydantic import Field
 
 from sweeper.checkpoints.origin import Origin
 from sweeper.declared.searching import At, Direction
-from sweeper.execution.protocol.audits import AuditOrder, GoOn, Held, IntervalPinned
+from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
 from sweeper.execution.protocol.branches import BranchStart
 from sweeper.execution.protocol.evaluations import (
     CheckpointEvaluated,
@@ -110,6 +110,14 @@ class Surroundings:
 
     fingerprint: dict[str, Any]
     kind: Literal["surroundings"] = "surroundings"
+
+
+@sendable
+class Preparing:
+    """Up: what the trial does next, before its first step, such as "building the model"."""
+
+    stage: str
+    kind: Literal["preparing"] = "preparing"
 
 
 @sendable
@@ -235,10 +243,12 @@ class Failed:
             ``"environment"``: the disk, or a checkpoint that does not fit; the trial is not to
             blame and can be resumed once that is mended. ``"definition"``: the study's code has
             changed, so nothing was run.
+        of_study: Whether every other trial would fail with the same error.
     """
 
     error: str
     traceback: str = ""
+    of_study: bool = False
     fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     kind: Literal["failed"] = "failed"
 
@@ -254,6 +264,7 @@ Message = (
     | Judged
     | Surroundings
     | Stop
+    | Preparing
     | Started
     | StepsReached
     | EpochsEnded
@@ -272,6 +283,4 @@ Message = (
     | Evaluated
     | ModelExported
     | IntervalPinned
-    | Held
-    | GoOn
 )

@@ -37,7 +37,7 @@ _NO_ADVICE = Advice()
 
 
 def _unsaid(_message: str) -> None:
-    """For a caller whom no notice concerns."""
+    """Drop a notice."""
 
 
 class _Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
@@ -126,6 +126,7 @@ def open_dashboard(
         ExecutionError: The address cannot be listened on.
     """
     try:
+        import jinja2  # noqa: F401 - so that it is missed here, and not at the first page
         from optuna_dashboard import wsgi
 
         from sweeper.report.dashboard.annotating import AnnotatingApplication, Annotator
