@@ -21,6 +21,7 @@ import gc
 import json
 import os
 import re
+import runpy
 import sqlite3
 import subprocess
 import sys
@@ -28,6 +29,7 @@ import tempfile
 import time
 import traceback
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +64,15 @@ def _import_what_pages_import() -> None:
     # Inline trials need the threads that their study has, and a page may run TensorFlow before.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
+    usable_cores = sweeper.definition.usable_cores
     sweeper.definition.usable_cores = lambda: 1
+    _CELLS_NEED.extend(
+        [
+            lambda: tf.config.threading.set_intra_op_parallelism_threads(0),
+            lambda: tf.config.threading.set_inter_op_parallelism_threads(0),
+            lambda: setattr(sweeper.definition, "usable_cores", usable_cores),
+        ]
+    )
     # As a warm server does before it forks: a trial then collects what it has made itself.
     gc.collect()
     gc.freeze()
@@ -107,15 +117,19 @@ def _run_page(job: dict) -> None:
     sys.path.insert(0, str(Path.cwd()))
     shell = None
     wrong = 0
-    for block in job["blocks"]:
+    programs = [
+        Program(block, forked=bool(job["server"])) if block["program"] else None
+        for block in job["blocks"]
+    ]
+    for block, program in zip(job["blocks"], programs, strict=True):
         sys.stdout.flush()
         print(f"--- {block['page']}:{block['line']}", flush=True)
         begun, failed = Path(job["output"]).stat().st_size, failed_trials()
         if block["file"]:
             Path(block["file"]).write_text(block["text"])
         elif block["language"] == "python":
-            if block["program"]:
-                _run_program(block, job["server"])
+            if program is not None:
+                program.run()
             shell = shell or _notebook(page)
             _run_cell(shell, block)
         elif block["language"] == "pycon":
@@ -129,14 +143,85 @@ def _run_page(job: dict) -> None:
         raise AssertionError(msg)
 
 
-def _run_program(block: dict, server: list[str]) -> None:
-    """Run a block as ``python FILE``, with processes of their own for its trials."""
-    stem = Path(block["page"]).with_suffix("").name
-    file = Path(f"{stem.replace('-', '_').lower()}_{block['line']}.py")
-    file.write_text(block["program"])
-    words = [*server, "run"] if server else []
-    sys.stdout.flush()
-    subprocess.run([sys.executable, *words, str(file)], check=True)
+class Program:
+    """A block that is run as ``python FILE``, with processes of their own for its trials.
+
+    Python imports what sweeper needs for some seconds, which is most of what a short program takes. So the
+    program is forked from its page's process before anything has run there, and waits. Where pages are
+    run with the installed command it is ``python FILE`` itself.
+
+    Args:
+        block: The block.
+        forked: Whether it is forked.
+    """
+
+    def __init__(self, block: dict, *, forked: bool) -> None:
+        stem = Path(block["page"]).with_suffix("").name
+        self._file = Path(f"{stem.replace('-', '_').lower()}_{block['line']}.py")
+        self._text = block["program"]
+        self._child = 0
+        if forked:
+            waits, self._go = os.pipe()
+            self._child = os.fork()
+            if self._child == 0:
+                os.close(self._go)
+                self._wait(waits)
+            os.close(waits)
+
+    def run(self) -> None:
+        """Run it to its end, in the present directory and environment; raise where it fails."""
+        self._file.write_text(self._text)
+        sys.stdout.flush()
+        if not self._child:
+            subprocess.run([sys.executable, str(self._file)], check=True)
+            return
+        surroundings = {"directory": str(Path.cwd()), "environment": dict(os.environ)}
+        with os.fdopen(self._go, "w") as go:
+            print(json.dumps(surroundings), file=go)
+        _, status = os.waitpid(self._child, 0)
+        if status:
+            code = os.waitstatus_to_exitcode(status)
+            raise subprocess.CalledProcessError(code, f"python {self._file}")
+
+    def _wait(self, waits: int) -> None:
+        code = 1
+        try:
+            with os.fdopen(waits) as surroundings:
+                given = json.loads(surroundings.readline() or "null")
+            code = 0 if given is None else self._become(**given)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _become(self, directory: str, environment: dict[str, str]) -> int:
+        """Be the program; its exit code."""
+        os.chdir(directory)
+        os.environ.clear()
+        os.environ.update(environment)
+        _undo_what_cells_need()
+        if "SWEEPER_TEST_UNWATCHED" in environment:
+            from shared_commands import leave_unwatched
+
+            leave_unwatched(setattr)
+        sys.argv = [str(self._file)]
+        sys.path[0] = directory
+        try:
+            runpy.run_path(str(self._file), run_name="__main__")
+        except SystemExit as ended:
+            return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        return 0
+
+
+_CELLS_NEED: list[Callable[[], None]] = []
+"""What takes back what was done for trials that run in the process of a page's cells."""
+
+
+def _undo_what_cells_need() -> None:
+    for undo in _CELLS_NEED:
+        undo()
 
 
 def _notebook(page: types.ModuleType) -> Any:
