@@ -10,8 +10,8 @@ from sweeper.continuing.branchable import CanBranch
 from sweeper.continuing.extending import asked_extension
 from sweeper.declared.arguments import with_named_arguments
 from sweeper.definition import StudyDefinition
-from sweeper.errors import DefinitionError, StudyFileError, UnknownStudyError
-from sweeper.loading import is_loading, load_definition
+from sweeper.errors import StudyFileError, UnknownStudyError
+from sweeper.loading import end_reading, load_definition
 from sweeper.paths import is_name
 from sweeper.results import StudyStatus
 from sweeper.support.shown import shown_url
@@ -98,9 +98,9 @@ class Study(StudyDefinition, CanBranch):
             SweeperError: The study cannot be run as it is defined, or the database or the disk
                 failed. A failed trial raises nothing else: it is in the results.
         """
-        self._refuse_while_loading("run")
+        end_reading()
+        from sweeper.events import Doing
         from sweeper.execution.options import RunRequest, WorkerOptions
-        from sweeper.execution.run import run_sweep
         from sweeper.report.terminal.listener import progress_listener
         from sweeper.settings import load_settings
         from sweeper.stored.figures import drawable
@@ -121,6 +121,8 @@ class Study(StudyDefinition, CanBranch):
         )
 
         def sweep(listener: Listener) -> StudyResults:
+            from sweeper.execution.run import run_sweep
+
             results = run_sweep(
                 RunRequest(
                     options,
@@ -142,6 +144,7 @@ class Study(StudyDefinition, CanBranch):
         import sys
 
         with progress_listener(sys.stderr) as progress:
+            progress(Doing("importing TensorFlow and the study"))
             return sweep(progress)
 
     def resume(
@@ -287,7 +290,7 @@ class Study(StudyDefinition, CanBranch):
             Interrupted: SIGINT or SIGTERM; what was measured is stored.
             SweeperError: Not one checkpoint could be evaluated.
         """
-        self._refuse_while_loading("evaluated")
+        end_reading()
         from sweeper.evaluating.evaluate import EvaluationRequest, evaluate_study
         from sweeper.evaluating.held_out import held_out_data
         from sweeper.execution.options import WorkerOptions
@@ -336,14 +339,6 @@ class Study(StudyDefinition, CanBranch):
             DatabaseUnavailableError: There is no such database.
         """
         return self.results(storage=storage, runs_dir=runs_dir).status
-
-    def _refuse_while_loading(self, what: str) -> None:
-        if is_loading():
-            msg = (
-                f"study {self.name!r} is {what} while its own file is being imported, which would "
-                'start it again in every process; put the call under `if __name__ == "__main__":`'
-            )
-            raise DefinitionError(msg)
 
 
 @overload

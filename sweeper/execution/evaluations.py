@@ -21,7 +21,7 @@ from sweeper.execution.protocol.evaluations import (
     Evaluated,
     Evaluation,
 )
-from sweeper.execution.protocol.messages import Failed, Message, Warned
+from sweeper.execution.protocol.messages import Failed, Message, Preparing, Warned
 from sweeper.execution.protocol.questions import Suggest
 from sweeper.execution.replays import Answers
 from sweeper.execution.worker.assignment import assignment_of
@@ -105,6 +105,8 @@ class _Supervisor(WithoutDatabase):
                 self.order.passed_over(message)
             case Warned():
                 self.order.notice(f"evaluation of trial {self.order.number}: {message.message}")
+            case Preparing():
+                pass
             case Evaluated() | Failed():
                 self.end = message
             case _:

@@ -28,10 +28,9 @@ from sweeper.events import (
     EpochFinished,
     Event,
     Notice,
-    StepsDone,
     TrainingStarted,
 )
-from sweeper.execution.launch.conversation import Stopping, WithoutDatabase, converse
+from sweeper.execution.launch.conversation import Stopping, WithoutDatabase, converse, progress_of
 from sweeper.execution.launch.trial_process import ExitStatus, Launcher
 from sweeper.execution.protocol.messages import (
     Assignment,
@@ -41,6 +40,7 @@ from sweeper.execution.protocol.messages import (
     Finished,
     Message,
     PausedHere,
+    Preparing,
     PrunedHere,
     Started,
     StepsReached,
@@ -243,8 +243,8 @@ class _Attempt(WithoutDatabase):
                         message.start_epoch,
                     )
                 )
-            case StepsReached():
-                self.tell(StepsDone(number, message.epoch, message.step))
+            case Preparing() | StepsReached():
+                self.tell(progress_of(message, number))
             case EpochsEnded():
                 replayed.epochs.update({record.epoch: record for record in message.epochs})
                 if message.seconds is not None:

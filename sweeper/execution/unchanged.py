@@ -51,7 +51,11 @@ def unchanged_settings(
     if not loaded.threads_given:
         given = replace(given, threads=int(row.definition["threads"]))
     changes = repository.verdicts.definition_differences(
-        replace(row, definition=given.to_json(), code=loaded.code)
+        replace(
+            row,
+            definition=given.to_json(),
+            code=loaded.code and loaded.code.comparable_with(row.code),
+        )
     )
     if changes:
         msg = (

@@ -77,7 +77,7 @@ def test_a_batch_too_small_to_be_shared_is_refused_where_it_comes(kind: str) -> 
         "tf.data": lambda: Data(train=dataset),
         "validation": lambda: Data(train=digits(64), validation=dataset),
     }[kind]
-    shown = "batch 2 of epoch 0" if kind == "function" else "a batch"
+    shown = "batch 3 of epoch 1" if kind == "function" else "a batch"
     use = "validation" if kind == "validation" else "train"
     assert refused(DataError, given) == (
         f"Data({use}=…): {shown} has 1 sample, fewer than the 2 replicas of the MirroredStrategy; "

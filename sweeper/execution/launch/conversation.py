@@ -14,10 +14,17 @@ from typing import Protocol
 
 from sweeper.declared.space import CategoricalChoice
 from sweeper.errors import Interrupted, ParameterError
+from sweeper.events import Doing, StepsDone
 from sweeper.execution.launch.trial_process import ExitStatus, Isolation, Launcher, TrialProcess
 from sweeper.execution.protocol.evaluations import Evaluated
 from sweeper.execution.protocol.exports import ModelExported
-from sweeper.execution.protocol.messages import Assignment, LastMessage, Message
+from sweeper.execution.protocol.messages import (
+    Assignment,
+    LastMessage,
+    Message,
+    Preparing,
+    StepsReached,
+)
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.rehearsals import Rehearsed
 
@@ -135,6 +142,13 @@ def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSuperv
         process.kill()
         process.wait(_EXIT_PATIENCE)
         process.channel.close()
+
+
+def progress_of(message: Preparing | StepsReached, trial: int) -> Doing | StepsDone:
+    """Return the event for a message that says how far ``trial`` is."""
+    if isinstance(message, Preparing):
+        return Doing(message.stage, trial)
+    return StepsDone(trial, message.epoch, message.step)
 
 
 def send(process: TrialProcess, message: Message) -> None:

@@ -113,6 +113,14 @@ class Surroundings:
 
 
 @sendable
+class Preparing:
+    """Up: what the trial does next, before its first step, such as "building the model"."""
+
+    stage: str
+    kind: Literal["preparing"] = "preparing"
+
+
+@sendable
 class Started:
     """Up: everything is built and restored; the first step is about to run.
 
@@ -235,10 +243,12 @@ class Failed:
             ``"environment"``: the disk, or a checkpoint that does not fit; the trial is not to
             blame and can be resumed once that is mended. ``"definition"``: the study's code has
             changed, so nothing was run.
+        of_study: Whether every other trial would fail with the same error.
     """
 
     error: str
     traceback: str = ""
+    of_study: bool = False
     fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     kind: Literal["failed"] = "failed"
 
@@ -254,6 +264,7 @@ Message = (
     | Judged
     | Surroundings
     | Stop
+    | Preparing
     | Started
     | StepsReached
     | EpochsEnded

@@ -59,6 +59,7 @@ def make_plan(
     seeds: TrialSeeds,
     *,
     warn: Callable[[str], None] = lambda _message: None,
+    tell: Callable[[str], None] = lambda _stage: None,
     earlier: Earlier | None = None,
 ) -> TrainingPlan:
     """Run the factories, each result under guard.
@@ -69,6 +70,7 @@ def make_plan(
         trial: What the factories are given.
         seeds: The trial's.
         warn: Called with what the user should know.
+        tell: Called with what is done next, before each part that may take long.
         earlier: What earlier trials of this process own.
 
     Raises:
@@ -80,9 +82,11 @@ def make_plan(
         Guard(trial=assignment.number, warn=warn, earlier=earlier, factories=factories) as guard,
         strategy_scope(definition.strategy, trial, seeds) as strategy,
     ):
+        tell("building the model")
         model = build_model(definition.model, trial, seeds, guard)
         check_made_in(strategy, model, name_of(definition.model))
         step = build_step(definition.step, model, trial, seeds, guard)
+        tell("making the data")
         data = build_data(definition.data, trial, seeds, guard)
         check_rungs(assignment.rungs, assignment.objective, data)
         callbacks = build_callbacks(definition.callbacks, trial, seeds, guard)
@@ -104,4 +108,5 @@ def make_plan(
         step=step,
         warm_start=pinned(warm_start, assignment.warm_start),
         pause_after=assignment.pause_after,
+        nonfinite=definition.nonfinite,
     )

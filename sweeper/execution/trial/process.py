@@ -31,7 +31,14 @@ from sweeper.errors import (
 )
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.framing import GarbledError
-from sweeper.execution.protocol.messages import Assignment, Failed, Message, Stop
+from sweeper.execution.protocol.messages import (
+    Assignment,
+    Failed,
+    Message,
+    Preparing,
+    Started,
+    Stop,
+)
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.signals import release_signals, signals_to_stop
 from sweeper.execution.trial.devices import configure_tensorflow, limit_memory, show_devices
@@ -45,11 +52,15 @@ EXIT_WORKER_GONE = 75
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """A full disk, a spent quota, a read-only file system."""
 
+_MISTAKES = (AttributeError, ImportError, NameError, SyntaxError, TypeError)
+"""What code raises that is written wrongly, whatever it is given."""
+
 
 class ChannelLink:
     """The trial's side of the pipe. Ends the process when the other side is gone."""
 
     def __init__(self, channel: Channel) -> None:
+        self.asked = False
         self._channel = channel
         self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
         self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
@@ -57,6 +68,7 @@ class ChannelLink:
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
     def send(self, message: Message) -> None:
+        self.asked = self.asked or isinstance(message, Suggest | Started)
         try:
             self._channel.send(message)
         except OSError:
@@ -116,6 +128,8 @@ def serve_trial(
         look_for_gpus()
         limit_memory(assignment.memory_limit)
         configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+        if assignment.source is not None:
+            link.send(Preparing("importing the study"))
         definition = load()
         if assignment.rehearsal is not None and assignment.rehearsal.part != "trial":
             from sweeper.execution.trial.rehearsal import rehearse
@@ -135,7 +149,7 @@ def serve_trial(
             run_trial(definition, assignment, link)
     except BaseException as error:
         # Sent first: on a full disk, the log takes nothing more.
-        link.send(failure_of(error))
+        link.send(failure_of(error, asked=link.asked))
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
@@ -149,8 +163,14 @@ def failure_before_trial(error: BaseException) -> Failed:
     return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
 
 
-def failure_of(error: BaseException) -> Failed:
-    """What the worker is sent of ``error``, which ended a trial."""
+def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
+    """What the worker is sent of ``error``, which ended a trial.
+
+    Args:
+        error: Any exception.
+        asked: Whether the trial asked for a parameter before, or began to train: what goes wrong
+            before either is the same in every trial.
+    """
     if isinstance(error, CheckpointError):
         return Failed(_text_of(error), fault="environment")
     if isinstance(error, DefinitionChangedError):
@@ -160,10 +180,10 @@ def failure_of(error: BaseException) -> Failed:
         text = f"{_text_of(error)} ({full}: make room, or make it writable, where the trial writes)"
         return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
     if isinstance(error, ParameterError):
-        return Failed(error_line(error, where=True))
+        return Failed(error_line(error, where=True), of_study=error.of_study or not asked)
     if isinstance(error, SweeperError):
         own = getattr(error, "traceback", "")
-        return Failed(_text_of(error), traceback=printable(own))
+        return Failed(_text_of(error), traceback=printable(own), of_study=error.of_study)
     text = error_line(error, where=True)
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int | None) else error_text(error)
@@ -173,6 +193,7 @@ def failure_of(error: BaseException) -> Failed:
         text,
         traceback=formatted(error, _users_part(error.__traceback__)),
         fault="memory" if memory else "trial",
+        of_study=not asked and isinstance(error, _MISTAKES),
     )
 
 

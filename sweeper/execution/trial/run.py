@@ -33,6 +33,7 @@ from sweeper.execution.protocol.messages import (
     Assignment,
     Finished,
     PausedHere,
+    Preparing,
     PrunedHere,
     StoppedHere,
     Surroundings,
@@ -55,7 +56,7 @@ from sweeper.results import EpochRecord
 from sweeper.training.fingerprint import take_fingerprint
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import Paused, Stopped, TrainingPlan
-from sweeper.training.loop.reported import check_rung
+from sweeper.training.loop.reported import check_rung, check_value
 from sweeper.training.randomness.seeds import seed_everything
 from sweeper.training.replicas.checking import describe_strategy
 from sweeper.training.warmstart.locating import digest_now
@@ -89,6 +90,7 @@ def run_trial(
         trial,
         seeds,
         warn=lambda message: link.send(Warned(message)),
+        tell=lambda stage: link.send(Preparing(stage)),
         earlier=earlier,
     )
     if assignment.number == 0:
@@ -152,6 +154,7 @@ def run_trial(
             return
     value = _value(loop, assignment)
     if not loop.pruned:
+        _check_values(loop, assignment, value)
         _keep_end(assignment, plan, observer, origin)
     link.send(_last_message(loop, assignment, observer.committed_digest, value))
 
@@ -307,6 +310,13 @@ def _retention(definition: StudyDefinition, assignment: Assignment) -> Retention
 def _value(loop: TrainingLoop, assignment: Assignment) -> float:
     values = _reported(loop, assignment.objective)
     return value_at(values, assignment.at, assignment.direction)
+
+
+def _check_values(loop: TrainingLoop, assignment: Assignment, value: float) -> None:
+    """Refuse values of a trial at its end that are NaN or infinite."""
+    check_value(assignment.objective, value, assignment.at, loop.position.epoch)
+    for name in assignment.further_objectives:
+        check_value(name, _reported(loop, name)[-1], assignment.at, loop.position.epoch)
 
 
 def _reported(loop: TrainingLoop, objective: str) -> list[float]:

@@ -206,6 +206,8 @@ class AttemptSupervisor(MessageHandler):
                 requested=context.killing.is_set(),
                 ran_out=status.killed and out_of_memory_kills() > kills_before,
                 overran=self._overran,
+                trained=bool(self.step),
+                kept=self.kept,
             )
         )
 
@@ -247,6 +249,8 @@ class AttemptSupervisor(MessageHandler):
     def _conclude(self, death: Death) -> None:
         context, claim = self._context, self._claim
         log = self._study.paths.log(claim.number, claim.attempt)
+        if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
+            self.last = replace(self.last, of_study=False)
         end = end_of(claim, self._study.settings, self.last, death, log)
         self._close(end)
         if end.notice is not None:
@@ -266,6 +270,12 @@ class AttemptSupervisor(MessageHandler):
             impatient = self._study.impatient
             found = context.ask(lambda _again: impatient.failing_alike(claim.study, least))
             check_not_all_alike(claim.study, found)
+
+    def _has_succeeded(self) -> bool:
+        """Whether a trial of the study has a value, so that the definition is not to blame."""
+        repository, study = self._study.impatient, self._claim.study
+        status = self._context.ask(lambda _again: repository.status(study, each=False))
+        return bool(status.complete or status.pruned or status.paused)
 
     def _close(self, end: AttemptEnd) -> None:
         """Write everything that waits and the attempt's end, and wait until it is written.

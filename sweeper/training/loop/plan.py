@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from sweeper.checkpoints.format import Snapshot
+from sweeper.declared.searching import NonFinite
 from sweeper.results import EpochRecord
 from sweeper.training.data import Data
 from sweeper.training.state.state import Position
@@ -75,6 +76,7 @@ class TrainingPlan:
         judge: Asked between two epochs, with all that are over, whether training is to end there.
         directory: `Trial.directory`, which paths in the user's objects may begin with.
         pause_after: So many epochs after which it pauses, unless it ends there; None for nowhere.
+        nonfinite: Whether a loss or objective that is NaN or infinite after an epoch ends it.
     """
 
     model: keras.Model
@@ -90,6 +92,7 @@ class TrainingPlan:
     step: TrainingStep | None = None
     warm_start: WarmStart | None = None
     pause_after: int | None = None
+    nonfinite: NonFinite = "continue"
     directory: str = ""
 
     @property

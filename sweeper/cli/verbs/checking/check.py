@@ -3,13 +3,12 @@
 Exits with 4 where a promise does not hold, that is, where there is an error among the findings.
 """
 
-import sys
 from typing import Annotated
 
 import typer
 
 from sweeper.cli.options import AsJson, Debug
-from sweeper.cli.output import print_json, print_table
+from sweeper.cli.output import print_json, print_table, say_beginning
 from sweeper.errors import Interrupted
 
 DOES_NOT_HOLD = 4
@@ -41,6 +40,7 @@ def check(
     _debug: Debug = False,
 ) -> None:
     """Check a study before it runs: independence, exactness, limits of the promises, cost."""
+    say_beginning(source)
     from sweeper.preflight.checking import check_study
     from sweeper.settings import load_settings
 
@@ -63,6 +63,5 @@ def check(
 
 
 def _tell(doing: str) -> None:
-    """Progress goes to standard error, and only where someone is likely to read it."""
-    if sys.stderr.isatty():
-        typer.echo(f"check: {doing}", err=True)
+    """Progress goes to standard error."""
+    typer.echo(f"{doing} ...", err=True)

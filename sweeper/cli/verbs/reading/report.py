@@ -47,7 +47,7 @@ def report(
     _debug: Debug = False,
 ) -> None:
     """Write a study's report: one HTML file with figures; it needs no network."""
-    from sweeper.report.document.making import ReportRequest, make_report
+    from sweeper.report.pages.report import ReportRequest, make_report
 
     written = make_report(
         ReportRequest(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeper.cli.options import Debug, Flags, StudyName, expanded
-from sweeper.cli.output import print_json, print_table
+from sweeper.cli.output import print_json, print_table, say_beginning
 from sweeper.cli.study_words import stored_hint
 from sweeper.cli.verbs.reading.read import next_commands
 from sweeper.errors import Interrupted, StudyFileError, UsageError
@@ -117,7 +117,10 @@ def _sweep(
     study: str | None = None,
     extension: Extension | None = None,
 ) -> None:
-    settings, verbosity = flags.settings(), flags.verbosity
+    verbosity = flags.verbosity
+    if verbosity != "quiet":
+        say_beginning(source or f"the study {study}")
+    settings = flags.settings()
     if settings.gpus is not None and settings.engine == "local":
         from sweeper.execution.worker.gpus import find_gpus
 

@@ -6,7 +6,6 @@ import math
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sweeper.report.dashboard.lineage import lineage
 from sweeper.report.figures.drawing import (
     BLACK,
     BLUE,
@@ -19,6 +18,7 @@ from sweeper.report.figures.drawing import (
 )
 from sweeper.report.figures.words import as_text, shortened
 from sweeper.report.formats import objective_first
+from sweeper.report.pages.lineage import lineage
 from sweeper.results import TrialRecord
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def trial_curves(trial: TrialRecord, objective: str, now: datetime) -> Figure:
 
 
 def _is_alike(name: str, objective: str) -> bool:
-    """Whether two metrics are the same one, of the training and of the validation data."""
+    """Return whether two metrics are the same one, of the training and of the validation data."""
     return name.removeprefix("val_") == objective.removeprefix("val_")
 
 

@@ -45,7 +45,7 @@ class Lineage:
 
     @property
     def resumed_from(self) -> tuple[int, ...]:
-        """The steps from which it was gone on with, in order."""
+        """Return the steps at which attempts resumed, in order."""
         return tuple(
             each.attempt.start_step
             for each in self.attempts

@@ -4,16 +4,16 @@
 // keyboard's focus, is open or was scrolled stays so.
 
 const drawn = new Map();
+const printed = 680;
 
-async function drawFigure(element) {
-  const answer = await fetch(element.dataset.figure, { cache: "no-cache" });
-  if (!answer.ok) throw new Error(`${element.dataset.figure} answered ${answer.status}`);
-  const text = await answer.text();
+async function drawFigure(element, text) {
   if (drawn.get(element.id) === text) return;
   drawn.set(element.id, text);
   const figure = JSON.parse(text);
   const layout = Object.assign({}, figure.layout, { autosize: true });
   delete layout.width;
+  delete layout.title;  // the page's own heading says it
+  layout.margin = Object.assign({}, layout.margin, { t: 30 });
   if (layout.height) element.style.height = `${layout.height}px`;
   // What a reader has hidden or zoomed stays so.
   layout.uirevision = element.id;
@@ -22,9 +22,30 @@ async function drawFigure(element) {
   });
 }
 
+// Of a file, the figures are in it; a served page asks for each.
 async function drawFigures() {
-  for (const element of document.querySelectorAll("[data-figure]")) await drawFigure(element);
+  const held = document.getElementById("figures");
+  if (held) {
+    for (const [id, figure] of Object.entries(JSON.parse(held.textContent))) {
+      await drawFigure(document.getElementById(id), JSON.stringify(figure));
+    }
+  }
+  for (const element of document.querySelectorAll("[data-figure]")) {
+    const answer = await fetch(element.dataset.figure, { cache: "no-cache" });
+    if (!answer.ok) throw new Error(`${element.dataset.figure} answered ${answer.status}`);
+    await drawFigure(element, await answer.text());
+  }
+  document.documentElement.dataset.drawn = "yes";
 }
+
+function resize(width) {
+  for (const id of drawn.keys()) {
+    Plotly.relayout(id, width ? { width, autosize: false } : { width: null, autosize: true });
+  }
+}
+
+window.addEventListener("beforeprint", () => resize(printed));
+window.addEventListener("afterprint", () => resize(0));
 
 function keyOf(node) {
   return node.id || node.getAttribute("aria-labelledby") || "";

@@ -36,7 +36,7 @@ class Spread:
 
 
 def spreads(results: StudyResults, objective: Objective) -> tuple[Spread, ...]:
-    """The spreads of one objective: over the best trials, all of them, seeds, and the last epochs."""
+    """Return the spreads of one objective: over the best trials, all of them, seeds, and the last epochs."""
     complete = [
         (trial, value)
         for trial in results.trials

@@ -1,12 +1,12 @@
-"""The pictures of a report: each with its heading and what it shows in words, and as PNG files."""
+"""The figures of a study's page, each with its heading and what it shows in words; and as PNG files."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sweeper.errors import ExecutionError, UsageError
 from sweeper.installation import install_command
@@ -16,43 +16,42 @@ from sweeper.report.figures.curves import learning_curves
 from sweeper.report.figures.importance import draw_importances
 from sweeper.report.figures.parallel import parallel_coordinates
 from sweeper.report.formats import value_text
+from sweeper.report.pages.content import Picture
 from sweeper.results import StudyResults
 from sweeper.search.importance import Importances, parameter_importances
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 _SHOWN_WIDTH, _SCALE = 1000, 2
 
 
-@dataclass(frozen=True)
-class Picture:
-    """One picture.
+def pictures_of(
+    results: StudyResults,
+    compared: StudyResults | None = None,
+    *,
+    now: datetime | None = None,
+    importances: bool = True,
+) -> tuple[Picture, ...]:
+    """Return a study's figures, in the order of its page.
 
-    Attributes:
-        key: Names its file and its index in the page.
-        heading: Above it.
-        alt: What is to be seen in it, for who does not see it.
+    Args:
+        results: The study's.
+        compared: Another study's, drawn beside it.
+        now: The moment at which the bars of running attempts end.
+        importances: Whether the importances of parameters are among them, which take seconds to
+            compute for a large study.
     """
-
-    key: str
-    heading: str
-    alt: str
-    figure: Figure
-
-
-def pictures_of(results: StudyResults, compared: StudyResults | None) -> tuple[Picture, ...]:
-    """Draw them all, in the order of the page."""
     objectives = objectives_of(results)
     several = len(objectives) > 1
     pictures = [
         Picture(
-            "learning-curves" if index == 0 else f"learning-curves-{index + 1}",
+            _numbered("learning-curves", index),
             f"Learning curves: {objective.name}" if several else "Learning curves",
             _curves_alt(results, objective.name, compared),
-            learning_curves(results, objective.name, compared=compared)
-            if _is_reported(results, objective.name)
-            else learning_curves(results, compared=compared),
+            partial(
+                learning_curves,
+                results,
+                objective.name if _is_reported(results, objective.name) else None,
+                compared=compared,
+            ),
         )
         for index, objective in enumerate(objectives)
     ]
@@ -61,25 +60,32 @@ def pictures_of(results: StudyResults, compared: StudyResults | None) -> tuple[P
             "parallel-coordinates",
             "Parameters and objective",
             _parallel_alt(results),
-            parallel_coordinates(results),
+            partial(parallel_coordinates, results),
         )
     )
-    for index, objective in enumerate(objectives):
+    for index, objective in enumerate(objectives if importances else ()):
         found = parameter_importances(results.trials, objective)
         pictures.append(
             Picture(
-                "importance" if index == 0 else f"importance-{index + 1}",
+                _numbered("importance", index),
                 f"Importance for {objective.name}",
                 _importance_alt(found),
-                draw_importances(found, results.status.study),
+                partial(draw_importances, found, results.status.study),
             )
         )
     pictures.append(
         Picture(
-            "attempts", "Attempts over time", _attempts_alt(results), attempts_timeline(results)
+            "attempts",
+            "Attempts over time",
+            _attempts_alt(results),
+            partial(attempts_timeline, results, now=now),
         )
     )
     return tuple(pictures)
+
+
+def _numbered(key: str, index: int) -> str:
+    return key if index == 0 else f"{key}-{index + 1}"
 
 
 def write_png(pictures: Sequence[Picture], directory: Path) -> tuple[Path, ...]:
@@ -100,7 +106,7 @@ def write_png(pictures: Sequence[Picture], directory: Path) -> tuple[Path, ...]:
     except ModuleNotFoundError as error:
         msg = (
             f"--png needs the package {(error.name or '').partition('.')[0]!r}, which is not "
-            f"installed; {install_command('plots')}"
+            f"installed: {install_command('plots')}"
         )
         raise UsageError(msg) from error
     try:
@@ -109,18 +115,19 @@ def write_png(pictures: Sequence[Picture], directory: Path) -> tuple[Path, ...]:
         msg = f"--png {directory}: the directory cannot be made: {error.strerror or error}"
         raise UsageError(msg) from error
     paths = tuple(directory / f"{picture.key}.png" for picture in pictures)
+    figures = [picture.draw() for picture in pictures]
     specs = [
         {
-            "fig": picture.figure.to_dict(),
+            "fig": figure.to_dict(),
             "path": path,
             "opts": {
                 "format": "png",
                 "width": _SHOWN_WIDTH,
-                "height": picture.figure.layout.height,
+                "height": figure.layout.height,
                 "scale": _SCALE,
             },
         }
-        for picture, path in zip(pictures, paths, strict=True)
+        for figure, path in zip(figures, paths, strict=True)
     ]
     try:
         kaleido.write_fig_from_object_sync(specs, kopts={"mathjax": False})
