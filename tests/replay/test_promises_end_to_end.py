@@ -197,17 +197,17 @@ def test_verify_holds_where_only_time_is_measured_into_an_array_a_list_and_the_l
 def test_verify_names_what_a_killed_replay_loses_beside_a_timer(tmp_path: Path) -> None:
     study = ran(text(COUNTED + TIMED, "Counted(trial.directory), Timed()"), tmp_path)
     assert study.verified().verdict == "holds", "undisturbed, it repeats"
-    trial = study.verified(interrupt=True, seed=next(s for s in range(99) if late(s)))
+    trial = study.verified(interrupt=True, seed=next(s for s in range(99) if twice(s)))
     assert trial.verdict == "differs"
     assert any("callback Counted, attribute 'count': " in each for each in errors(trial))
 
 
-def late(seed: int) -> bool:
-    """Whether a trial of 60 steps is killed in its last epoch but resumed from the one before."""
+def twice(seed: int) -> bool:
+    """Whether a trial of 60 steps, with checkpoints kept at 40 and 60, does its first epoch's end twice."""
     from sweeper.verification.replay import where_to_kill
 
     also, die = where_to_kill(seed, 0, 60) or (0, 0)
-    return 20 < also < 40 < die
+    return 0 < also < 20 < die < 40
 
 
 @pytest.mark.parametrize(
