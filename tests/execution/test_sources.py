@@ -51,7 +51,7 @@ def test_what_cannot_travel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cannot_travel_is_imported_where_it_was_loaded_from(tmp_path: Path) -> None:
-    file = tmp_path / "locking.py"
+    file = tmp_path / "my-locking.py"
     file.write_text(
         "import threading\nfrom sweeper import Study\nLOCK = threading.Lock()\n"
         "def model(trial): return LOCK\n"
