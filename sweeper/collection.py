@@ -126,7 +126,7 @@ def collect(
             tell(item)
         if not dry_run:
             for directory in directories:
-                sweep_leftovers(directory)
+                sweep_leftovers(directory, abandoned=True)
             known = _known(trial, directories)
             there = _there(directories, known)
             there += _elsewhere(trial, directories, here=paths.trial(trial.number).is_dir())
@@ -148,7 +148,7 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
 
 
 def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:
-    """Where each attempt keeps its checkpoints, and the attempt's number.
+    """Return the checkpoint directory of each attempt, with the attempt's number.
 
     On this disk, those that are there. In an object store no directory says how many attempts
     there were; the database does.
@@ -171,7 +171,7 @@ def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:
 
 
 def _known(trial: TrialRecord, directories: Container[Location]) -> list[Location]:
-    """What the database has in an object store."""
+    """Return the checkpoints in an object store that the database knows."""
     locations = (parse_location(checkpoint.path) for checkpoint in trial.checkpoints)
     return [p for p in locations if isinstance(p, RemotePath) and p.parent in directories]
 
@@ -179,7 +179,7 @@ def _known(trial: TrialRecord, directories: Container[Location]) -> list[Locatio
 def _elsewhere(
     trial: TrialRecord, directories: Container[Location], *, here: bool
 ) -> list[FoundCheckpoint]:
-    """What the database has outside ``directories`` on a disk, and may still be there.
+    """Return the checkpoints on a disk outside ``directories`` that the database knows and that may still exist.
 
     Args:
         trial: The trial.
@@ -218,7 +218,7 @@ def _garbage(
             for damaged in listing.set_aside():
                 yield Garbage(study, number, damaged, "damaged", listing.bytes(damaged))
             continue
-        for path in leftovers(directory):
+        for path in leftovers(directory, abandoned=True):
             yield Garbage(study, number, path, "unfinished", _size(path))
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
             if is_set_aside(path.name):
@@ -226,7 +226,7 @@ def _garbage(
 
 
 def _pins(trial: TrialRecord, directory: Path, in_use: Container[str]) -> Iterator[Garbage]:
-    """What is pinned for an audit that has its verdict, or that nobody ever recorded."""
+    """Yield pins of audits that have their verdict or were never recorded."""
     for path in sorted(directory.glob("attempt-*/*")):
         if str(path) not in in_use:
             yield Garbage(trial.study, trial.number, path, "unfinished", _size(path))

@@ -1,4 +1,4 @@
-"""What a study is: its factories and its settings, checked when it is written down.
+"""Definition of a study: its factories and its settings, checked at once.
 
 `StudyDefinition` holds the user's functions beside the plain values that the database keeps. It
 runs nothing: `sweeper.study.Study` adds that. A trial process needs only this class.
@@ -26,10 +26,12 @@ from sweeper.declared.searching import (
     SAMPLERS,
     At,
     Direction,
+    NonFinite,
     Objective,
     checked_at,
     checked_enqueue,
     checked_grid,
+    checked_nonfinite,
     checked_objectives,
     checked_sampler,
     describe_pruner,
@@ -88,6 +90,7 @@ class StudySettings:
         enqueue: The values given to the first trials.
         further_objectives: Those after the first.
         at: Whose epoch's objective a trial's value is.
+        nonfinite: Whether a loss that is NaN or infinite fails the trial.
         time_limit, study_time_limit, retries, audit, failing_alike, tensorboard: Policy.
         warm_start: Options of a `WarmStart` and the digest of its file; None without one, or where
             each trial names its own.
@@ -119,14 +122,15 @@ class StudySettings:
     at: At = "last"
     tensorboard: bool = False
     budget: Mapping[str, Any] | None = None
+    nonfinite: NonFinite = "continue"
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """All of them, in order."""
+        """Return all objectives, in order."""
         return (Objective(self.objective, self.direction), *self.further_objectives)
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as JSON values, by field name.
+        """Return the settings as JSON values, by field name.
 
         A field that has a default is left out where it has that value, so that a study stored
         before there was such a field is the same study.
@@ -148,7 +152,7 @@ class StudySettings:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StudySettings:
-        """The inverse of `to_json`."""
+        """Read the form that `to_json` returns."""
         required = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
         given = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
         given |= {name: values[name] for name in required}
@@ -173,7 +177,7 @@ class StudyDefinition:
             ``test_step``; None for the model's own. The model then need not be compiled.
         strategy: ``trial -> tf.distribute.Strategy``, called before the other factories, which run
             in its scope, and before TensorFlow's first op: a ``tf.distribute.MirroredStrategy``, or any of
-            one replica; a `MultiWorker` for several processes a trial. None for one device.
+            one replica. None for one device.
         objective: The metric to compare trials by: a key of the epoch logs, such as
             ``"val_accuracy"``, or ``"val_f1_score[1]"`` of a metric that is a vector. A trial's
             value is the objective at the epoch that ``at`` names. A list of several metrics makes a
@@ -226,6 +230,9 @@ class StudyDefinition:
         tensorboard: Whether epochs and parameters are written for TensorBoard, too, below
             ``runs/NAME/tensorboard``. It may differ from run to run.
         budget: `Halving`, `Hyperband`: trials pause at rungs, the best go on; or `Population`.
+        nonfinite: ``"continue"``: a trial whose loss or objective is NaN or infinite after an epoch trains
+            on, as in ``model.fit``, with one notice; it fails only where its value is NaN or infinite.
+            ``"fail"``: it fails at the end of that epoch.
 
     Raises:
         DefinitionError: An argument has the wrong type or an impossible value.
@@ -271,6 +278,7 @@ class StudyDefinition:
         at: At = "last",
         tensorboard: bool = False,
         budget: Budget | None = None,
+        nonfinite: NonFinite = "continue",
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
@@ -318,12 +326,13 @@ class StudyDefinition:
         self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
         self.warm_start = checked_warm_start(warm_start)
         self.tensorboard = bool(tensorboard)
+        self.nonfinite: NonFinite = checked_nonfinite(nonfinite)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r}, trials={self.trials})"
 
     def settings(self) -> StudySettings:
-        """The plain values, with ``threads`` resolved for this machine.
+        """Return the plain values, with ``threads`` resolved for this machine.
 
         Raises:
             DefinitionError: The file to begin from is not there, or cannot be read.
@@ -357,29 +366,30 @@ class StudyDefinition:
             at=self.at,
             tensorboard=self.tensorboard,
             budget=self._described_budget,
+            nonfinite=self.nonfinite,
         )
 
     def factories(self) -> dict[str, object]:
-        """What of the definition is code, by parameter: factories, and a sampler or pruner of its own."""
+        """Return the code in the definition, by parameter: factories, and a sampler or pruner of the user's."""
         names = ("model", "data", "callbacks", "step", "strategy", "sampler", "pruner")
         given = {name: getattr(self, name) for name in names}
         given["warm_start"] = None if isinstance(self.warm_start, WarmStart) else self.warm_start
         return {n: v for n, v in given.items() if v is not None and not isinstance(v, str)}
 
     def makers(self) -> tuple[Callable[[Trial], Any], ...]:
-        """The factories of a trial's parts, in the order in which they run."""
+        """Return the factories of a trial's parts, in the order in which they run."""
         given = (self.strategy, self.model, self.step, self.data, self.callbacks)
         return tuple(factory for factory in given if factory is not None)
 
     def code(self) -> CodeFingerprint:
-        """The fingerprint of the code that the factories reach, as it now stands in its files."""
+        """Return the fingerprint of the code that the factories reach, as its files are now."""
         from sweeper.inspection.fingerprint import read_code
 
         return read_code(self.factories())
 
 
 def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | None) -> str:
-    """What a trial's result depends on besides its parameters and its seed, as 32 hex digits.
+    """Return the fingerprint of everything but parameters and seed that a trial's result depends on: 32 hex digits.
 
     Trials with the same one, on one machine and with the same libraries, can be compared, and gone
     on with from each other's checkpoints. `POLICY`, the search and what is kept are no part of it.

@@ -1,4 +1,4 @@
-"""What happens during a run, reported as it happens to whoever listens: a live table, a log, a test.
+"""Events of a run, reported to listeners as they happen: a live table, a log, a test.
 
 Events are advisory: what holds is in the database. A listener is called from the worker's
 threads, one event at a time, and must return quickly; what it raises ends the run.
@@ -44,7 +44,7 @@ class StudyOpened:
 
 @dataclass(frozen=True, slots=True)
 class StudyCounted:
-    """How the whole study stands by its database, with what other workers of it have done."""
+    """Counts of the whole study in its database, the work of other workers included."""
 
     complete: int
     pruned: int

@@ -1,4 +1,4 @@
-"""Where everything of a run lies. This module owns every path and checks every name.
+"""Paths of a run. This module makes every path and checks every name.
 
 ::
 
@@ -73,7 +73,7 @@ def check_name(name: object, what: str = "study") -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether ``text`` can be a study's name; see `check_name`."""
+    """Return whether ``text`` can be a study's name; see `check_name`."""
     try:
         return check_name(text) == text
     except DefinitionError:
@@ -117,7 +117,7 @@ class RemotePath:
 
     @property
     def key(self) -> str:
-        """The bucket and the key, as fsspec's file systems take them."""
+        """Return the bucket and the key, as fsspec's file systems take them."""
         return "/".join(self.parts)
 
     def __truediv__(self, name: str) -> RemotePath:
@@ -163,7 +163,7 @@ def absolute_location(location: Location | None) -> Location | None:
 
 
 def leads_outside(checkpoints: Location) -> bool:
-    """Whether an attempt's directory of checkpoints, or its attempt or trial, is a symbolic link.
+    """Return whether an attempt's directory of checkpoints, or its attempt or trial, is a symbolic link.
 
     A study's directory may well be one; what lies below it was made by sweeper, which makes none.
     """
@@ -192,7 +192,7 @@ class RunPaths:
 
     @property
     def study_directories(self) -> tuple[Path, ...]:
-        """Where on this machine the study's files and checkpoints go: one directory, or two."""
+        """Return the local directories of the study's files and checkpoints: one or two."""
         apart = self.checkpoints_root
         if not isinstance(apart, Path) or apart == self.root:
             return (self.study_directory,)
@@ -244,5 +244,5 @@ class RunPaths:
 
 
 def end_model_beside(checkpoint: Location) -> Location:
-    """Where the trial that ``checkpoint`` is of keeps its model as training left it."""
+    """Return the path of the end model of the trial that ``checkpoint`` belongs to."""
     return checkpoint.parent.parent.parent / END_MODEL

@@ -1,4 +1,4 @@
-"""Where a run keeps its files and how wide it runs: flag > environment > sweeper.toml > default.
+"""Settings of a run, its directories and its width: flag > environment > sweeper.toml > default.
 
 The four sources are read in that order for each setting on its own, so ``SWEEPER_WORKERS`` may come
 from the environment while the database's URL comes from ``sweeper.toml`` in the current directory.
@@ -145,7 +145,7 @@ class Settings(BaseSettings):
 
     @property
     def checkpoints_location(self) -> Location | None:
-        """Where checkpoints go; None for ``runs_dir``."""
+        """Return the location of checkpoints; None for ``runs_dir``."""
         return None if self.checkpoints is None else parse_location(self.checkpoints)
 
     def command(self, *words: str, **options: object) -> str:

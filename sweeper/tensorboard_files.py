@@ -59,7 +59,7 @@ class TrialSummaries:
     _written: float = field(default=-math.inf, init=False)
 
     def is_due(self) -> bool:
-        """Whether the last writing was long enough ago for another while the trial trains."""
+        """Return whether enough time has passed since the last write while the trial trains."""
         return time.monotonic() - self._written >= _EVERY
 
     def write(self, trial: TrialRecord) -> None:

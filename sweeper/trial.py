@@ -61,7 +61,7 @@ class Trial:
 
     @property
     def params(self) -> Mapping[str, CategoricalChoice]:
-        """The parameters asked for so far."""
+        """Return the parameters asked for so far."""
         return MappingProxyType({name: value for name, (_, value) in self._asked.items()})
 
     def suggest_float(
@@ -111,7 +111,7 @@ class Trial:
         return int(cast("int", self._suggest(name, distribution)))
 
     def suggest_categorical(self, name: str, choices: Sequence[_Choice]) -> _Choice:
-        """One of ``choices``.
+        """Suggest one of ``choices``.
 
         Args:
             name: Of the parameter; asked for again in the same trial, it has the same value.
@@ -125,7 +125,7 @@ class Trial:
 
     @property
     def tracked(self) -> Mapping[str, object]:
-        """What `track` registered so far."""
+        """Return the objects that `track` registered so far."""
         return MappingProxyType(self._tracked)
 
     def track(self, name: str, trackable: _Tracked) -> _Tracked:
@@ -156,7 +156,7 @@ class Trial:
 
     @property
     def output(self) -> Sequence[object]:
-        """What `output_only` exempted so far; it grows while training makes more."""
+        """Return the objects that `output_only` exempted so far; the list grows while training makes more."""
         return self._output
 
     def output_only(self, thing: _Output) -> _Output:

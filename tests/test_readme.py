@@ -1,9 +1,8 @@
-"""Every command of the pages is one that the command line takes, and the README's Python runs as it stands."""
+"""Every command of the pages is one that the command line takes."""
 
 from __future__ import annotations
 
 import re
-import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,18 +71,6 @@ def test_the_check_sees_commands_and_wrong_ones() -> None:
 
 
 PYTHON = found(README, "python")
-
-
-@pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_every_python_block_of_the_readme_runs_as_it_stands(
-    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a module, and its data made: the run under ``if __name__`` is the same as the command's."""
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "pasted.py"
-    file.write_text(block.text)
-    names = runpy.run_path(str(file), run_name="pasted")
-    names.get("load_data", len)(())
 
 
 def test_the_readme_has_its_two_commands_and_its_python() -> None:

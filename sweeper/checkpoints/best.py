@@ -28,7 +28,7 @@ class Retention(Protocol):
 def best_checkpoint(
     kept: Iterable[KeptCheckpoint], objective: str, direction: Direction
 ) -> KeptCheckpoint | None:
-    """The one taken at the end of the best epoch; of equals the earlier, None where none tells.
+    """Return the checkpoint taken at the end of the best epoch, the earlier of equals, or None if no checkpoint has the objective.
 
     Of two at one step the later in ``kept`` stands for both. Those taken within an epoch know no
     objective.
@@ -37,7 +37,7 @@ def best_checkpoint(
     best: KeptCheckpoint | None = None
     for checkpoint in sorted(newest.values(), key=lambda c: c.step):
         value = checkpoint.metrics.get(objective, math.nan)
-        if math.isnan(value):
+        if not math.isfinite(value):
             continue
         if best is None or is_better(value, best.metrics[objective], direction):
             best = checkpoint
@@ -66,7 +66,7 @@ class KeepBest:
 
 
 def retention(keep: Keep, at: At, objective: str, direction: Direction) -> Retention:
-    """The rules for the trials of a study that values them at ``at``."""
+    """Return the retention rules for the trials of a study that values them at ``at``."""
     return KeepBest(keep, objective, direction) if at == "best" else keep
 
 
@@ -84,9 +84,9 @@ class BestSoFar:
         self._best: float | None = None
 
     def improves(self, metrics: Mapping[str, float]) -> bool:
-        """Whether the epoch that ended with ``metrics`` is the best so far; it counts from now on."""
+        """Return whether the epoch that ended with ``metrics`` is the best so far, and count it from now on."""
         value = metrics.get(self._objective, math.nan)
-        if math.isnan(value):
+        if not math.isfinite(value):
             return False
         if self._best is not None and not is_better(value, self._best, self._direction):
             return False

@@ -29,7 +29,7 @@ _SAME = "same_as"
 
 
 class EndStore(Protocol):
-    """What is needed of a checkpoint store."""
+    """The part of a checkpoint store that this module uses."""
 
     def commit(self, snapshot: Snapshot) -> Committed:
         """Make it durable."""
@@ -90,7 +90,7 @@ def write_end(
 def read_end(
     locations: Iterable[Location], checkpoints: Iterable[Location]
 ) -> LoadedCheckpoint | None:
-    """The model as training left it; None where it is at none of ``locations``.
+    """Return the model's variables as training left them; None if none of ``locations`` has them.
 
     Args:
         locations: Where it may be kept, the likeliest first.
@@ -108,7 +108,7 @@ def read_end(
 
 
 def find_end(locations: Iterable[Location]) -> LoadedCheckpoint | None:
-    """What is kept of the model as training left it, which may name a checkpoint; see `same_as`.
+    """Return the stored end model, which may only name a checkpoint (see `same_as`); None if there is none.
 
     Raises:
         CorruptCheckpointError: It does not verify.
@@ -118,7 +118,7 @@ def find_end(locations: Iterable[Location]) -> LoadedCheckpoint | None:
         try:
             found = list_checkpoints(location)
         except OSError as error:
-            msg = f"what is kept of the model in {location} cannot be listed: {error}"
+            msg = f"the stored end model in {location} cannot be listed: {error}"
             raise CheckpointError(msg) from error
         if found:
             return load_checkpoint(found[-1])
@@ -138,14 +138,14 @@ def _named(
         if path.name == same["name"] and read_manifest(path).digest == same["digest"]:
             return replace(load_checkpoint(path), origin=end.origin)
     msg = (
-        f"the model as training left it is that of the checkpoint {same['name']} with the digest "
+        f"the model at the end of training is that of the checkpoint {same['name']} with the digest "
         f"{same['digest']} ({end.path} says so), and that checkpoint is gone"
     )
     raise CheckpointError(msg)
 
 
 def _unchanged(last: Committed, tensors: Mapping[str, ArrayLike]) -> bool:
-    """Whether the last checkpoint has these very tensors."""
+    """Return whether the last checkpoint has exactly these tensors."""
     try:
         entries = {entry.name: entry for entry in read_manifest(last.path).tensors}
     except OSError as error:

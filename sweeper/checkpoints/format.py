@@ -1,4 +1,4 @@
-"""What a checkpoint is: a snapshot in memory, and three files in a directory.
+"""The format of a checkpoint: a snapshot in memory, and three files in a directory.
 
 ::
 
@@ -173,7 +173,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `manifest.json` says.
+    """The content of `manifest.json`.
 
     Attributes:
         versions: Of the libraries that wrote the checkpoint.
@@ -206,7 +206,7 @@ class Manifest:
         tensors: tuple[TensorEntry, ...],
         origin: Origin | None = None,
     ) -> Manifest:
-        """The manifest of ``snapshot``, whose tensors and files were written as these."""
+        """Return the manifest of ``snapshot``, given its written tensors and files."""
         by_name = {entry.name: entry for entry in tensors}
         digested = tuple(name for name in snapshot.digest_names if name in by_name)
         return cls(
@@ -259,7 +259,7 @@ class Manifest:
         """
         match = _MANIFEST.fullmatch(text)
         if match is None:
-            msg = f"{path} is no manifest: {len(text)} bytes that do not have its form"
+            msg = f"{path} is not a manifest: {len(text)} bytes that do not have its form"
             raise CorruptCheckpointError(msg)
         expected, body = match[1].decode(), match[2]
         seen = xxhash.xxh3_128_hexdigest(body)
@@ -272,7 +272,7 @@ class Manifest:
             if version == FORMAT_VERSION:
                 return cls._of_content(content)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            msg = f"{path} is no manifest: {type(error).__name__}: {error}"
+            msg = f"{path} is not a manifest: {type(error).__name__}: {error}"
             raise CorruptCheckpointError(msg) from error
         msg = (
             f"{path} is of checkpoint format {version}, and this version of sweeper "
@@ -282,7 +282,7 @@ class Manifest:
 
     @classmethod
     def _of_content(cls, content: Mapping[str, Any]) -> Manifest:
-        """The manifest of what `render` wrote.
+        """Return the manifest from the content that `render` wrote.
 
         Its digest says only that it is as somebody wrote it, so everything is looked at: what is
         read and allocated by it must not be more, or otherwise, than the files that it names.

@@ -1,4 +1,4 @@
-"""What directories of checkpoints are called, and which process made an unfinished one.
+"""Names of checkpoint directories, and the process that made an unfinished one.
 
 A checkpoint is ``step-000000420``, or ``step-000000420.2`` when the same attempt took that step
 again: a directory cannot be replaced by a rename, and removing the first before the second is
@@ -53,7 +53,7 @@ class CheckpointName:
 
 
 def maker_of(name: str) -> ProcessIdentity | None:
-    """Who made the unfinished directory ``name``, abridged; None if it is no such name."""
+    """Return the abridged identity of the process that made the unfinished directory ``name``; None if the name has none."""
     match = _UNFINISHED.fullmatch(name)
     if match is None:
         return None
@@ -62,7 +62,7 @@ def maker_of(name: str) -> ProcessIdentity | None:
 
 
 def is_unfinished_of_an_older_version(name: str) -> bool:
-    """Whether ``name`` is of unfinished work, and does not say of which machine."""
+    """Return whether ``name`` is an unfinished directory of a version that did not record the machine."""
     return _UNFINISHED_BEFORE.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Whose a checkpoint is: the study, trial, seed, definition and parameters that it came from.
+"""Origin of a checkpoint: its study, trial, seed, definition and parameters.
 
 A checkpoint that verifies is whole, which says nothing about whose it is. A directory outlives the
 database that filled it, and two databases can be given one directory; going on from what another
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a checkpoint comes from.
+    """Origin of one checkpoint.
 
     Attributes:
         study: The study's name; empty for a training without a study.
@@ -42,11 +42,11 @@ class Origin:
     directory: str = ""
 
     def of(self, parameters: Mapping[str, Any], directory: str) -> Origin:
-        """The same, with these parameters and this `Trial.directory`."""
+        """Return the same origin with these parameters and this `Trial.directory`."""
         return replace(self, parameters=dict(parameters), directory=directory)
 
     def to_json(self) -> dict[str, Any]:
-        """What a manifest holds."""
+        """Return the form that a manifest holds."""
         return {
             "study": self.study,
             "identity": self.identity,
@@ -59,7 +59,7 @@ class Origin:
 
     @classmethod
     def from_json(cls, content: Any) -> Origin:
-        """The inverse of `to_json`.
+        """Read the form that `to_json` returns.
 
         Raises:
             ValueError, TypeError, KeyError: It is no such content.
@@ -84,7 +84,7 @@ class Origin:
         )
 
     def differences(self, found: Origin) -> list[str]:
-        """What forbids to go on from a checkpoint of ``found``, a phrase each; none where nothing does.
+        """Return the reasons not to resume from a checkpoint of ``found``, one phrase each; empty if it may be used.
 
         A study is its identity: its name is another one once it has been set aside. A trial may ask for further parameters while it trains, so only those that both have count.
         """

@@ -1,4 +1,4 @@
-"""When a checkpoint is taken and which ones are kept, as plain frozen values.
+"""Checkpoint intervals and retention rules, as plain frozen values.
 
 This module imports no NumPy: definitions, the command line and the database describe policies
 without loading anything that trains. `Keep.select` is a pure function of what is kept, so the
@@ -28,7 +28,7 @@ Described = dict[str, object] | str
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Every:
-    """How often a checkpoint is taken; of several intervals, whichever is due first.
+    """Interval between checkpoints; of several intervals, the one that is due first counts.
 
     Args:
         steps: Optimizer steps, counted over the whole trial: one at every multiple of it.
@@ -103,7 +103,7 @@ def parse_every(value: object) -> CheckpointEvery:
         _check_keys("checkpoint_every", value, {f.name for f in fields(Every)})
         return Every(**value)
     msg = (
-        f"checkpoint_every={value!r} is no interval; use 'epoch', 'auto', "
+        f"checkpoint_every={value!r} is not an interval; use 'epoch', 'auto', "
         "Every(steps=…), Every(seconds=…) or Every(epochs=…)"
     )
     raise DefinitionError(msg)
@@ -121,7 +121,7 @@ def describe_every(every: CheckpointEvery) -> Described:
 
 @dataclass(frozen=True, slots=True)
 class KeptCheckpoint:
-    """What retention knows of one checkpoint.
+    """One checkpoint as the retention rules see it.
 
     Attributes:
         step: Optimizer steps finished when it was taken.
@@ -143,7 +143,7 @@ class KeptCheckpoint:
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Which checkpoints are kept; one that any rule keeps is kept.
+    """Retention rules; a checkpoint is kept if any rule keeps it.
 
     Args:
         last: The newest ones, at least 1.
@@ -304,7 +304,7 @@ class Keep:
         return [c for c in good if c.metrics and self._holds(c.metrics, f"step {c.step}")]
 
     def _holds(self, metrics: Mapping[str, float], where: str) -> bool:
-        """What ``when`` says of the metrics at ``where``.
+        """Call ``when`` for the metrics at ``where``.
 
         Raises:
             DefinitionError: It raised an error.
@@ -322,31 +322,28 @@ class Keep:
             raise DefinitionError(msg) from error
 
 
-def parse_keep(value: object, when: Callable[[Mapping[str, float]], bool] | None = None) -> Keep:
+def parse_keep(value: object) -> Keep:
     """Read a `Keep`, or what `Keep.describe` made of one.
 
     Args:
         value: The rules.
-        when: The predicate itself, for a description that names one.
 
     Raises:
-        DefinitionError: The value is no description, or it names another predicate than ``when``.
+        DefinitionError: The value is no description, or it names a predicate.
     """
     if isinstance(value, Keep):
         return value
     if not isinstance(value, Mapping):
-        msg = f"keep={value!r} is no set of rules; use Keep(last=…, best=…, …)"
+        msg = f"keep={value!r} is not a set of rules; use Keep(last=…, best=…, …)"
         raise DefinitionError(msg)
     _check_keys("keep", value, {f.name for f in fields(Keep)})
-    named = value.get("when")
-    given = None if when is None else _qualified_name(when)
-    if named != given:
+    if value.get("when") is not None:
         msg = (
-            f"these rules were described with the predicate {named}, and {given} was given; "
-            "a function cannot be read back from a database, so pass the same one again"
+            f"these rules have the predicate {value['when']}, a function, which cannot be read back from "
+            "a database; give the rules again"
         )
         raise DefinitionError(msg)
-    return Keep(**{**value, "when": when})
+    return Keep(**value)
 
 
 def _first_of_each(

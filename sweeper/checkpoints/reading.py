@@ -148,7 +148,7 @@ def load_newest(
 
 @dataclass
 class _Search:
-    """What `load_newest` looks for, and what it has seen.
+    """One search of `load_newest`: its conditions, and the checkpoints it has seen.
 
     Attributes:
         vanished: Whether a checkpoint that was listed a moment ago is gone.
@@ -162,13 +162,13 @@ class _Search:
     tried: set[Location] = field(default_factory=set)
 
     def load(self, path: Location) -> LoadedCheckpoint | None:
-        """The checkpoint; None, and a notice, where it cannot be used."""
+        """Load the checkpoint; if it cannot be used, give a notice and return None."""
         self.tried.add(path)
         try:
             loaded = load_checkpoint(path)
         except CorruptCheckpointError as error:
             aside = _set_aside(path, self.operations)
-            self.notice(f"{error}. {aside}; going on with the checkpoint before it")
+            self.notice(f"{error}. {aside}; using the checkpoint before it")
             return None
         except CheckpointError as error:
             self._pass_over(path, error)
@@ -195,7 +195,7 @@ class _Search:
             return
         if reason.errno not in _PASSED_OVER:
             raise error
-        self.notice(f"{error}; going on with the checkpoint before it")
+        self.notice(f"{error}; using the checkpoint before it")
 
 
 def read_kept(
@@ -256,7 +256,7 @@ def read_kept(
 
 
 def read_manifest(path: Location) -> Manifest:
-    """The manifest of the checkpoint at ``path``, which says what its other files hold.
+    """Read the manifest of the checkpoint at ``path``.
 
     Raises:
         OSError: It cannot be read.
@@ -270,7 +270,7 @@ def read_manifest(path: Location) -> Manifest:
 
 
 def read_state(path: Location) -> bytes:
-    """The encoded state of the checkpoint at ``path``, as it is.
+    """Read the encoded state of the checkpoint at ``path``, without decoding it.
 
     Raises:
         OSError: It cannot be read.
@@ -303,13 +303,13 @@ class _LocalFiles:
 def _newest_first(
     directories: Sequence[Location], known: Iterable[Location], notice: Notice
 ) -> list[Location]:
-    """Every checkpoint that is listed or known, the one to go on with first."""
+    """Return every listed or known checkpoint, the best one to resume from first."""
     candidates: dict[Location, tuple[int, int, int]] = {}
     for order, directory in enumerate(directories, 1):
         try:
             paths = list_checkpoints(directory)
         except NotADirectoryError as error:
-            notice(f"the checkpoints in {directory} cannot be listed ({error}); passing over them")
+            notice(f"the checkpoints in {directory} cannot be listed ({error}); they are left out")
             continue
         except OSError as error:
             raise _unlisted(directory, error) from error
@@ -335,7 +335,7 @@ def _listed(directory: Location) -> tuple[Location, ...]:
 
 
 def _unlisted(directory: Location, error: OSError) -> CheckpointError:
-    """What cannot be looked at may hold hours of training: nobody begins anew because of it."""
+    """Return the error for a directory that cannot be listed. It may hold hours of training, so no trial starts over because of it."""
     msg = (
         f"the checkpoints in {directory} cannot be looked at: {error}; see that the disk is there and "
         "may be read, then resume"
@@ -344,7 +344,7 @@ def _unlisted(directory: Location, error: OSError) -> CheckpointError:
 
 
 def _is_of(path: Location, found: Origin | None, expected: Origin, *, announced: bool) -> bool:
-    """Whether a checkpoint may be used; not, where it says nothing and nobody knows of it.
+    """Return whether the checkpoint may be used. One without an origin may be used only if it was announced.
 
     Raises:
         ForeignCheckpointError: It is another's.
@@ -354,7 +354,7 @@ def _is_of(path: Location, found: Origin | None, expected: Origin, *, announced:
     differences = expected.differences(found)
     if differences:
         msg = (
-            f"the checkpoint {path} cannot be gone on from: {'; '.join(differences)}. Nothing was "
+            f"the checkpoint {path} cannot be resumed from: {'; '.join(differences)}. Nothing was "
             "written there; move it away, or give another directory "
             f"({'--runs-dir' if expected.study else 'checkpoints=…'})"
         )

@@ -234,7 +234,7 @@ class RemoteCheckpointStore:
         return path, len(content)
 
     def _free_path(self, step: int) -> RemotePath:
-        """The first name of the step that no checkpoint has, each asked for by itself."""
+        """Return the first free name for the step; each candidate is asked for by its name."""
         for revision in count(1):
             name = CheckpointName(step, revision)
             path = self.directory / str(name)
@@ -269,7 +269,7 @@ class RemoteCheckpointStore:
 def open_store(
     directory: Location, *, spool: Path | None = None, origin: Origin | None = None
 ) -> CheckpointStore | RemoteCheckpointStore:
-    """The store, of either kind, of the attempt whose checkpoints lie in ``directory``.
+    """Open the checkpoint store of the attempt whose checkpoints lie in ``directory``.
 
     Args:
         directory: One on a disk, or a prefix in an object store.

@@ -126,7 +126,7 @@ def hash_tensor(array: Array) -> str:
 def without_repeats(
     arrays: dict[str, Array], repeated: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Array]:
-    """The arrays but for those that repeat another; see `Snapshot.repeated`."""
+    """Return the arrays without those that repeat another; see `Snapshot.repeated`."""
     gone: set[str] = set()
     for name, others in repeated.items():
         if name in arrays and all(_same(arrays[name], arrays[other]) for other in others):
@@ -265,7 +265,7 @@ class NamedTensors:
             self.entries[name] = entry
 
     def read(self, name: str) -> Array:
-        """The tensor ``name``, in memory of its own.
+        """Read the tensor ``name`` into memory of its own.
 
         Raises:
             ValueError: The file has become shorter.
@@ -281,7 +281,7 @@ class NamedTensors:
 
 
 def _unhashed(_chunk: memoryview) -> None:
-    """What nobody wrote a digest of needs none."""
+    """Do nothing: a tensor without a recorded digest needs no hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ def _chunks(array: Array) -> Iterator[memoryview]:
 
 
 def _same(one: Array, other: Array) -> bool:
-    """Whether both have the same bytes, shape and type."""
+    """Return whether both arrays have the same bytes, shape and dtype."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
     pairs = zip(_chunks(one), _chunks(other), strict=True)
@@ -368,7 +368,7 @@ def _fill(
 
 
 def named_dtype(name: str) -> np.dtype[Any]:
-    """The dtype that a `TensorEntry` names.
+    """Return the dtype that a `TensorEntry` names.
 
     Raises:
         ValueError: There is none.

@@ -38,11 +38,11 @@ class CheckpointFiles(Protocol):
 
     @property
     def path(self) -> Location:
-        """The checkpoint."""
+        """Return the checkpoint's path."""
         ...
 
     def read(self, name: str) -> bytes:
-        """The whole of a small file, whose size was seen to be small before."""
+        """Read the whole of a small file; its size was checked before."""
         ...
 
     def size(self, name: str) -> int:
@@ -62,13 +62,13 @@ def checkpoint_name(path: Location) -> CheckpointName:
     """
     name = CheckpointName.parse(path.name)
     if name is None:
-        msg = f"{path} is not called as a checkpoint is; expected a directory like step-000000420"
+        msg = f"{path} does not have the name of a checkpoint; expected a directory like step-000000420"
         raise CheckpointError(msg)
     return name
 
 
 def manifest_of(files: CheckpointFiles) -> tuple[Manifest, int]:
-    """The manifest, verified by itself, and its size in bytes.
+    """Read and verify the manifest; return it with its size in bytes.
 
     Raises:
         CorruptCheckpointError: It is none; says what was seen.
@@ -78,7 +78,7 @@ def manifest_of(files: CheckpointFiles) -> tuple[Manifest, int]:
     path = files.path / MANIFEST_FILE
     size = files.size(MANIFEST_FILE)
     if size > LARGEST_MANIFEST:
-        msg = f"{path} is no manifest: it has {size} bytes, expected {LARGEST_MANIFEST} at most"
+        msg = f"{path} is not a manifest: it has {size} bytes, expected {LARGEST_MANIFEST} at most"
         raise CorruptCheckpointError(msg)
     return Manifest.parse(files.read(MANIFEST_FILE), path), size
 

@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """What the writer needs of a checkpoint store; both raise CheckpointError."""
+    """The part of a checkpoint store that the writer uses; both methods raise CheckpointError."""
 
     def commit(
         self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
@@ -104,10 +104,6 @@ class BackgroundWriter:
     def trained_seconds(self) -> float:
         """Seconds of training so far, over all attempts."""
         return self._clock() - self._begun
-
-    def stood_still(self, seconds: float) -> None:
-        """Count so many seconds, in which the training was made to wait, as no training."""
-        self._begun += seconds
 
     def submit(self, snapshot: Snapshot, aside: Store | None = None) -> None:
         """Have ``snapshot`` written, after waiting for the one before it.

@@ -1,4 +1,4 @@
-"""What a shell may complete a word to: stored studies' names, and a study's trials.
+"""Shell completion of study names and trial numbers.
 
 Someone waits at a prompt: whatever goes wrong, there is nothing to complete, and nothing is said.
 """
@@ -43,7 +43,7 @@ def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
 
 @contextlib.contextmanager
 def _database(context: typer.Context) -> Iterator["Database"]:
-    """The database that the verb would open with the options before the word."""
+    """Open the database that the verb would open with the options typed so far."""
     from sweeper.settings import load_settings
     from sweeper.storage.database import Database
 

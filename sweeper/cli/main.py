@@ -98,7 +98,7 @@ def _quoting_no_secret() -> Iterator[None]:
 
 
 def _expected(error: Any) -> str | None:
-    """What was seen and what was expected, where the parser's own sentence lacks the first."""
+    """Return the value seen and the value expected, if the parser's own sentence lacks the first."""
     detail = getattr(error.__cause__, "errors", lambda: ())()
     if not detail:
         # A word is missing: what it would be is said as the help says it.

@@ -1,4 +1,4 @@
-"""How data reaches standard output: strict JSON, CSV or a table.
+"""Output of data on standard output: strict JSON, CSV or a table.
 
 JSON has no NaN and no infinities (RFC 8259), and Python's encoder would write them all the same. A
 value that is not finite is therefore written as ``null``.

@@ -31,7 +31,7 @@ def study_name(text: str) -> str:
 
 
 def stored_hint(source: str, settings: "Settings") -> str:
-    """What to type where a stored study's name stands for a file; empty where it is none.
+    """Return the command for a stored study whose name was typed instead of a file; empty if there is none.
 
     It follows an error that is there already, so whatever goes wrong here is nothing to add.
     """
@@ -61,7 +61,7 @@ def _file_not_name(path: Path) -> str:
 
 
 def _names_in(path: Path) -> list[str]:
-    """The names of the studies that a file defines in so many words; it is not run."""
+    """Return the names of the studies that a file defines literally; the file is not run."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -1,1 +1,1 @@
-"""What goes on from trials that have run: branches at their checkpoints, and more epochs."""
+"""Continuations of trials that have run: branches from their checkpoints, and more epochs."""

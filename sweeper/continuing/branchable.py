@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class CanBranch:
-    """What `Study` and `StoredStudy` have in common: `branch`."""
+    """Base class of `Study` and `StoredStudy` with the method `branch`."""
 
     name: str
 
     def _kept_in(self) -> tuple[str | None, Path | None, Location | None]:
-        """The database, runs directory and checkpoints' URL, unless a call names others."""
+        """Return the database, runs directory and checkpoints URL that apply unless a call names others."""
         return None, None, None
 
     def branch(

@@ -46,7 +46,7 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class BranchRequest:
-    """Where to branch, and what to change.
+    """Branch point, and the parameters to change.
 
     Attributes:
         number: Of the parent.
@@ -140,7 +140,7 @@ def branch_trial(repository: Repository, paths: RunPaths, request: BranchRequest
 
 
 def _distributions(trial: TrialRecord) -> Mapping[str, Distribution]:
-    """What the trial's parameters were suggested from: of a branch, what its parent's were."""
+    """Return the distributions of the trial's parameters; a branch has its parent's."""
     return trial.distributions if trial.parent is None else trial.parent.distributions
 
 
@@ -164,7 +164,7 @@ def _changed(parent: TrialRecord, request: BranchRequest) -> dict[str, Categoric
 def _typed(
     name: str, distribution: Distribution, given: CategoricalChoice, *, as_text: bool
 ) -> CategoricalChoice:
-    """The value in the parameter's own type.
+    """Convert the value to the parameter's own type.
 
     Raises:
         ParameterError: It has none.
@@ -191,7 +191,7 @@ def _typed(
 
 
 def _choice(distribution: Categorical, text: str) -> CategoricalChoice:
-    """The choice that is written so, or else what the text says as JSON, or the text itself."""
+    """Return the choice with this text, else the text read as JSON, else the text itself."""
     for choice in distribution.choices:
         if text == (choice if isinstance(choice, str) else json.dumps(choice)):
             return choice
@@ -206,7 +206,7 @@ def _choice(distribution: Categorical, text: str) -> CategoricalChoice:
 
 
 def _containing(distribution: Distribution, value: CategoricalChoice) -> Distribution:
-    """The distribution itself, or the narrowest one of its kind that contains the value too."""
+    """Return the distribution, or the narrowest one of its kind that contains the value too."""
     try:
         to_internal("", distribution, value)
     except ParameterError:
@@ -226,7 +226,7 @@ def _containing(distribution: Distribution, value: CategoricalChoice) -> Distrib
 def _checkpoint(
     row: StudyRow, parent: TrialRecord, paths: RunPaths, request: BranchRequest
 ) -> tuple[Location, LoadedCheckpoint]:
-    """The parent's checkpoint that is meant, read and verified.
+    """Find, read and verify the parent's checkpoint that the request names.
 
     Raises:
         CheckpointError: There is none such; those that are there are listed.
@@ -255,7 +255,7 @@ def _checkpoint(
 
 
 def _meant(kept: Sequence[KeptCheckpoint], request: BranchRequest) -> list[KeptCheckpoint]:
-    """Those that the request may mean, the likeliest first."""
+    """Return the checkpoints that the request may mean, the likeliest first."""
     if request.step is not None:
         return [each for each in kept if each.step == request.step][-1:]
     if request.epoch is not None:

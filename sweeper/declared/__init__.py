@@ -1,1 +1,1 @@
-"""What a study declares, checked when it is written down: parameters, search, budget, retries."""
+"""Declarations of a study, checked at once: parameters, search, budget, retries."""

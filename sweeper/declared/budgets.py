@@ -86,13 +86,13 @@ class Round:
     rungs: tuple[int, ...]
 
     def end(self, target: int, starts: Sequence[int] = ()) -> int:
-        """The number after its last trial's: the total, or where rounds begin anew, may cut it off."""
+        """Return the number after the round's last trial; the total, or the start of later rounds, may cut it short."""
         return min([self.first + self.size, target, *(s for s in starts if s > self.first)])
 
 
 @dataclass(frozen=True, slots=True)
 class RungSchedule:
-    """Which round each trial belongs to, and where its rungs are.
+    """Rounds and rungs of a budget, by trial number.
 
     Attributes:
         epochs: Of a whole trial.
@@ -108,7 +108,7 @@ class RungSchedule:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many trials a round of each bracket has."""
+        """Return the number of trials in a round of each bracket."""
         levels = len(self.rungs) + 1
         return tuple(
             -(-levels * self.factor ** (levels - 1 - bracket) // (levels - bracket))
@@ -116,7 +116,7 @@ class RungSchedule:
         )
 
     def round_of(self, number: int, starts: Sequence[int] = ()) -> Round:
-        """The round of trial ``number``.
+        """Return the round of trial ``number``.
 
         Args:
             number: The trial's.
@@ -139,7 +139,7 @@ class RungSchedule:
 def promoted(
     values: Mapping[int, float | None], factor: int, direction: Direction
 ) -> tuple[int, ...]:
-    """The trials that go on, by number: the best of a full rung, one in ``factor`` and at least one.
+    """Return the promoted trials by number: the best of a full rung, one in ``factor`` and at least one.
 
     Args:
         values: By trial number; None for a trial that failed. What is not finite is never promoted.
@@ -227,7 +227,7 @@ def describe_budget(
 
 
 def rung_schedule(budget: Mapping[str, Any] | None, epochs: int) -> RungSchedule | None:
-    """The schedule of a budget as `describe_budget` has it; None where it has no rungs."""
+    """Return the schedule of a budget that `describe_budget` described; None if it has no rungs."""
     if budget is None or budget["kind"] not in _KINDS:
         return None
     rungs = _rungs(budget["min_epochs"], budget["factor"], epochs)

@@ -1,4 +1,4 @@
-"""What is done about a trial that raises, dies or takes too long, checked when it is written down.
+"""Policy for a trial that raises, dies or takes too long; checked when it is declared.
 
 None of it changes what a trial's result is, only when one is given up. So unlike the rest of a
 definition it may differ from run to run, and the study's file has the last word.
@@ -19,14 +19,14 @@ Fault = Literal["crash", "memory", "error", "time"]
 """Why an attempt ended badly.
 
 "crash": its process died. "memory": it died or gave up because memory ran out. "error": the user's
-code raised, or the loss is no number any more. "time": it took longer than the study's time limit.
+code raised, or the value of the trial is NaN or infinite. "time": it took longer than the study's time limit.
 """
 
 
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a trial goes on from its newest checkpoint after each kind of fault.
+    """Number of times that a trial is resumed from its newest checkpoint, for each kind of fault.
 
     A trial that was preempted, interrupted or lost with its worker goes on without any limit: none
     of that is its own doing. One that took longer than ``time_limit`` never does.
@@ -34,7 +34,7 @@ class Retries:
     Attributes:
         crash: After its process died, 3 times by default; the fourth death fails the trial.
         memory: After memory ran out, 3 times by default.
-        error: After an exception of the user's own code, or a loss that is NaN or infinite. Never
+        error: After an exception of the user's own code, or a value that is NaN or infinite. Never
             by default: the same steps raise the same exception.
 
     Examples:
@@ -47,7 +47,7 @@ class Retries:
     error: int = 0
 
     def after(self, fault: Fault) -> int:
-        """How often a trial goes on after faults of this kind.
+        """Return how many times a trial is resumed after faults of this kind.
 
         Args:
             fault: ``"crash"``, ``"memory"``, ``"error"`` or ``"time"``.

@@ -68,7 +68,7 @@ class Population:
 
     @property
     def exploited(self) -> int:
-        """How many of a generation are replaced."""
+        """Return how many members of a generation are replaced."""
         return max(1, int(self.exploit * self.size))
 
 
@@ -144,7 +144,7 @@ def first_epochs(described: Mapping[str, Any] | None, epochs: int) -> int:
 
 
 def population_of(described: Mapping[str, Any] | None) -> Population | None:
-    """The population of a budget as `describe_population` has it; None where it is another one."""
+    """Return the population that `describe_population` described; None if the budget is of another kind."""
     if described is None or described["kind"] != "population":
         return None
     perturb = {name: Scale(down, up) for name, (down, up) in described["perturb"].items()}
@@ -158,7 +158,7 @@ def descents(
     direction: Direction,
     seed: int,
 ) -> tuple[Descent, ...]:
-    """Who the members of the next generation descend from.
+    """Choose the parent of each member of the next generation.
 
     Args:
         population: The study's.
@@ -203,7 +203,7 @@ def perturbed(
     seed: int,
     number: int,
 ) -> dict[str, CategoricalChoice]:
-    """The parameters that trial ``number`` has otherwise than its parent, kept within their ranges.
+    """Return the parameters of trial ``number`` that differ from its parent's, kept within their ranges.
 
     Raises:
         DefinitionError: ``perturb`` names a parameter that the parent does not have, or one that is
@@ -253,7 +253,7 @@ def _draws(seed: int, number: int) -> Generator:
 
 
 def _within(distribution: FloatRange | IntRange, value: float) -> float | int:
-    """The nearest value that the distribution has."""
+    """Return the nearest value that the distribution contains."""
     low, high, step = distribution.low, distribution.high, distribution.step
     value = min(max(value, low), high)
     if isinstance(distribution, IntRange):

@@ -1,1 +1,1 @@
-"""What this machine, its files and the database can promise, before a study is run on them."""
+"""Diagnosis of this machine, its files and the database, before a study runs on them."""

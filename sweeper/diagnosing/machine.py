@@ -1,4 +1,4 @@
-"""What this machine can promise: how trials get their processes, kernels, memory and limits.
+"""Capabilities of this machine: process start, kernels, memory and limits.
 
 TensorFlow is asked in a process of its own: it is imported here by nothing, and may crash.
 """

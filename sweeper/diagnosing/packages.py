@@ -1,4 +1,4 @@
-"""Which packages are installed, and whether they are the versions that sweeper is made for."""
+"""Installed packages, and whether their versions are supported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Installed = Callable[[str], str | None]
 
 
 def installed_version(package: str) -> str | None:
-    """The version of an installed package; None where it is not installed."""
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

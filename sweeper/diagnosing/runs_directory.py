@@ -1,4 +1,4 @@
-"""What the file system below the runs directory can promise; tried out, and nothing is left there."""
+"""Capabilities of the file system below the runs directory, tested with files that are removed again."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _lock(made: Path) -> None:
 
 
 def _file_system(path: Path) -> str:
-    """The kind of the file system that ``path`` is on; empty where it is not known."""
+    """Return the kind of the file system that ``path`` is on; empty if unknown."""
     mounted = [
         (len(Path(part.mountpoint).parts), part.fstype)
         for part in psutil.disk_partitions(all=True)

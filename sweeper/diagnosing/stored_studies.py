@@ -1,4 +1,4 @@
-"""How the database is: whether it can be opened, is whole, keeps time, and has nobody's trials open."""
+"""State of the database: whether it opens, is intact, has a correct clock, and has abandoned trials."""
 
 from __future__ import annotations
 

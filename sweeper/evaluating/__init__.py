@@ -1,1 +1,1 @@
-"""Which kept checkpoint is the best on data held out: `sweeper evaluate`."""
+"""Evaluation of kept checkpoints on held-out data: `sweeper evaluate`."""

@@ -1,4 +1,4 @@
-"""Which checkpoints can be measured: those that are kept, of trials that the study's code still makes."""
+"""Choice of the checkpoints to evaluate: kept ones, of trials that the study's code still builds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ChosenTrial:
 def choose(
     repository: Repository, study: str, number: int | None, paths: RunPaths
 ) -> tuple[list[ChosenTrial], list[NotEvaluated]]:
-    """The trials to evaluate, and what is passed over.
+    """Return the trials to evaluate, and the checkpoints that are left out.
 
     Args:
         repository: The study's database.
@@ -92,7 +92,7 @@ def _why_not(record: TrialRecord, before: Mapping[int, str]) -> str | None:
 def _candidates(
     record: TrialRecord, paths: RunPaths
 ) -> tuple[tuple[Candidate, ...], list[NotEvaluated]]:
-    """Where each checkpoint is; of two with one step and digest, which hold the same, the newer."""
+    """Return the location of each checkpoint; of two with the same step and digest, the newer."""
     located = locate(record, paths)
     known = set(located.known)
     there: dict[tuple[int, str], Candidate] = {}

@@ -50,7 +50,7 @@ STOPPED = "the evaluation was stopped; what was evaluated is stored"
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What to evaluate.
+    """Checkpoints and data to evaluate.
 
     Attributes:
         study: Its name in the database.
@@ -76,7 +76,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class StudyEvaluation:
-    """What an evaluation gave.
+    """Result of an evaluation.
 
     Attributes:
         records: One for each checkpoint that was measured, the best first.
@@ -113,7 +113,7 @@ def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
         if not chosen:
             raise _nothing(request, passed_over)
         if request.definition is None:
-            source = recall_source(request.study, row.source)
+            source = recall_source(request.study, row.source, code=row.code)
         else:
             source = source_of(request.definition)
 

@@ -1,4 +1,4 @@
-"""Which data checkpoints are measured on: the study's own, a file's, or a function of the caller's."""
+"""Held-out data for an evaluation: the study's own, a file's, or a function's of the caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DataGiven = str | Data | Callable[[Trial], Data]
 
 
 def held_out_data(given: DataGiven | None) -> HeldOutData:
-    """How trial processes find the data.
+    """Return how trial processes find the held-out data.
 
     Args:
         given: What the caller said; None for the study's own ``Data(test=…)``.

@@ -31,6 +31,7 @@ from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.options import HostSpec, RunRequest
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow
+from sweeper.records.status import are
 from sweeper.support.tensorflow_start import look_for_gpus
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
 _NOT_HERE = (
     "which is not on this machine; put the same file there, or say where it is here: "
     "sweeper worker STUDY --source FILE[:NAME]"
+)
+_NO_TEXT = (
+    "the code of study {!r} was typed at a prompt or piped into Python, which keeps no text of it. Its "
+    "trials run here; to verify, resume, export or load them later, save the same code as a file and "
+    "type `sweeper run FILE`"
 )
 _OTHER_HASHES = (
     "inline trials have this process's hashes of strings, which other trials and other processes do "
@@ -93,7 +99,7 @@ class PreparedStudy:
 
                 # What cannot be is said before the study's code is imported, which takes seconds.
                 check_extension(repository, study, request.extension, request.options)
-            source = recall_source(study, stored.source)
+            source = recall_source(study, stored.source, code=stored.code)
             return cls._prepared(source, repository, request, opened)
 
     @classmethod
@@ -135,6 +141,8 @@ class PreparedStudy:
         from sweeper.execution.stored_study import store_study
 
         check_length(code.loaded, request)
+        if code.loaded.code is not None and not code.loaded.code.has_text:
+            request.listener(Notice(_NO_TEXT.format(code.loaded.settings.name)))
         repository = repository or _open_database(options.storage, opened, create=True)
         stored = store_study(repository, code.loaded, source, request)
         if request.extension is not None:
@@ -198,8 +206,8 @@ class PreparedStudy:
         if window is not None and wanted > window:
             tell(
                 Notice(
-                    f"the study's concurrency is {window}, so {window} of {wanted} workers are "
-                    "used; the definition's concurrency= changes that, and the sweep with it"
+                    f"the study's concurrency is {window}, so {window} of {wanted} workers "
+                    f"{are(window)} used; the definition's concurrency= changes that, and the sweep with it"
                 )
             )
             return window

@@ -15,18 +15,18 @@ _ORDER = (
 
 
 def card_paths(path: Path) -> tuple[Path, Path]:
-    """Where the card of the model at ``path`` is: for programs, and for people."""
+    """Return the paths of the card of the model at ``path``: for programs, and for people."""
     return path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.md")
 
 
 def card_json(card: Mapping[str, Any]) -> str:
-    """The card for programs."""
+    """Return the card as JSON."""
     ordered = {name: card[name] for name in _ORDER if name in card}
     return json.dumps({**ordered, **card}, indent=2, ensure_ascii=False) + "\n"
 
 
 def card_markdown(card: Mapping[str, Any], name: str) -> str:
-    """The card for people.
+    """Return the card as Markdown.
 
     Args:
         card: What is known.

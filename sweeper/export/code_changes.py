@@ -1,4 +1,4 @@
-"""Whether a study's code is still what a trial ran under, and what is said where it is not."""
+"""Check whether a study's code is still the code of a trial, and the message where it is not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_code(
             f"the study's is {short_code(fingerprint)} since"
         )
     if stored is not None and now is not None:
-        changes += now.changes_since(stored)
+        changes += now.comparable_with(stored).changes_since(stored)
     if not changes:
         return
     shown = "; ".join(changes)

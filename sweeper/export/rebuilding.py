@@ -47,13 +47,13 @@ Ask = Callable[[str, Distribution], CategoricalChoice]
 _NUMBERED = re.compile(r"_\d+(?=/|$)")
 """What Keras appends to names that it makes up: another number in every process."""
 
-_built = Earlier()
-"""What the models own that this process has built: two must not share a variable."""
+_built = Earlier(inline=False)
+"""Objects of the models that this process has built: two must not share a variable."""
 
 
 @dataclass(frozen=True)
 class TrialIdentity:
-    """Which trial's model is built.
+    """Trial whose model is rebuilt.
 
     Attributes:
         seed: The study's.
@@ -116,7 +116,7 @@ class ModelBuilder:
             return model
 
     def batch(self) -> Any:
-        """The inputs of one batch of the study's data: of the validation data, if there are any."""
+        """Return the inputs of one batch of the validation data, or else of the training data."""
         with _generators_kept():
             _, train, validation = self._opened()
             source = train if validation is None else validation
@@ -130,7 +130,7 @@ class ModelBuilder:
         return keras.utils.unpack_x_y_sample_weight(batch)[0]
 
     def describe_data(self) -> dict[str, str]:
-        """The data, for a person."""
+        """Return a description of the data, for display."""
         with _generators_kept():
             _, train, validation = self._opened()
         described = {"train": train.describe()}

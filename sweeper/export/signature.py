@@ -1,4 +1,4 @@
-"""What a model takes and gives, by name: for the forms in which it is served without its code."""
+"""Inputs and outputs of a model by name, for formats that serve it without its code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Signature:
 
     @classmethod
     def of(cls, model: keras.Model, batch: Any) -> Signature:
-        """The signature of ``model``, as the study's data feed it.
+        """Return the signature of ``model`` for the study's data.
 
         Args:
             model: A built model.
@@ -61,14 +61,14 @@ class Signature:
         return cls(specs, batch)
 
     def feed(self, batch: Any) -> dict[str, Any]:
-        """The batch's arrays by name, of the types that the signature has."""
+        """Return the batch's arrays by name, converted to the types of the signature."""
         return {
             name: tf.cast(leaf, spec.dtype) if spec.dtype != tf.string else tf.constant(leaf)
             for (name, spec), leaf in zip(self.inputs.items(), tf.nest.flatten(batch), strict=True)
         }
 
     def function(self, model: keras.Model) -> Any:
-        """The model's predictions as a function of a graph: named inputs to named outputs."""
+        """Return the model's predictions as a graph function from named inputs to named outputs."""
 
         def serve(**named: Any) -> dict[str, Any]:
             leaves = [named[name] for name in self.inputs]
@@ -78,12 +78,12 @@ class Signature:
         return tf.function(serve, autograph=False)
 
     def concrete(self, model: keras.Model) -> Any:
-        """The same, traced."""
+        """Return the traced graph function."""
         return self.function(model).get_concrete_function(**self.inputs)
 
 
 def predict(model: keras.Model, batch: Any) -> list[Any]:
-    """What the model gives for ``batch``, as arrays, in the order of its outputs."""
+    """Return the model's predictions for ``batch``, as arrays, in the order of its outputs."""
     composite = tf.RaggedTensor | tf.SparseTensor
     given = tf.nest.map_structure(
         lambda leaf: leaf if isinstance(leaf, composite) else tf.convert_to_tensor(leaf), batch
@@ -114,7 +114,7 @@ def _inputs_of(model: keras.Model) -> list[Any]:
 
 
 def _own_name(tensor: Any, index: int, count: int) -> str:
-    """The name that the user gave to an input; a plain one where Keras made it up."""
+    """Return the user's name of an input, or a plain one if Keras made the name up."""
     name = "" if tensor is None else _NUMBERED.sub("", tensor.name)
     if name and name not in _MADE_UP:
         return str(name)

@@ -1,4 +1,4 @@
-"""Whether a model can be written to a path: known before anything is loaded."""
+"""Check that a model can be written to a path, before anything is loaded."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _PRECISION = {"float16": 1e-3, "bfloat16": 1e-2}
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What is written, and where.
+    """Model to write, format and path.
 
     Attributes:
         form: As `open_format` has it.

@@ -13,13 +13,13 @@ import functools
 import linecache
 import operator
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sweeper.inspection.frames import is_users
-from sweeper.records.code import digest_of
+from sweeper.records.code import CodeFingerprint, digest_of
 
 _SHORT = 8
 _BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -62,16 +62,10 @@ class Source:
         """The definition or lambda that ``code`` was compiled from; None if it is not in here."""
         if not self.runs(code):
             return None
-        found = [
-            node
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            and _first_line(node) == code.co_firstlineno
-            and getattr(node, "name", "<lambda>") == code.co_name
-        ]
+        found = self._functions.get((code.co_firstlineno, code.co_name), [])
         if len(found) > 1:
             found = [node for node in found if _surrounds(node, code)] or found
-            found.sort(key=_extent)
+            found = sorted(found, key=_extent)
         return found[0] if found else None
 
     def class_(self, qualname: str, methods: list[types.CodeType]) -> ast.ClassDef | None:
@@ -80,11 +74,28 @@ class Source:
             return None
         lines = {code.co_firstlineno for code in methods}
         found = None
+        for node in self._classes.get(qualname, ()):
+            if lines <= {_first_line(each) for each in ast.walk(node)}:
+                found = node
+        return found
+
+    @functools.cached_property
+    def _functions(self) -> Mapping[tuple[int, str], list[ast.AST]]:
+        """The definitions and lambdas by their first line and name."""
+        found: dict[tuple[int, str], list[ast.AST]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                name = getattr(node, "name", "<lambda>")
+                found.setdefault((_first_line(node), name), []).append(node)
+        return found
+
+    @functools.cached_property
+    def _classes(self) -> Mapping[str, list[ast.ClassDef]]:
+        """The classes by their qualified names."""
+        found: dict[str, list[ast.ClassDef]] = {}
         for name, node in _qualified(self.tree, ""):
-            if name == qualname and isinstance(node, ast.ClassDef):
-                there = {_first_line(each) for each in ast.walk(node)}
-                if lines <= there:
-                    found = node
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(name, []).append(node)
         return found
 
 
@@ -132,6 +143,27 @@ def _codes(text: str, flags: int) -> frozenset[types.CodeType]:
         codes.add(code)
         waiting += [part for part in code.co_consts if isinstance(part, types.CodeType)]
     return frozenset(codes)
+
+
+def changed_definitions(file: Path, code: CodeFingerprint) -> tuple[str, ...]:
+    """Return the functions and classes of a file that differ from ``code``, with their lines.
+
+    The file is read, and nothing in it is run.
+    """
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return (f"{file.name} is no Python that can be read",)
+    found = dict(_qualified(tree, ""))
+    changed = []
+    for name, part in code.parts.items():
+        node = found.get(name)
+        if part.file != file.name or not part.statements:
+            continue
+        defined = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if defined and digest_of(meaning(node)) != part.digest:
+            changed.append(f"{name} has changed (line {getattr(node, 'lineno', 0)})")
+    return tuple(changed)
 
 
 def meaning(node: object) -> str:

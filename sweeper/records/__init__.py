@@ -1,1 +1,1 @@
-"""What a study has produced, and how it stands, as frozen records that others fill in and read."""
+"""Frozen records of a study's results and progress."""

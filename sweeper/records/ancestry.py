@@ -1,4 +1,4 @@
-"""Where a trial that did not begin from nothing has begun: at a checkpoint of another one.
+"""Ancestry of a trial that began at a checkpoint of another trial.
 
 A branch has its parent's seed, so that the order of its data, its dropout and its initial weights are
 its parent's; and its parent's parameters, but for those that were changed.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sweeper.declared.space import CategoricalChoice, Distribution
+from sweeper.records.printing import counted, values_shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,19 @@ class ParentRecord:
     params: Mapping[str, CategoricalChoice] = field(default_factory=dict, repr=False)
     distributions: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
 
+    def __str__(self) -> str:
+        changed = f", with {values_shown(self.changed)}" if self.changed else ""
+        return (
+            f"trial {self.number} at step {self.step} after {counted(self.epoch, 'epoch')}{changed}"
+        )
+
     def to_json(self) -> dict[str, Any]:
         return {"number": self.number, "step": self.step, "digest": self.digest}
 
 
 @dataclass(frozen=True, slots=True)
 class BranchStatus:
-    """How one branch of a study stands, which is none of its total.
+    """Progress of one branch of a study; branches do not count towards the study's total.
 
     Attributes:
         number: The branch's.
@@ -70,6 +77,9 @@ class BranchStatus:
     parent: int
     step: int
     state: str
+
+    def __str__(self) -> str:
+        return f"branch {self.number} of trial {self.parent} at step {self.step}, {self.state}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -106,7 +116,7 @@ class Descendant(Protocol):
 def schedule_of(
     record: Descendant, trial: Callable[[int], Descendant]
 ) -> tuple[dict[str, Any], ...]:
-    """The parameters that led to a trial, from its first ancestor's on.
+    """Return the parameters of a trial and its ancestors, from the first ancestor on.
 
     Args:
         record: The trial.

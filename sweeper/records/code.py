@@ -14,12 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+NO_TEXT = "text not kept"
+"""The file of code that was typed at a prompt or piped into Python, whose text is not to be had."""
+
 _SHORT = 8
 _DIGEST = 32
 
 
 def short_code(digest: str) -> str:
-    """The first 8 digits of a fingerprint, for people."""
+    """Return the first 8 digits of a fingerprint, for display."""
     return digest[:_SHORT]
 
 
@@ -60,22 +63,41 @@ class CodePart:
 
 @dataclass(frozen=True, slots=True)
 class CodeFingerprint:
-    """All that a study's factories reach in the user's own files, by name."""
+    """Fingerprint of all user code that a study's factories reach, by name.
+
+    Attributes:
+        parts: Each of them.
+        without_text: What Python would know of the same code if it had been typed at a prompt or
+            piped in, to compare with a study that was. None where it was, and in the database.
+    """
 
     parts: Mapping[str, CodePart]
+    without_text: CodeFingerprint | None = None
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the text of the code was there to be read."""
+        return all(part.file != NO_TEXT for part in self.parts.values())
+
+    def comparable_with(self, stored: CodeFingerprint | None) -> CodeFingerprint:
+        """Return this code as ``stored`` was read: without its text where that had none."""
+        if self.without_text is None or stored is None or stored.has_text:
+            return self
+        return self.without_text
 
     @property
     def digest(self) -> str:
-        """Of all names and what they mean: 32 hex digits, wherever the code stands."""
+        """Return the digest of all names and their code: 32 hex digits, independent of file locations."""
         return digest_of(*(text for n in sorted(self.parts) for text in (n, self.parts[n].digest)))
 
     @property
     def short(self) -> str:
-        """The first digits of ``digest``, for people."""
+        """Return the first digits of ``digest``, for display."""
         return short_code(self.digest)
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        """Return the parts by name, and what is known without the text under an empty name."""
+        said: dict[str, Any] = {
             name: {
                 "digest": part.digest,
                 "file": part.file,
@@ -85,14 +107,17 @@ class CodeFingerprint:
             }
             for name, part in sorted(self.parts.items())
         }
+        if self.without_text is not None:
+            said[""] = self.without_text.to_json()
+        return said
 
     def to_text(self) -> str:
         """As the database keeps it."""
-        return json.dumps(self.to_json(), separators=(",", ":"))
+        return json.dumps(CodeFingerprint(self.parts).to_json(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CodeFingerprint:
-        """The inverse of `to_json`."""
+        """Read the form that `to_json` returns."""
         return cls(
             {
                 name: CodePart(
@@ -103,11 +128,13 @@ class CodeFingerprint:
                     tuple((int(line), str(digest)) for line, digest in part["statements"]),
                 )
                 for name, part in values.items()
-            }
+                if name
+            },
+            cls.from_json(values[""]) if "" in values else None,
         )
 
     def changes_since(self, before: CodeFingerprint) -> tuple[str, ...]:
-        """What is otherwise here than ``before``: a phrase each, with file, name and lines."""
+        """Return the differences from ``before``, one phrase each, with file, name and lines."""
         found = []
         for name in sorted({*before.parts, *self.parts}):
             was, now = before.parts.get(name), self.parts.get(name)
@@ -164,7 +191,7 @@ def _changed_location(was: CodePart, now: CodePart) -> str:
 def _changed_lines(
     was: Sequence[tuple[int, str]], now: Sequence[tuple[int, str]]
 ) -> tuple[int, ...]:
-    """The lines of today's text that are not in the earlier one, or stand where some are missing."""
+    """Return the numbers of today's lines that are new, or that stand where earlier lines are missing."""
     matcher = difflib.SequenceMatcher(
         None, [digest for _, digest in was], [digest for _, digest in now], autojunk=False
     )

@@ -1,4 +1,4 @@
-"""What was looked at, as frozen records: seen, expected, what to do, and whether a promise hangs on it."""
+"""Records of `sweeper doctor`: value seen, value expected, advice, and whether a promise depends on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `sweeper evaluate` measured: one frozen record a checkpoint and data set, and their ranking.
+"""Results of `sweeper evaluate`: one frozen record for each checkpoint and data set, and their ranking.
 
 A record is read from the database and never written back. Metrics have the names that an epoch's
 validation gives them, without ``val_``.
@@ -15,6 +15,7 @@ from typing import Any
 
 from sweeper.declared.searching import Direction, Objective
 from sweeper.errors import UsageError
+from sweeper.records.printing import counted, values_shown
 
 _LARGER_IS_BETTER = frozenset(
     {
@@ -64,6 +65,12 @@ class EvaluationRecord:
     evaluated_at: datetime
     path: str | None = None
 
+    def __str__(self) -> str:
+        return (
+            f"trial {self.trial} at step {self.step} after {counted(self.epoch, 'epoch')} "
+            f"on {self.data}: {values_shown(self.metrics)}"
+        )
+
     def to_json(self) -> dict[str, Any]:
         return {
             "trial": self.trial,
@@ -81,7 +88,7 @@ class EvaluationRecord:
 def ranking_objective(
     objectives: Sequence[Objective], metric: str | None, direction: str | None
 ) -> Objective:
-    """What to rank by.
+    """Return the metric and direction to rank by.
 
     Args:
         objectives: The study's.
@@ -115,7 +122,7 @@ def ranking_objective(
 def ranked(
     records: Iterable[EvaluationRecord], objective: Objective
 ) -> tuple[EvaluationRecord, ...]:
-    """The records, the best first; equal ones by trial and step, and those without a number last.
+    """Return the records, best first; equal ones by trial and step, and those without a number last.
 
     Raises:
         UsageError: Not all of them have the metric; those that they have are listed.

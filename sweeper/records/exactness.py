@@ -1,4 +1,4 @@
-"""What audits and verifications say of a study's exactness, as frozen records and in one sentence.
+"""Results of a study's audits and verifications, as frozen records and as one sentence.
 
 An audit resumes a trial from one checkpoint in a fresh process and compares what it has at the
 next. So a hole that nobody thought of is found on the study that runs, by its effect.
@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, cast, get_args
 
 from sweeper.errors import DefinitionError
+from sweeper.records.printing import values_shown
 
 AuditPolicy = Literal["auto", "all", "off"]
 """Which intervals a study audits: the first ones and some more, every one, or none."""
@@ -51,8 +52,14 @@ class AuditRecord:
 
     @property
     def alike(self) -> bool | None:
-        """Its verdict; None where there is none."""
+        """Return the verdict; None if there is none yet."""
         return {"alike": True, "differs": False}.get(self.outcome or "")
+
+    def __str__(self) -> str:
+        said = "" if self.message is None else f": {self.message}"
+        return (
+            f"audit of steps {self.from_step} to {self.to_step}: {self.outcome or 'pending'}{said}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {"from_step": self.from_step, "to_step": self.to_step, "alike": self.alike}
@@ -84,7 +91,7 @@ class AuditedDifference:
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """What the audits of a study found so far.
+    """Result of a study's audits so far.
 
     Attributes:
         intervals: How many have a verdict.
@@ -111,14 +118,14 @@ class Exactness:
 
     @property
     def warning(self) -> str | None:
-        """What every reader of the study's results must know; None where there is nothing."""
+        """Return the warning that belongs beside the study's results; None if there is none."""
         if self.difference is None:
             return None
         return f"exactness is not promised: an audit found that {self.difference.message}"
 
     @property
     def line(self) -> str:
-        """One sentence for a reader; a second one where a difference was found."""
+        """Return one sentence for display, and a second one if a difference was found."""
         if self.intervals == 0:
             return f"exactness: {self.unaudited or 'nothing audited yet'}"
         counted = f"exactness: {self.alike} of {self.intervals} audited intervals alike"
@@ -127,7 +134,7 @@ class Exactness:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRecord:
-    """What one `sweeper verify` of a trial found.
+    """Result of one `sweeper verify` of a trial.
 
     Attributes:
         checked_at: When; the database's clock.
@@ -150,6 +157,13 @@ class VerificationRecord:
     step: int | None
     variable: str | None
     report: Mapping[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        epoch = None if self.epoch is None else self.epoch + 1
+        differing = {"epoch": epoch, "step": self.step, "variable": self.variable}
+        shown = values_shown({name: at for name, at in differing.items() if at is not None})
+        at = f" at {shown}" if shown else ""
+        return f"{self.mode} of {self.checked_at:%Y-%m-%d %H:%M}: {self.verdict}{at}"
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""What draws a study's results, and the methods by which results are drawn.
+"""Interface for drawing a study's results, and the methods that results inherit from it.
 
 The results know no pictures: who gives them to a user gives them what draws, too.
 """
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class FigureSource(Protocol):
-    """What draws results; see `sweeper.report.figures`."""
+    """Interface for drawing results; see `sweeper.report.figures`."""
 
     def learning_curves(self, results: Any, metric: str | None, *, compared: Any) -> Figure:
         """A metric of every trial over its epochs."""
         ...
 
     def parallel_coordinates(self, results: Any) -> Figure:
-        """Every trial over its parameters."""
+        """Draw every trial over its parameters."""
         ...
 
     def importances(
@@ -33,11 +33,11 @@ class FigureSource(Protocol):
         method: Literal["ped-anova", "fanova"],
         seed: int,
     ) -> Figure:
-        """How much each parameter matters."""
+        """Draw the importance of each parameter."""
         ...
 
     def attempts_timeline(self, results: Any) -> Figure:
-        """Every trial's attempts."""
+        """Draw the attempts of every trial over time."""
         ...
 
 

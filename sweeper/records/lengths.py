@@ -1,4 +1,4 @@
-"""How many epochs trials train for, once a study was extended: what was asked for, and what was had.
+"""Number of epochs that trials train for after an extension: requested and reached.
 
 A study is defined with one number of epochs, its first length. An extension raises that number for
 the whole study or for some of its trials, which then go on from where they ended.
@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
+
+from sweeper.records.printing import counted, values_shown
 
 LengthKind = Literal["reads", "epochs", "steps"]
 """How code may go by the number of epochs: see `LengthRead`."""
@@ -41,6 +43,11 @@ class LengthRecord:
     at: datetime | None
     values: Mapping[str, float] | None = None
 
+    def __str__(self) -> str:
+        given = {"value": self.value} if self.values is None else self.values
+        trained = counted(self.trained, "epoch")
+        return f"{self.state} after {trained} of {self.epochs}, {values_shown(given)}"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "epochs": self.epochs,
@@ -55,7 +62,7 @@ class LengthRecord:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What is to train on, and how far.
+    """Trials to extend, and their new number of epochs.
 
     Attributes:
         epochs: The number of epochs to train for, those that are over included.
@@ -71,7 +78,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionPlan:
-    """What an extension changes.
+    """Changes that an extension makes.
 
     Attributes:
         reopened: Finished trials that go on, by number; each with the epochs it was to train for.
@@ -85,7 +92,7 @@ class ExtensionPlan:
 
     @property
     def begun(self) -> Mapping[int, int]:
-        """The trials that it changes, finished or not, with the epochs they were to train for."""
+        """Return the trials that change, finished or not, with their number of epochs before."""
         return {**self.reopened, **self.lengthened}
 
     def __bool__(self) -> bool:
@@ -110,7 +117,7 @@ class LengthRead:
     number: int = 0
 
     def goes_by(self, epochs: Collection[int], steps: Collection[int]) -> bool:
-        """Whether it goes by one of these lengths, given in epochs and in steps."""
+        """Return whether the code depends on one of these lengths, given in epochs and in steps."""
         known = {"reads": (self.number,), "epochs": epochs, "steps": steps}
         return self.number in known[self.kind]
 

@@ -19,10 +19,10 @@ At = Literal["end", "best"] | int
 
 
 class ModelSource(Protocol):
-    """Where the models of a study's trials can be had."""
+    """Source of the models of a study's trials."""
 
     def load_model(self, number: int, at: At, *, accept_changes: bool) -> keras.Model:
-        """The model of trial ``number``."""
+        """Load the model of trial ``number``."""
         ...
 
     def export(
@@ -42,7 +42,7 @@ class ModelSource(Protocol):
 
 
 class ExportReport(Protocol):
-    """What was written; see `sweeper.export.report.Exported`."""
+    """Report of an export; see `sweeper.export.report.Exported`."""
 
     @property
     def path(self) -> str: ...
@@ -59,7 +59,7 @@ class HasModel:
     source: ModelSource | None
 
     def load_model(self, at: At = "end", *, accept_changes: bool = False) -> keras.Model:
-        """The trial's model with its trained variables, built by the study's model factory.
+        """Load the trial's model with its trained variables, built by the study's model factory.
 
         TensorFlow is imported into this process. The factory runs again, with the trial's
         parameters and seeds; a model that only its first batch builds is built on one of the data

@@ -1,1 +1,1 @@
-"""What values a trial tries: samplers as pure functions of (study seed, trial number, window)."""
+"""Parameter search: samplers as pure functions of (study seed, trial number, window)."""

@@ -1,4 +1,4 @@
-"""How much each parameter matters for a study's objective, by Optuna's evaluators."""
+"""Importance of each parameter for a study's objective, by Optuna's evaluators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SMALLEST_SHARE, _LARGEST_SHARE = 0.1, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Importances:
-    """What an evaluator found.
+    """Result of an importance evaluator.
 
     Attributes:
         shares: Each parameter's share of the whole, the greatest first; empty where nothing can be

@@ -41,7 +41,7 @@ def quietly() -> Iterator[None]:
 
 
 def is_custom(described: Mapping[str, Any] | None) -> bool:
-    """Whether the pruner, or one within it, is of a class that is not Optuna's."""
+    """Return whether the pruner, or one inside it, is of a class that is not Optuna's."""
     if described is None:
         return False
     return str(described["class"]).startswith("custom:") or any(
@@ -50,7 +50,7 @@ def is_custom(described: Mapping[str, Any] | None) -> bool:
 
 
 def looks_at_trials(described: Mapping[str, Any] | None) -> bool:
-    """Whether the pruner compares a trial with others, and so needs a window.
+    """Return whether the pruner compares a trial with others, and so needs a window.
 
     A pruner of the user's own is taken as one that does.
     """
@@ -62,7 +62,7 @@ def looks_at_trials(described: Mapping[str, Any] | None) -> bool:
 
 
 def leaves_attributes(pruner: BasePruner | None) -> bool:
-    """Whether the pruner writes attributes to trials, as successive halving does with its rungs."""
+    """Return whether the pruner writes attributes to trials, as successive halving does with its rungs."""
     if isinstance(pruner, optuna.pruners.PatientPruner):
         return leaves_attributes(pruner._wrapped_pruner)
     own = type(pruner).__module__.startswith("optuna.pruners.")

@@ -1,4 +1,4 @@
-"""What Optuna's samplers and pruners had written to the trials of a window, worked out again.
+"""Attributes that Optuna's samplers and pruners wrote to the trials of a window, computed again.
 
 CMA-ES keeps its covariance in the trials that it drew (as a pickle, which sweeper never reads from
 a database), genetic samplers a trial's generation, successive halving the rungs that a trial
@@ -180,7 +180,7 @@ class ReplayedAttributes:
 
 
 def _sampler_leaves_attributes(spec: SamplerSpec) -> bool:
-    """Whether the sampler reads attributes that it left on earlier trials."""
+    """Return whether the sampler reads attributes that it wrote to earlier trials."""
     if spec.factory is None:
         return spec.name == "cmaes"
     sampler: object = make_sampler(spec, 0)

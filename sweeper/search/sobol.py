@@ -72,7 +72,7 @@ def _sobol_point(seed: int, number: int) -> NDArray[np.float64]:
 
 
 def _value_at(coordinate: float, distribution: BaseDistribution) -> Any:
-    """The distribution's value at ``coordinate``, from 0 to below 1, as Optuna's sampler has it."""
+    """Return the distribution's value at ``coordinate`` (0 to below 1), as Optuna's sampler computes it."""
     spread = distribution
     if isinstance(distribution, CategoricalDistribution):
         # Every choice has an equal share of the line; rounding to the nearest would not give that.

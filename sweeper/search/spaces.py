@@ -152,7 +152,7 @@ def from_internal(distribution: Distribution, internal: float) -> CategoricalCho
 
 
 def same_choice(one: CategoricalChoice, other: CategoricalChoice) -> bool:
-    """Whether two choices are equal in value and in type; NaN equals NaN."""
+    """Return whether two choices are equal in value and in type; NaN equals NaN."""
     return type(one) is type(other) and json.dumps(one) == json.dumps(other)
 
 

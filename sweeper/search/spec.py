@@ -1,4 +1,4 @@
-"""How one study searches, as a worker needs it: made from the stored settings wherever that is enough.
+"""Sampler and pruner of one study, as a worker needs them; made from stored settings where possible.
 
 A worker never imports the study if it need not. Named samplers and Optuna's own pruners are made
 from plain values; only a sampler or pruner of the user's own needs the definition.
@@ -37,7 +37,7 @@ _PACKAGES = {"cmaes": ("cmaes", ""), "gp": ("torch", "gp")}
 
 @dataclass(frozen=True, slots=True)
 class SamplerSpec:
-    """How a study draws parameters and ends trials early.
+    """Sampler, pruner and objectives of one study.
 
     Attributes:
         name: One of "random", "grid", "qmc", "tpe", "cmaes" and "gp"; not read where ``factory``
@@ -67,17 +67,17 @@ class SamplerSpec:
 
     @property
     def directions(self) -> tuple[Direction, ...]:
-        """Of every objective, in order."""
+        """Return the direction of every objective, in order."""
         return (self.direction, *self.further_directions)
 
     @property
     def sampler_looks(self) -> bool:
-        """Whether the sampler learns from other trials; a user's own is taken to."""
+        """Return whether the sampler learns from other trials; a user's own sampler is assumed to."""
         return self.factory is not None or looks_at_results(self.name)
 
 
 def looks_at_results(name: str) -> bool:
-    """Whether the named sampler learns from other trials, and so needs a window.
+    """Return whether the named sampler learns from other trials, and so needs a window.
 
     A sampler that a user's factory makes has no name here: take it as one that looks.
 
@@ -120,7 +120,7 @@ def check_sampler(name: str, objectives: int = 1) -> None:
 
 
 def needs_definition(settings: StudySettings) -> bool:
-    """Whether the search cannot be made from the settings alone: the user wrote part of it."""
+    """Return whether the search needs the user's code because part of it is user-written."""
     return settings.sampler.startswith("custom:") or is_custom(settings.pruner)
 
 

@@ -1,4 +1,4 @@
-"""What one trial may see: a private Optuna study that ends at the trial's window.
+"""The view of one trial: a private Optuna study that ends at the trial's window.
 
 The study holds the finished trials of the window, then, so that the trial has its own number in
 Optuna too, as many that have not begun ("waiting", which no sampler or pruner learns from), then

@@ -1,4 +1,4 @@
-"""What Optuna's tools show beside a study and its trials: attributes in Optuna's own tables.
+"""Attributes that Optuna's tools show beside a study and its trials, in Optuna's own tables.
 
 Sweeper reads none of them: no sampler, no pruner and no record depends on one. They are written by a
 dashboard alone, and two may run. So whoever writes says what was there when the new ones were worked
@@ -43,7 +43,7 @@ _IN_MEMORY = "sweeper: attributes in memory"
 
 
 def _is_anothers(record: logging.LogRecord) -> bool:
-    """Whether Optuna's message that it made a study in memory is of one that somebody asked for."""
+    """Return whether Optuna's message about a new in-memory study belongs to another caller."""
     return not record.getMessage().endswith(_IN_MEMORY)
 
 
@@ -55,7 +55,7 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StudyAttributes:
-    """What Optuna's tools keep of a study beside its trials: notes, plots, names and artifacts.
+    """Attributes that Optuna's tools keep of a study: notes, plots, names and artifacts.
 
     Attributes:
         study: Its name.
@@ -208,7 +208,7 @@ def _differences(
     names: Collection[str],
     wanted: Mapping[int, Mapping[str, str]],
 ) -> list[tuple[int, str, str | None]]:
-    """What is to be changed: Optuna's id of the trial, the attribute, and its text or None."""
+    """Return the changes to make: Optuna's trial id, the attribute, and its text or None."""
     study = find_study(connection, name)
     numbers: dict[int, int] = {
         row.optuna_trial_id: row.number

@@ -44,7 +44,7 @@ class CopiedTable:
 
 
 def copied_tables() -> tuple[sa.Table, ...]:
-    """Every table that is copied, each after those that it refers to."""
+    """Return every table to copy, each after the tables that it refers to."""
     optunas = models.BaseModel.metadata.sorted_tables
     return tuple(
         table for table in (*optunas, *Base.metadata.sorted_tables) if table.name not in _VERSIONS

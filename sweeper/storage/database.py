@@ -147,12 +147,12 @@ class Database:
 
     @property
     def url_text(self) -> str:
-        """The URL with its password, as other tools need it. Never show it."""
+        """Return the URL with its password, as other tools need it. Never display it."""
         return self.url.render_as_string(hide_password=False)
 
     @property
     def in_file(self) -> bool:
-        """Whether it is a file: the processes of one machine may share it, and no others."""
+        """Return whether the database is a file, which only processes of one machine may share."""
         return self.url.get_backend_name() == "sqlite"
 
     @property
@@ -187,7 +187,7 @@ class Database:
         return self._transact(self._writing, work)
 
     def with_patience(self, seconds: float) -> Self:
-        """The same database over the same connections, for a caller that waits so long at most."""
+        """Return the same database and connections for a caller that waits at most ``seconds``."""
         other = copy.copy(self)
         other._patience = seconds
         return other

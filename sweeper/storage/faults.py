@@ -87,7 +87,7 @@ def parse_url(text: str) -> URL:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same transaction may well succeed when it is run again."""
+    """Return whether the same transaction may succeed when it is run again."""
     if not isinstance(error, DBAPIError):
         return isinstance(error, PoolTimeoutError)
     if error.connection_invalidated:
@@ -102,7 +102,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_unavailable(error: DBAPIError | PoolTimeoutError) -> bool:
-    """Whether the database itself is at fault, rather than what was asked of it."""
+    """Return whether the database itself failed, rather than the statement."""
     if is_passing(error):
         return True
     if isinstance(original := getattr(error, "orig", None), sqlite3.Error):
@@ -111,7 +111,7 @@ def is_unavailable(error: DBAPIError | PoolTimeoutError) -> bool:
 
 
 def is_missing_table(error: DatabaseError) -> bool:
-    """Whether the statement named a table that the database lacks."""
+    """Return whether the statement named a table that does not exist."""
     if isinstance(error.orig, sqlite3.OperationalError):
         return str(error.orig).startswith("no such table")
     return _sqlstate(error) == _POSTGRESQL_NO_TABLE

@@ -54,7 +54,7 @@ class AttemptEvent:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was returned of an open attempt, whose trial's last epoch then was ``epoch``."""
+    """Part of an open attempt that was already returned; ``epoch`` is the trial's last epoch in it."""
 
     began: bool = False
     epoch: int = -1
@@ -72,7 +72,7 @@ class StudyFollower:
         self._newest, self._open = repository.database.read(self._attempts_so_far)
 
     def look(self) -> tuple[AttemptEvent, ...]:
-        """What is new since the last look, in the order of the attempts.
+        """Return the events since the last call, in the order of the attempts.
 
         Raises:
             UnknownStudyError: There is no such study.
@@ -91,7 +91,7 @@ class StudyFollower:
         return found
 
     def _attempts_so_far(self, connection: Connection) -> tuple[int, dict[int, _Known | None]]:
-        """The newest attempt, and those that are open."""
+        """Return the newest attempt, and the open ones."""
         of_study = self._of_study(connection)
         newest = connection.scalar(
             sa.select(sa.func.max(Attempt.id)).join_from(Attempt, Trial).where(of_study)
@@ -178,7 +178,7 @@ class StudyFollower:
         return tuple(found)
 
     def _first_seen(self, connection: Connection, row: AnyRow) -> _Known:
-        """What came before an attempt that no look has seen: the epochs of earlier attempts."""
+        """Return the state before an attempt that was not seen yet: the epochs of earlier attempts."""
         if row.number == 1:
             return _Known()
         last = connection.scalar(

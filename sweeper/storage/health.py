@@ -1,4 +1,4 @@
-"""How a database is: its own check of itself, its mode, its clock, and who is at work in it."""
+"""Health of a database: its integrity check, its mode, its clock, and its active workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweeper.storage.tables import Study, Trial, UtcNow, aware
 
 @dataclass(frozen=True, slots=True)
 class DatabaseHealth:
-    """What a database says of itself.
+    """Health of a database, as it reports it.
 
     Attributes:
         revision: Of its tables.

@@ -1,4 +1,4 @@
-"""What studies and trials are called, and no more: for those who only ask what there is to name.
+"""Names of studies and trials, for callers that need nothing else.
 
 It imports neither Optuna nor what reads its tables, so that a shell's completion does not wait.
 """

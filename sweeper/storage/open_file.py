@@ -26,7 +26,7 @@ class OpenFile:
 
     @classmethod
     def of(cls, url: URL) -> Self | None:
-        """The file at ``url``; None for a server's database."""
+        """Return the file at ``url``; None for a server's database."""
         if url.get_backend_name() != "sqlite":
             return None
         path = Path(str(url.database)).absolute()

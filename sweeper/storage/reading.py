@@ -240,7 +240,7 @@ def finished_before(
 
 
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
-    """Whether all trials that have ended, ``least`` or more, failed with the same error.
+    """Return how many trials have ended and their common error, if at least ``least`` ended and all failed alike; else None.
 
     Numbers in it may differ. A study whose last trial has ended is no longer asked.
 

@@ -18,6 +18,7 @@ from sweeper.results import (
     BestTrial,
     CheckpointRecord,
     EpochRecord,
+    StudyResults,
     StudyStatus,
     TrialRecord,
     WorkerRecord,
@@ -97,7 +98,7 @@ class Repository:
         self.branches = Branches(database)
 
     def with_patience(self, seconds: float) -> Repository:
-        """The same, for a caller that waits no longer than so many seconds for the database."""
+        """Return the same repository for a caller that waits at most ``seconds`` for the database."""
         return Repository(self.database.with_patience(seconds))
 
     def create_or_open(self, row: StudyRow) -> StudyRow:
@@ -147,7 +148,7 @@ class Repository:
         return self.database.read(lambda c: row_of(studies.find_study(c, name)))
 
     def has_begun(self, study: str) -> bool:
-        """Whether any trial of the study has begun."""
+        """Return whether any trial of the study has begun."""
         return self.database.read(
             lambda c: studies.begun_trials(c, studies.find_study(c, study).id) > 0
         )
@@ -256,7 +257,7 @@ class Repository:
         self.database.write(lambda c: requests.request_stop(c, study, how))
 
     def stop_requested(self, study: str) -> StopRequest | None:
-        """Whether the study's workers were asked to stop, and how."""
+        """Return the request to stop the study's workers; None if there is none."""
         return self.database.read(lambda c: requests.stop_requested(c, study))
 
     def clear_stop(self, study: str) -> None:
@@ -378,6 +379,14 @@ class Repository:
         """Return every trial that has begun, whole, in the order of their numbers."""
         return self.database.read(lambda c: reading.read_trials(c, study))
 
+    def results(self, study: str) -> StudyResults:
+        """Return the study's status and every trial that has begun.
+
+        Raises:
+            UnknownStudyError: There is no such study.
+        """
+        return StudyResults(self.status(study), self.trials(study))
+
     def environments(self, study: str) -> tuple[Environment, ...]:
         """Return the surroundings that the study's attempts ran under."""
         return self.database.read(lambda c: reading.read_environments(c, study))
@@ -387,7 +396,7 @@ class Repository:
         return self.database.read(lambda c: reading.read_unfinished(c, study))
 
     def failing_alike(self, study: str, least: int) -> tuple[int, str] | None:
-        """How many trials have ended, where ``least`` or more have and all failed with one error.
+        """Return how many trials have ended and their common error, if at least ``least`` ended and all failed alike; else None.
 
         With the error's last line; None where it is not so, or all trials have ended.
         """

@@ -1,4 +1,4 @@
-"""Which version the database's tables are of; create them, or bring them up to date.
+"""Version of the database's tables: read it, create the tables, or upgrade them.
 
 Optuna creates its own tables; ours come from the migrations, under a version table of our own,
 because Optuna's `alembic_version` must hold nothing but Optuna's revision. Opening costs one

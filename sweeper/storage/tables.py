@@ -191,7 +191,7 @@ class Attempt(Base):
 
 
 class Parameter(Base):
-    """What a parameter is in its study: how the first trial that has it suggested it.
+    """Parameter of a study, with the distribution that the first trial suggested it from.
 
     Optuna's tables hold this too, but to find it there takes a look at every trial of the study.
     """
@@ -269,7 +269,7 @@ class Worker(Base):
 
 
 class Verdict(Base):
-    """What one verification of a finished trial found."""
+    """Verdict of one verification of a finished trial."""
 
     __tablename__ = "sweeper_verdicts"
     __table_args__ = (Index("sweeper_verdicts_of_trial", "trial_id"),)
@@ -324,7 +324,7 @@ class Audit(Base):
 
 
 class Evaluation(Base):
-    """What one checkpoint of a trial gave on one set of held-out data.
+    """Result of one checkpoint of a trial on one set of held-out data.
 
     The checkpoint is named by its step and digest, since its row goes when it is deleted.
     """

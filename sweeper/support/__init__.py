@@ -1,1 +1,1 @@
-"""What knows nothing of studies: processes, temporary directories, calls that are made again."""
+"""Modules that know nothing of studies: processes, temporary directories, retries."""

@@ -1,4 +1,4 @@
-"""Who a process is, and whether it still lives: a process id alone is soon given to another.
+"""Identity of a process, and whether it still runs: a process id alone is soon used again.
 
 A process is one process id in one pid namespace of one boot, started at one moment. The moment is
 counted from the boot where the system says so, because wall-clock times of the same process differ
@@ -46,17 +46,17 @@ class ProcessIdentity:
         return cls(socket.gethostname(), _boot_id(), pid, started)
 
     def shares_host_with(self, other: ProcessIdentity) -> bool:
-        """Whether both are of one machine, as far as its name and its id tell."""
+        """Return whether both run on one machine, as far as its name and id tell."""
         return (self.host, _parts(self.boot_id)[0]) == (other.host, _parts(other.boot_id)[0])
 
     def abridged(self) -> Self:
-        """The same with hashes for the names, as short as part of a file's name must be."""
+        """Return the same identity with hashed names, short enough for a part of a file name."""
         parts = (_hash(part) for part in _parts(self.boot_id))
         return replace(self, host=_hash(self.host), boot_id="/".join(parts))
 
 
 def is_gone(process: ProcessIdentity, *, abridged: bool = False) -> bool | None:
-    """Whether the process has ended; None where this process cannot know.
+    """Return whether the process has ended; None if this process cannot know.
 
     It cannot know of another host, of another pid namespace, and of a process that the system
     hides. Two hosts of one name are distinguished by the machine's id; where there is none, another

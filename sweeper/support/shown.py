@@ -1,4 +1,4 @@
-"""How a URL is shown: without what must be kept to oneself, whatever is wrong with it.
+"""Display of URLs without their secrets, even for a URL that is malformed.
 
 A URL that is mistyped is shown most of all, and then no parser knows where its password begins. So
 nothing here parses: whatever stands before the last ``@`` and behind a ``:`` is hidden, and so is

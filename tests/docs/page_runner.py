@@ -1,28 +1,37 @@
 """Runs the blocks of pages in order: ``python page_runner.py JOBS.json``.
 
 A process of its own, or forked from one with TensorFlow, which has imported what every page imports and
-has run nothing; each page is run in a process forked from it, as trials are from a warm server. Within a
-page Python's blocks share one namespace, the shell's share directory and environment, and a block with a
-title is written to that file. Examples of docstrings (``pycon``) begin with the page's names, each with
-its own.
-What a page prints goes to a file beside its job; the first failing block ends its page.
+has run nothing; each page is run in a process forked from it, as trials are from a warm server.
 
-Python's trials are run inline, which makes the same trials without a server for each page. An example's
-servers are forked as those of the shell's commands are, if there are any.
+Each block is run as a reader runs it. One that is a program is saved as a file and run by Python as it
+stands, with processes of their own for its trials. Any other of Python's is a cell of one notebook a page;
+the shell's share directory and environment, and a block with a title is written to that file. Examples of
+docstrings (``pycon``) begin with the page's names, each with its own. A cell's trials are run inline, which
+makes the same trials without a server for each page.
+
+What a page prints goes to a file beside its job. The first failing block ends its page: one that raises,
+prints a traceback, has trials that fail or prints something else than the page shows (`look_at`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import gc
 import json
 import os
+import re
+import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import types
 from pathlib import Path
+from typing import Any
+
+from doc_blocks import without_guards
 
 
 def main(jobs_file: str) -> None:
@@ -37,6 +46,7 @@ def _import_what_pages_import() -> None:
     from importlib import import_module
 
     sys.path.insert(0, str(Path(__file__).parent))
+    import IPython.core.interactiveshell  # noqa: F401
     import optuna  # noqa: F401
     import sklearn.datasets  # noqa: F401
     import tensorflow as tf
@@ -92,34 +102,108 @@ def _run_page(job: dict) -> None:
 
         server_process._SERVER = tuple(job["server"])
     page = types.ModuleType("__main__")
-    page.__file__ = str(Path(job["output"]).with_suffix(".py"))
     sys.modules["__main__"] = page
-    sys.argv = [page.__file__]
+    sys.argv = [""]
     sys.path.insert(0, str(Path.cwd()))
-    source = ""
+    shell = None
     wrong = 0
     for block in job["blocks"]:
         sys.stdout.flush()
         print(f"--- {block['page']}:{block['line']}", flush=True)
+        begun, failed = Path(job["output"]).stat().st_size, failed_trials()
         if block["file"]:
             Path(block["file"]).write_text(block["text"])
         elif block["language"] == "python":
-            source += "\n" * (block["line"] - 1 - source.count("\n")) + block["text"]
-            Path(page.__file__).write_text(source)
-            padded = "\n" * (block["line"] - 1) + block["text"]
-            inline = {"SWEEPER_ISOLATION": "inline", "SWEEPER_WORKERS": "1"}
-            if not block["marker"]:
-                os.environ.update(inline)
-            exec(compile(padded, page.__file__, "exec"), vars(page))
-            for name in inline:
-                os.environ.pop(name, None)
+            if block["program"]:
+                _run_program(block, job["server"])
+            shell = shell or _notebook(page)
+            _run_cell(shell, block)
         elif block["language"] == "pycon":
             wrong += _run_examples(block, vars(page))
         else:
             _run_shell(block["text"], job["output"] + ".after")
+        sys.stdout.flush()
+        look_at(block, Path(job["output"]).read_text()[begun:], failed_trials() - failed)
     if wrong:
         msg = f"{wrong} examples give something else than they say"
         raise AssertionError(msg)
+
+
+def _run_program(block: dict, server: list[str]) -> None:
+    """Run a block as ``python FILE``, with processes of their own for its trials."""
+    stem = Path(block["page"]).with_suffix("").name
+    file = Path(f"{stem.replace('-', '_').lower()}_{block['line']}.py")
+    file.write_text(block["program"])
+    words = [*server, "run"] if server else []
+    sys.stdout.flush()
+    subprocess.run([sys.executable, *words, str(file)], check=True)
+
+
+def _notebook(page: types.ModuleType) -> Any:
+    """Return what runs a page's cells, in the namespace of ``page``."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    config = Config(
+        {"HistoryManager": {"enabled": False}, "InteractiveShell": {"colors": "nocolor"}}
+    )
+    # No variable of its own stays: servers are forked for an environment that they know.
+    os.environ["IPYTHONDIR"] = tempfile.mkdtemp()
+    try:
+        return InteractiveShell(config=config, user_module=page)
+    finally:
+        del os.environ["IPYTHONDIR"]
+
+
+def _run_cell(shell: Any, block: dict) -> None:
+    """Run a block as a cell; what stands under its guard has been run as a program."""
+    inline = {"SWEEPER_ISOLATION": "inline", "SWEEPER_WORKERS": "1"}
+    if not block["marker"]:
+        os.environ.update(inline)
+    text = without_guards(block["text"]) if block["program"] else block["text"]
+    sys.modules["__main__"] = shell.user_module
+    shell.run_cell(text).raise_error()
+    for name in inline:
+        os.environ.pop(name, None)
+
+
+def failed_trials() -> int:
+    """Return how many trials of the studies below this directory have failed."""
+    count = 0
+    for file in Path.cwd().rglob("sweeper.db"):
+        with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+            query = "SELECT count(*) FROM sweeper_trials WHERE result = 'failed'"
+            count += database.execute(query).fetchone()[0]
+    return count
+
+
+def look_at(block: dict, printed: str, failed: int) -> None:
+    """Raise where a block that ended well has not done what its reader expects.
+
+    A block that says itself how it ends, as in ``|| test $? -eq 3``, is about failures.
+
+    Args:
+        block: The block.
+        printed: What it has printed, and said on standard error.
+        failed: How many trials have failed in it.
+    """
+    where = f"{block['page']}:{block['line']}"
+    if "|| test $?" not in block["text"]:
+        assert failed <= 0, f"{where}: {failed} trials failed"
+        assert "Traceback (most recent call last)" not in printed, f"{where}: prints a traceback"
+    # Lines of one shape are rows of a table, of which a run may have fewer.
+    given = _shape(printed)
+    for line in dict.fromkeys(_shape(block["shown"])):
+        found = [index for index, each in enumerate(given) if each.startswith(line)]
+        assert found, f"{where}: shows {line!r}, prints {given}"
+        del given[: found[0] + 1]
+
+
+def _shape(text: str) -> list[str]:
+    """Return the lines without what differs from run to run: numbers, widths, what is left out (…)."""
+    number = r"(?<![A-Za-z\d])-?\d[\d.]*(?:e[-+]\d+)?|(?<!\S)-(?!\S)"
+    lines = (re.sub(number, "#", line.split("…")[0]) for line in text.splitlines())
+    return [shaped for line in lines if (shaped := " ".join(line.split()))]
 
 
 def _run_examples(block: dict, names: dict) -> int:

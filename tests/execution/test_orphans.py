@@ -35,7 +35,7 @@ from sweeper.execution.protocol.messages import Finished, StoppedHere
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
-def trial(channel, assignment, load, start_peers):
+def trial(channel, assignment, load):
     prctl.adopt_orphans()
     reading, writing = os.pipe()
     child = subprocess.Popen(SLEEP)

@@ -137,7 +137,7 @@ class ObjectStore:
         self.retrying(send)
 
     def read(self, path: RemotePath) -> bytes:
-        """The whole of a small object."""
+        """Read the whole of a small object."""
         content: bytes = self.retrying(lambda: self._files.cat_file(path.key))
         return content
 
@@ -151,14 +151,14 @@ class ObjectStore:
             yield file
 
     def size(self, path: RemotePath) -> int:
-        """The object's size in bytes, asked for by name."""
+        """Return the object's size in bytes, asked for by its name."""
         info: Mapping[str, Any] = self.retrying(lambda: self._files.info(path.key))
         if info["type"] != "file":
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return int(info["size"])
 
     def exists(self, path: RemotePath) -> bool:
-        """Whether there is such an object, asked for by name."""
+        """Return whether the object exists, asked for by its name."""
         try:
             self.size(path)
         except FileNotFoundError:
@@ -166,7 +166,7 @@ class ObjectStore:
         return True
 
     def list(self, prefix: RemotePath) -> dict[tuple[str, ...], int]:
-        """The objects below ``prefix`` that a listing shows: the names after it, and sizes.
+        """Return the objects that a listing shows below ``prefix``: the names after it, and their sizes.
 
         A prefix below which there is nothing, as in a bucket that is not there, has none.
         """
@@ -239,7 +239,7 @@ class ObjectStore:
 
 
 def objects_at(path: RemotePath) -> ObjectStore:
-    """The object store that ``path`` is in: one a protocol in each process."""
+    """Return the object store of ``path``: one for each protocol in each process."""
     return _objects(path.protocol, os.getpid())
 
 
@@ -274,7 +274,7 @@ def _objects(protocol: str, _process: int) -> ObjectStore:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status that a library's error tells of."""
+    """Return the HTTP status in a library's error, or None."""
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")

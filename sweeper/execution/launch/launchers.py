@@ -52,7 +52,6 @@ class Loaded:
         imported_by_trials: Why each trial that is forked imports the study in its own process; empty
             where they are forked from one that has.
         code: What the study's factories reach.
-        processes: In how many a trial trains.
         length_reads: Where that code looks at the number of epochs, or may.
     """
 
@@ -60,7 +59,6 @@ class Loaded:
     threads_given: bool
     cannot_fork: str
     code: CodeFingerprint | None = None
-    processes: int = 1
     length_reads: tuple[LengthRead, ...] = ()
     imported_by_trials: str = ""
 
@@ -131,7 +129,6 @@ class WarmServer:
                 bool(said["threads_given"]),
                 said["cannot_fork"],
                 CodeFingerprint.from_json(code),
-                int(said["processes"]),
                 tuple(LengthRead(**each) for each in said["length_reads"]),
                 said["imported_by_trials"],
             )

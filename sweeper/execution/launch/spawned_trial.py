@@ -9,7 +9,6 @@ import os
 import sys
 
 from sweeper.errors import ExecutionError
-from sweeper.execution.launch.peer_processes import start_peers
 from sweeper.execution.launch.sources import import_study
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.messages import Assignment
@@ -33,10 +32,7 @@ def main(arguments: list[str]) -> None:
         channel.send(failure_before_trial(error))
         os._exit(0)
 
-    serve_trial(
-        *(channel, assignment, lambda: import_study(source)),
-        lambda study: start_peers(study, assignment),
-    )
+    serve_trial(channel, assignment, lambda: import_study(source))
     # What the trial's code leaves running must not keep a process alive that has had its say.
     os._exit(0)
 

@@ -42,7 +42,6 @@ from sweeper.definition import StudyDefinition
 from sweeper.errors import StudyImportError, SweeperError
 from sweeper.execution.launch.orphans import kill_orphans, start_watcher
 from sweeper.execution.launch.output import log_to
-from sweeper.execution.launch.peer_processes import fork_peers, start_peers
 from sweeper.execution.launch.sources import import_study
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.messages import Assignment
@@ -51,7 +50,6 @@ from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow, uncollected
 from sweeper.execution.trial.prctl import adopt_orphans, die_with_parent
 from sweeper.execution.trial.process import failure_before_trial, serve_trial
-from sweeper.training.replicas.multiworker import processes_of
 
 _ASSIGNMENTS = TypeAdapter(Assignment)
 
@@ -187,7 +185,6 @@ class _Server:
             threads_given=definition.threads is not None,
             cannot_fork=cannot_fork,
             imported_by_trials="" if cannot_fork else unfit,
-            processes=processes_of(definition.strategy),
             length_reads=reads,
         )
         return unfit
@@ -249,17 +246,15 @@ class _Server:
                 log_to(assignment.log)
                 definition, source = self._definition, assignment.source
                 if definition is not None:
-                    peers = fork_peers(definition, assignment, channel.close)
-                    load, start = lambda: definition, lambda _: peers
+                    load = partial(_given, definition)
                 elif source is not None:
                     load = partial(import_study, source)
-                    start = partial(start_peers, assignment=assignment)
                 else:
                     _become_trial(descriptor)
             except Exception as error:
                 channel.send(failure_before_trial(error))
             else:
-                serve_trial(channel, assignment, load, start)
+                serve_trial(channel, assignment, load)
             code = 0
         finally:
             os._exit(code)
@@ -312,6 +307,10 @@ def _import_everything() -> None:
 
         read_keras()
         gc.freeze()
+
+
+def _given(definition: StudyDefinition) -> StudyDefinition:
+    return definition
 
 
 def _assignment(values: dict[str, Any]) -> Assignment:

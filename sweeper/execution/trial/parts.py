@@ -26,7 +26,6 @@ from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.loop.reported import check_rungs
 from sweeper.training.randomness.fresh_entropy import FreshEntropy
 from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
-from sweeper.training.replicas.multiworker import ClusterTask
 from sweeper.training.warmstart.options import pinned, warm_start_of
 from sweeper.trial import Trial
 
@@ -62,7 +61,6 @@ def make_plan(
     warn: Callable[[str], None] = lambda _message: None,
     tell: Callable[[str], None] = lambda _stage: None,
     earlier: Earlier | None = None,
-    task: ClusterTask | None = None,
 ) -> TrainingPlan:
     """Run the factories, each result under guard.
 
@@ -74,7 +72,6 @@ def make_plan(
         warn: Called with what the user should know.
         tell: Called with what is done next, before each part that may take long.
         earlier: What earlier trials of this process own.
-        task: Which of the trial's processes this is; see `strategy_scope`.
 
     Raises:
         SweeperError: A factory returned what it may not.
@@ -83,7 +80,7 @@ def make_plan(
     factories = definition.makers()
     with (
         Guard(trial=assignment.number, warn=warn, earlier=earlier, factories=factories) as guard,
-        strategy_scope(definition.strategy, trial, seeds, task) as strategy,
+        strategy_scope(definition.strategy, trial, seeds) as strategy,
     ):
         tell("building the model")
         model = build_model(definition.model, trial, seeds, guard)
@@ -98,6 +95,7 @@ def make_plan(
         with FreshEntropy(seeds.sequence("warm_start"), "warm_start"):
             warm_start = warm_start_of(definition.warm_start, trial)
     return TrainingPlan(
+        directory=assignment.files,
         model=model,
         data=data,
         callbacks=tuple(callbacks),
@@ -110,5 +108,5 @@ def make_plan(
         step=step,
         warm_start=pinned(warm_start, assignment.warm_start),
         pause_after=assignment.pause_after,
-        processes=1 if task is None else task.processes,
+        nonfinite=definition.nonfinite,
     )

@@ -37,6 +37,6 @@ def check_format(name: str, path: str) -> None:
 
 
 def open_format(name: str) -> ExportFormat:
-    """The form called ``name``, which `check_format` knows."""
+    """Return the format called ``name``; `check_format` has checked the name."""
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     return cast("ExportFormat", module.FORMAT)

@@ -41,7 +41,7 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Written:
-    """What a form says of what it wrote: for the report and the card.
+    """Description of a written file, for the report and the card.
 
     Attributes:
         details: By what they are called; JSON.

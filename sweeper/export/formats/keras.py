@@ -53,7 +53,7 @@ class KerasFile:
 
 
 def _own_classes(config: Any) -> Iterator[str]:
-    """The classes and functions in a config that are not Keras's own."""
+    """Yield the classes and functions in a config that are not Keras's own."""
     if isinstance(config, dict):
         module = config.get("module")
         name = config.get("class_name")

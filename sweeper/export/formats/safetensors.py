@@ -56,7 +56,7 @@ def _by_path(loaded: LoadedCheckpoint) -> Mapping[str, np.ndarray[Any, Any]]:
 
 
 def _names(loaded: LoadedCheckpoint) -> list[str]:
-    """The variables' paths; where two have one, the later are numbered."""
+    """Return the variables' paths; a repeated path gets a number."""
     found: dict[str, int] = {}
     names = []
     for path in loaded.state["model"]:

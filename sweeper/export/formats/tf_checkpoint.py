@@ -93,7 +93,7 @@ class TensorFlowCheckpoint:
 
 
 def _step_variable(value: int) -> tf.Variable:
-    """Of the type that ``tf.Variable(0)`` has, as long as the number fits."""
+    """Return a step variable of the type of ``tf.Variable(0)``, or of int64 if the number needs it."""
     return tf.Variable(value, dtype=tf.int32 if value <= _MOST_INT32 else tf.int64)
 
 

@@ -161,7 +161,7 @@ class LineProgress:
 
 
 def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -> bool:
-    """Whether ``event`` is worth a line.
+    """Return whether ``event`` is worth a line.
 
     Args:
         event: What happened.
@@ -186,7 +186,7 @@ def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -
 
 
 def state_text(snapshot: Snapshot) -> str:
-    """How many of how many are finished, and the best so far, as each line ends with it."""
+    """Write how many of how many are finished, and the best so far: the end of each line."""
     study, measured = snapshot.study, snapshot.measured
     if measured is not None:
         best = measured.best
@@ -279,7 +279,7 @@ def _checked_line(
 
 
 def checkpoint_text(kept: CheckpointKept) -> str:
-    """What a checkpoint cost: its size, the time of its writing, and that of the training."""
+    """Write what a checkpoint cost: its size, the time of its writing, and that of the training."""
     text = size_text(kept.bytes)
     if kept.seconds is not None:
         text += f" in {time_text(kept.seconds)}"

@@ -212,7 +212,7 @@ class ProgressModel:
             )
 
     def _counts(self) -> Counter[str]:
-        """How many trials are where, of earlier runs, of this one and of other workers."""
+        """Count the trials by state, of earlier runs, of this one and of other workers."""
         before, counted = self._study, self._counted
         beside = frozenset() if before is None else before.branches
         own: Counter[str] = Counter(s for n, s in self._states.items() if n not in beside)
@@ -353,7 +353,7 @@ class ProgressModel:
 
 
 def _as_study(event: VerificationOpened) -> StudyOpened:
-    """A verification, as far as its replays are trials of a study."""
+    """Return a verification as if its replays were trials of a study."""
     return StudyOpened(
         study=event.study,
         target=event.trials,

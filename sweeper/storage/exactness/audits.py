@@ -120,16 +120,8 @@ class Audits:
             )
         )
 
-    def held(self, study: str, host: str) -> bool:
-        """Whether the study's first intervals are still to be made or compared, by somebody there.
-
-        Other trials wait for them; never for a trial that nobody runs, or for a machine that has
-        no live worker.
-        """
-        return self._database.read(lambda c: audit_claims.held(c, study, host))
-
     def is_settled(self, study: str) -> bool:
-        """Whether the study's first intervals are all there, so that no other trial is the first."""
+        """Return whether the study has all its first intervals, so that no other trial supplies them."""
         return self._database.read(
             lambda c: (
                 c.scalar(
@@ -200,7 +192,7 @@ def _plan(
 
 
 def _has_first(study_id: int) -> sa.ColumnElement[bool]:
-    """Of the trial whose first intervals are audited, unless it failed before it had enough."""
+    """Return the condition for the trial that supplies the first audited intervals, unless it failed too early."""
     enough = count_of(Trial.id) >= FIRST_INTERVALS
     return sa.and_(
         Trial.study_id == study_id,
@@ -210,7 +202,7 @@ def _has_first(study_id: int) -> sa.ColumnElement[bool]:
 
 
 def _begun_first(connection: Connection, study_id: int) -> int | None:
-    """The lowest trial that runs and has no plan: claimed before the one that asks, maybe."""
+    """Return the lowest running trial without a plan; it may have been claimed before the asking one."""
     return connection.scalar(
         sa.select(Trial.id)
         .join(Attempt, Attempt.trial_id == Trial.id)

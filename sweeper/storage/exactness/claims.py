@@ -1,4 +1,4 @@
-"""Who compares an interval: claims by compare-and-set, verdicts under a claim, and who waits.
+"""Claims on audit intervals by compare-and-set, verdicts under a claim, and waiting workers.
 
 A claim is one update that names the claim which it takes the place of, so two workers never have
 one audit; a verdict is one update that names its own claim, so none is written twice, and none by a
@@ -20,7 +20,7 @@ from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.errors import SupersededError
 from sweeper.records.exactness import AuditOutcome
 from sweeper.storage.queries import optuna_rows
-from sweeper.storage.queries.leases import lease_has_ended, was_there
+from sweeper.storage.queries.leases import was_there
 from sweeper.storage.queries.studies import find_study, trials_of
 from sweeper.storage.tables import AnyRow, Attempt, Audit, Trial, UtcAfter, UtcNow, Worker
 from sweeper.support.processes import ProcessIdentity, is_gone
@@ -82,7 +82,7 @@ class AuditClaim:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a claim asks for; see `Audits.claim`."""
+    """Request for a claim; see `Audits.claim`."""
 
     worker_key: str
     host: str
@@ -94,7 +94,7 @@ class Wanted:
 
 
 def is_any_undecided(connection: Connection, name: str) -> bool:
-    """Whether any interval of the study waits for its verdict."""
+    """Return whether any interval of the study has no verdict yet."""
     found = connection.scalar(
         sa.select(Audit.id)
         .join(Trial, Trial.id == Audit.trial_id)
@@ -160,41 +160,6 @@ def decide(
     raise SupersededError(msg)
 
 
-def held(connection: Connection, study: str, host: str) -> bool:
-    first = sa.and_(Trial.study_id == find_study(connection, study).id, Trial.audited == "first")
-    somebody = (
-        sa.exists()
-        .where(
-            Worker.host == Audit.host,
-            Worker.study_id == Trial.study_id,
-            Worker.left_at.is_(None),
-            Worker.lease_until >= UtcNow(),
-        )
-        .correlate(Audit.__table__, Trial.__table__)
-    )
-    waiting = connection.scalar(
-        sa.select(Audit.id)
-        .join(Trial, Trial.id == Audit.trial_id)
-        .where(first, undecided(), sa.or_(Audit.host == host, somebody))
-        .limit(1)
-    )
-    if waiting is not None:
-        return True
-    to_come = connection.scalar(
-        sa.select(Attempt.id)
-        .join(Trial, Trial.id == Attempt.trial_id)
-        .where(
-            first,
-            Trial.result.is_(None),
-            Attempt.outcome.is_(None),
-            ~lease_has_ended(),
-            count_of(Trial.id) < FIRST_INTERVALS,
-        )
-        .limit(1)
-    )
-    return to_come is not None
-
-
 def drop_rest(connection: Connection, study: str, host: str, reason: str) -> tuple[str, ...]:
     dropped = connection.execute(
         sa.update(Audit)
@@ -243,7 +208,7 @@ def _claimable(connection: Connection, study_id: int, wanted: Wanted) -> Sequenc
 
 
 def _is_free(row: AnyRow, *, judges: bool) -> bool:
-    """Whether nobody compares it: it was given back, or who held it is gone."""
+    """Return whether the interval is unclaimed: it was given back, or its worker is gone."""
     if row.worker_key is None or row.host is None or row.left_at is not None:
         return True
     gone = is_gone(ProcessIdentity(row.host, row.boot_id, row.pid, row.started))
@@ -251,7 +216,7 @@ def _is_free(row: AnyRow, *, judges: bool) -> bool:
 
 
 def _fits(connection: Connection, study_id: int) -> bool:
-    """Whether one more audit, as long as those before, keeps to its share of the study's time."""
+    """Return whether one more audit of average length stays within the audits' share of the study's time."""
     audits, attempts, count = seconds_of(connection, study_id)
     expected = audits / count if count else 0.0
     return audits + expected <= _SHARE * attempts
@@ -305,7 +270,7 @@ def _read_claim(connection: Connection, study: AnyRow, row: AnyRow) -> AuditClai
 
 
 def held_by(claim: AuditClaim) -> sa.ColumnElement[bool]:
-    """Of the audit that the claim is of, while no other claim and no verdict took its place."""
+    """Return the condition that the audit is still held by ``claim`` and has no verdict."""
     return sa.and_(Audit.id == claim.id, Audit.claim_key == claim.key, undecided())
 
 
@@ -314,7 +279,7 @@ def undecided() -> sa.ColumnElement[bool]:
 
 
 def count_of(trial_id: Any) -> sa.ScalarSelect[int]:
-    """How many intervals a trial has."""
+    """Return the number of intervals of a trial, as a subquery."""
     return (
         sa.select(sa.func.count())
         .select_from(Audit)

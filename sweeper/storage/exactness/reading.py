@@ -1,4 +1,4 @@
-"""What the audits of a study and of its trials found, read for whoever shows it."""
+"""Audit results of a study and its trials, read for display."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def audits_of_trials(
 
 
 def _unaudited(definition: Mapping[str, Any]) -> str | None:
-    """Why nothing of a study is audited, as its definition says."""
+    """Return the reason why a study is not audited, from its definition; None if it is audited."""
     if not definition.get("deterministic", True):
         return "not audited, since the study has deterministic=False and promises none"
     if definition.get("audit") == "off":

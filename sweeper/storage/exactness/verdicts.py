@@ -1,4 +1,4 @@
-"""What `sweeper verify` needs of a database, and the one thing that it writes: its verdicts.
+"""Database access of `sweeper verify`: what it reads, and the verdicts that it writes.
 
 A verdict is added, never changed: what was found on a day stays found. Everything else here reads.
 """
@@ -74,7 +74,7 @@ class Verdicts:
         return self._database.read(lambda c: _fingerprints(c, study))
 
     def definition_differences(self, row: StudyRow) -> tuple[str, ...]:
-        """What ``row``'s definition says otherwise than the stored one, a phrase each.
+        """Return the differences between ``row``'s definition and the stored one, one phrase each.
 
         Raises:
             UnknownStudyError: There is no such study.

@@ -1,1 +1,1 @@
-"""How many epochs trials train for: raised, kept for each length, and seen by the search."""
+"""Number of epochs that trials train for: raised, kept for each length, and seen by the search."""

@@ -35,7 +35,7 @@ class Lengths:
         self._database = database
 
     def plan(self, study: str, extension: Extension) -> ExtensionPlan:
-        """What the extension would change; nothing where all of it is done already.
+        """Return the changes that the extension would make; empty if all of it is done already.
 
         Raises:
             UnknownStudyError: There is no such study, or no such trial has begun in it.

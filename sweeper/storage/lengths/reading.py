@@ -1,8 +1,9 @@
-"""What trials gave at each length, for whoever shows it, and at the first one, for the search."""
+"""Results of trials at each length for display, and at the first length for the search."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, cast
@@ -20,7 +21,7 @@ from sweeper.storage.trial_tables.lengths import Length
 
 
 def was_extended() -> sa.Exists:
-    """Whether the trial of the enclosing query has come to its end at an earlier length."""
+    """Return the condition that the trial of the enclosing query ended at an earlier length."""
     return sa.exists().where(Length.trial_id == Trial.id).correlate(Trial.__table__)
 
 
@@ -52,7 +53,7 @@ def at_first_length(
     trials: Sequence[AnyRow],
     observed: Sequence[Observation],
 ) -> tuple[Observation, ...]:
-    """What the search may see of trials: each as it was at the study's first length.
+    """Return the observations of trials for the search: each as it was at the study's first length.
 
     So an extension changes nothing that is drawn afterwards: a trial that trained on, one that was
     given more epochs from its beginning, and one that was not extended, all look alike to it.
@@ -120,7 +121,10 @@ def _computed(
         own = [m[objective.name] for m in reported.values() if objective.name in m]
         if not own:
             return replace(seen, state="failed", value=None, values=None)
-        values.append(value_at(own, at, objective.direction))
+        value = value_at(own, at, objective.direction)
+        if not math.isfinite(value):
+            return replace(seen, state="failed", value=None, values=None)
+        values.append(value)
     return _ended_as(seen, "complete", tuple(values))
 
 

@@ -1,1 +1,1 @@
-"""How our tables came to be, one revision a file. Alembic loads these by path."""
+"""Migrations of our tables, one revision in each file. Alembic loads these by path."""

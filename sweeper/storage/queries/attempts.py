@@ -46,7 +46,7 @@ _CURRENT = (
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an attempt ended.
+    """End of an attempt: outcome, error and result.
 
     Attributes:
         outcome: "complete", "pruned" and "failed" end the trial; "interrupted" never does, and
@@ -76,7 +76,7 @@ class Ending:
 
     @property
     def result(self) -> optuna_rows.TrialResult | None:
-        """What becomes of the trial; None where it will be resumed."""
+        """Return the trial's result; None if the trial will be resumed."""
         if self.outcome == "failed" and self.goes_on:
             return None
         if self.outcome in ("complete", "pruned", "failed"):

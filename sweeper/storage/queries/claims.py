@@ -20,6 +20,7 @@ from sweeper.declared.policy import Fault
 from sweeper.declared.space import CategoricalChoice
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError
 from sweeper.records.ancestry import ParentRecord
+from sweeper.records.status import are
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.descent.deciding import next_generation
 from sweeper.storage.queries.rungs.deciding import settle_all
@@ -86,7 +87,7 @@ class Claim:
     parent: ParentRecord | None = None
 
     def faults(self, fault: Fault) -> int:
-        """How many attempts so far ended with such a fault."""
+        """Return how many attempts so far ended with such a fault."""
         counts: dict[Fault, int] = {
             "crash": self.crashes,
             "memory": self.memory_faults,
@@ -97,14 +98,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing can be claimed now, but may be later: other trials are still running."""
+    """Answer to a claim when nothing can be claimed now but may be later, because other trials run."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a claim is held by.
+    """Lease of a claim.
 
     Attributes:
         worker_key: The key that the worker joined the study with; None where it has not.
@@ -212,7 +213,7 @@ def _new_trial(
 
 
 def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
-    """The lowest interrupted trial, else the lowest that was promoted at its rung."""
+    """Return the lowest interrupted trial, else the lowest trial that was promoted at its rung."""
     return connection.execute(
         sa.select(Trial)
         .where(
@@ -227,7 +228,7 @@ def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
 
 
 def is_open() -> sa.Exists:
-    """Whether the trial of the enclosing query has an open attempt."""
+    """Return the condition that the trial of the enclosing query has an open attempt."""
     return (
         sa.exists()
         .where(Attempt.trial_id == Trial.id, Attempt.outcome.is_(None))
@@ -278,7 +279,7 @@ def _held_up(connection: Connection, study: AnyRow, following: _Following) -> Wa
         return None
     if begun >= study.target:
         running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
-        return Waiting(f"all {begun} trials have begun, and {running} are still running")
+        return Waiting(f"all {begun} trials have begun, and {running} {are(running)} still running")
     if lowest <= number - study.window:
         return Waiting(f"trial {number} learns from trial {lowest}, which is still running")
     concurrency = json.loads(study.definition).get("concurrency", study.window)
@@ -324,7 +325,7 @@ def _begin(connection: Connection, study: AnyRow, following: _Following, seed: T
 def _claim(
     connection: Connection, study: AnyRow, trial: AnyRow, number: int, token: int, *, begun: bool
 ) -> Claim:
-    """The claim of the trial's attempt ``number``; of one that was not there before, no more is read."""
+    """Return the claim of the trial's attempt ``number``; a new trial needs no further reading."""
     stored: dict[int, dict[str, CategoricalChoice]] = {}
     former: tuple[str, ...] = ()
     parent = parents_of(connection, (trial.id,)).get(trial.id) if begun else None

@@ -1,4 +1,4 @@
-"""What checkpoints gave on held-out data: stored by checkpoint and data set, and read.
+"""Evaluations of checkpoints on held-out data: written by checkpoint and data set, and read.
 
 Evaluating a checkpoint on the same data again replaces what it gave before; what it gave on other
 data stays beside that. Where a checkpoint lies is in its own row alone, which may move.

@@ -1,4 +1,4 @@
-"""Which trials of a study ran under which definition and code, where there were several."""
+"""Groups of a study's trials by definition and code, if there were several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Rows = Sequence[AnyRow]
 
 
 def is_mixed(connection: Connection, study: AnyRow) -> bool:
-    """Whether attempts of the study ran under a definition that is not its own any more."""
+    """Return whether attempts of the study ran under a definition that is no longer its own."""
     return bool(
         connection.scalar(
             sa.select(

@@ -1,4 +1,4 @@
-"""Which complete trials lead a study: the best one, or those that no other beats in everything."""
+"""Leading trials of a study: the best one, or the Pareto front of several objectives."""
 
 from __future__ import annotations
 

@@ -46,6 +46,10 @@ class LostAttempt:
     attempt: int
 
 
+_GONE = "its worker was killed, or its machine restarted: the process is gone"
+_UNRENEWED = "its worker did not renew its lease in time: it is killed, stopped or cut off"
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """An open attempt to be closed: its worker is gone, or its lease has ended."""
@@ -143,7 +147,7 @@ def read_workers(connection: Connection, study: str) -> tuple[WorkerRecord, ...]
 
 
 def lease_has_ended() -> sa.ColumnElement[bool]:
-    """Whether the lease of the enclosing query's attempt has ended."""
+    """Return the condition that the lease of the enclosing query's attempt has ended."""
     return sa.func.coalesce(Attempt.lease_until, Attempt.started_at) < UtcNow()
 
 
@@ -167,7 +171,7 @@ def open_attempts(*columns: Any) -> sa.Select[Any]:
 
 
 def is_lost(attempt: AnyRow) -> bool:
-    """Whether an open attempt's worker is gone; where that cannot be known, its lease tells."""
+    """Return whether an open attempt's worker is gone; if that cannot be known, its lease decides."""
     gone = _worker_is_gone(attempt)
     return bool(attempt.lease_ended) if gone is None else gone
 
@@ -206,7 +210,12 @@ def close_lost(connection: Connection, found: Collection[Suspect]) -> tuple[Lost
         closed = connection.execute(
             sa.update(Attempt)
             .where(Attempt.id == suspect.token, Attempt.outcome.is_(None), still)
-            .values(outcome="lost", ended_at=UtcNow(), end_step=_newest_checkpoint())
+            .values(
+                outcome="lost",
+                ended_at=UtcNow(),
+                end_step=_newest_checkpoint(),
+                error=_GONE if suspect.gone else _UNRENEWED,
+            )
         )
         if closed.rowcount == 1:
             lost.append(suspect.lost)
@@ -214,7 +223,7 @@ def close_lost(connection: Connection, found: Collection[Suspect]) -> tuple[Lost
 
 
 def was_there(connection: Connection, key: str, seconds: float) -> bool:
-    """Whether the worker has been in unbroken contact for the length of a lease."""
+    """Return whether the worker has been in unbroken contact for the length of a lease."""
     return bool(
         connection.scalar(
             sa.select(
@@ -228,7 +237,7 @@ def was_there(connection: Connection, key: str, seconds: float) -> bool:
 
 
 def _newest_checkpoint() -> sa.ScalarSelect[int | None]:
-    """The last step of the enclosing query's attempt that is known: its newest checkpoint's."""
+    """Return the step of the newest checkpoint of the enclosing query's attempt, as a subquery."""
     return (
         sa.select(sa.func.max(Checkpoint.step))
         .where(Checkpoint.trial_id == Attempt.trial_id, Checkpoint.attempt == Attempt.number)

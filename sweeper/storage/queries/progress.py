@@ -1,4 +1,4 @@
-"""How far each trial of a study is, and how long the rest may take; a fixed number of queries."""
+"""Progress of each trial of a study and the remaining time, in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def trial_statuses(
     if epochs is not None:
         epochs = first_epochs(definition.get("budget"), epochs)
     parents = parents_of(connection, trials_of(study.id))
+    errors = _errors(connection, study.id)
     found = []
     for trial in sorted(trials, key=lambda t: t.number):
         own = values.get(trial.optuna_trial_id)
@@ -83,9 +84,22 @@ def trial_statuses(
                 metrics=metrics,
                 values=values_by_name(objectives, own),
                 attempts=trial.current_attempt,
+                error=errors.get(trial.id),
             )
         )
     return tuple(found)
+
+
+def _errors(connection: Connection, study: int) -> dict[int, str]:
+    """Return the last line of the error of each failed trial's latest attempt, by the trial's id."""
+    rows = connection.execute(
+        sa.select(Trial.id, Attempt.error)
+        .join(
+            Attempt, sa.and_(Trial.id == Attempt.trial_id, Attempt.number == Trial.current_attempt)
+        )
+        .where(Trial.study_id == study, Trial.result == "failed", Attempt.error.is_not(None))
+    )
+    return {row.id: row.error.strip().rpartition("\n")[2] for row in rows}
 
 
 def seconds_left(
@@ -123,7 +137,7 @@ def seconds_left(
 def _latest_epochs(
     connection: Connection, study_id: int
 ) -> dict[int, tuple[int, Mapping[str, float]]]:
-    """How many epochs each trial has finished, and the latest one's metrics."""
+    """Return how many epochs each trial has finished, and the latest epoch's metrics."""
     last = (
         sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
         .where(Epoch.trial_id.in_(trials_of(study_id)))
@@ -141,7 +155,7 @@ def _latest_epochs(
 def _seconds_spent(
     connection: Connection, study_id: int, running: Collection[int]
 ) -> dict[int, float]:
-    """The seconds that the attempts of the latest trials took, by the trial's number."""
+    """Return the seconds that the attempts of the latest trials took, by trial number."""
     newest = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study_id)
     rows = connection.execute(
         sa.select(Trial.number, Attempt.started_at, Attempt.ended_at, UtcNow().label("now"))

@@ -1,4 +1,4 @@
-"""What is asked of a study while others work at it: to stop, and to give a trial another attempt.
+"""Requests to a study while workers run it: to stop, or to give a trial another attempt.
 
 A request to stop stands in the study's row, where every worker looks; it holds until somebody
 starts the study again.
@@ -31,7 +31,7 @@ def request_stop(connection: Connection, name: str, how: StopRequest) -> None:
 
 
 def stop_requested(connection: Connection, name: str) -> StopRequest | None:
-    """Whether the study's workers were asked to stop, and how; None too if there is no study."""
+    """Return the request to stop the study's workers; None if there is none or no such study."""
     found = connection.scalar(sa.select(Study.stop_requested).where(Study.name == name))
     return cast("StopRequest | None", found)
 

@@ -114,7 +114,7 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
 
 
 def ran_under_another_definition(connection: Connection, study: AnyRow, trial: AnyRow) -> bool:
-    """Whether the latest attempt at a trial ran under another definition than the study's."""
+    """Return whether the latest attempt at a trial ran under another definition than the study's."""
     latest = connection.scalar(
         sa.select(Attempt.definition).where(
             Attempt.trial_id == trial.id, Attempt.number == trial.current_attempt
@@ -124,7 +124,7 @@ def ran_under_another_definition(connection: Connection, study: AnyRow, trial: A
 
 
 def _has_trained(connection: Connection, trial: AnyRow) -> bool:
-    """Whether a checkpoint of the trial is there to go on from, or an epoch of it."""
+    """Return whether the trial has a checkpoint to resume from, or a finished epoch."""
     return any(
         connection.scalar(sa.select(sa.exists().where(table.trial_id == trial.id)))
         for table in (Checkpoint, Epoch)

@@ -23,7 +23,7 @@ _COMPARED_FIELDS = ("objective", "direction", "window", "seed")
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """What the database keeps of a study's definition.
+    """Stored definition of a study.
 
     Attributes:
         name: Unique in the database.
@@ -55,12 +55,12 @@ class StudyRow:
 
     @property
     def fingerprint(self) -> str:
-        """Of the definition and its code: what a trial's result depends on."""
+        """Return the fingerprint of the definition and its code, on which a trial's result depends."""
         return definition_fingerprint(plain_json(self.definition), self.code)
 
     @property
     def directions(self) -> tuple[Direction, ...]:
-        """Of every objective, in order; those after the first stand in the definition alone."""
+        """Return the direction of every objective, in order; the definition alone has those after the first."""
         further = self.definition.get("further_objectives", ())
         return (self.direction, *(direction for _name, direction in further))
 
@@ -82,7 +82,7 @@ def row_of(study: AnyRow) -> StudyRow:
 
 
 def changes_between(stored: StudyRow, given: StudyRow) -> list[str]:
-    """What differs, a phrase each; ``window`` and the like only where the definition does not."""
+    """Return the differences, one phrase each; ``window`` and the like only if the definition is the same."""
     changes = list(_differences("", stored.definition, plain_json(given.definition)))
     if stored.code is not None and given.code is not None:
         changes += given.code.changes_since(stored.code)

@@ -43,7 +43,7 @@ class Branch(Base):
 
 
 def is_beside() -> sa.Exists:
-    """Whether the trial of the enclosing query is a branch that the study's total does not count."""
+    """Return the condition that the trial of the enclosing query is a branch, which the total does not count."""
     return (
         sa.exists()
         .where(Branch.trial_id == Trial.id, Branch.counted.is_(False))

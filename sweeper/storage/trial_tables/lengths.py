@@ -11,7 +11,7 @@ from sweeper.storage.tables import Base, Trial
 
 
 class Length(Base):
-    """What a trial gave at a number of epochs, written in the transaction that has it train on."""
+    """Result of a trial at a number of epochs, written in the transaction that extends the trial."""
 
     __tablename__ = "sweeper_lengths"
     __table_args__ = (UniqueConstraint("trial_id", "epochs", name="sweeper_lengths_of"),)

@@ -28,7 +28,8 @@ from sweeper.events import (
 )
 from sweeper.report.terminal.lines import LineProgress, Verbosity
 from sweeper.report.terminal.listener import can_redraw, progress_listener
-from sweeper.report.terminal.live import LiveProgress
+from sweeper.report.terminal.live import REDRAWS, LiveProgress
+from sweeper.report.terminal.model import ProgressModel
 
 OPENED = StudyOpened(
     "digits", 16, 3, 5, "val_accuracy", "maximize", 2, "sqlite:///runs/sweeper.db", "sweeper resume"
@@ -234,7 +235,7 @@ def test_the_choice_follows_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_final_stays_above_the_table_and_the_table_goes() -> None:
     stream = Terminal()
     console = Console(file=stream, force_terminal=True, width=80, color_system=None)
-    with LiveProgress(console) as listener:
+    with LiveProgress(console, ProgressModel(), REDRAWS) as listener:
         for event in RUN:
             listener(event)
         drawn = stream.getvalue()

@@ -31,7 +31,7 @@ def check(
             "--workers",
             metavar="N",
             min=1,
-            help="Trials side by side, for the estimates. (default: one a core; "
+            help="Trials side by side, for the estimates. (default: one per core; "
             "env: SWEEPER_WORKERS)",
             show_default=False,
         ),
@@ -39,7 +39,7 @@ def check(
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Check a study before it is run: independence, exactness, what cannot be promised, its cost."""
+    """Check a study before it runs: independence, exactness, limits of the promises, cost."""
     say_beginning(source)
     from sweeper.preflight.checking import check_study
     from sweeper.settings import load_settings

@@ -35,7 +35,7 @@ def logs(
             "-f",
             "--follow",
             metavar="",
-            help="Go on as the trial writes, attempt after attempt, until it has its result.",
+            help="Follow the log, through all attempts, until the trial has its result.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -140,7 +140,7 @@ class _Log:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def unread(self, *, is_over: bool) -> str:
-        """What was written since the last look.
+        """Return the text written since the last call.
 
         Raises:
             SweeperError: It cannot be read, and no more will come to be.

@@ -41,7 +41,7 @@ def run(
     flags: Flags,
     _debug: Debug = False,
 ) -> None:
-    """Run a study to its total; run again, it goes on where it was."""
+    """Run a study to its total number of trials; run it again to continue it."""
     _sweep(
         flags, source=source, extension=None if flags.epochs is None else Extension(flags.epochs)
     )
@@ -49,7 +49,7 @@ def run(
 
 @expanded(without="fresh epochs")
 def resume(study: StudyName, *, flags: Flags, _debug: Debug = False) -> None:
-    """Go on with a study: interrupted trials first, then the rest."""
+    """Continue a study: interrupted trials first, then the rest."""
     _sweep(flags, study=study)
 
 
@@ -63,7 +63,7 @@ def extend(
             "--epochs",
             metavar="N",
             min=1,
-            help="How many to train for, those that are over included.",
+            help="Total number of epochs, finished ones included.",
             show_default=False,
         ),
     ],
@@ -73,7 +73,7 @@ def extend(
             "--trial",
             metavar="N",
             min=0,
-            help="Only this trial; may be given again. (default: all that are complete)",
+            help="Only this trial; may be repeated. (default: all complete trials)",
             show_default=False,
         ),
     ] = None,
@@ -86,7 +86,7 @@ def extend(
     flags: Flags,
     _debug: Debug = False,
 ) -> None:
-    """Have finished trials train on, from where they ended."""
+    """Train finished trials for more epochs, from where they ended."""
     if trial and best is not None:
         msg = "--trial and --best were both given; give one of them"
         raise UsageError(msg)

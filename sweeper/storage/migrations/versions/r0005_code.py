@@ -1,4 +1,4 @@
-"""What code a study and each attempt run under, and from which attempt a trial begins anew."""
+"""Code fingerprint of a study and of each attempt, and the attempt from which a trial starts over."""
 
 from __future__ import annotations
 

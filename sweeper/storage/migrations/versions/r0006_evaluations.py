@@ -1,4 +1,4 @@
-"""What checkpoints gave on data that were held out."""
+"""Evaluations of checkpoints on held-out data."""
 
 from __future__ import annotations
 

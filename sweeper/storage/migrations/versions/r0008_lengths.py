@@ -1,4 +1,4 @@
-"""What trials gave at each length, and how many epochs they train for by now."""
+"""Results of trials at each length, and their current number of epochs."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _insert(
 
 
 def _end(connection: Connection, trial_id: int) -> AnyRow | None:
-    """The newest checkpoint of a trial: where its training ended."""
+    """Return the newest checkpoint of a trial, where its training ended."""
     return connection.execute(
         sa.select(Checkpoint)
         .where(Checkpoint.trial_id == trial_id)

@@ -1,4 +1,4 @@
-"""What is settled where trials descend from others: a study's total, and generations gone on from."""
+"""Totals of a study whose trials descend from others, and the generations that were continued."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ which value, and who was promoted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,11 +42,12 @@ class DecidedRung:
 def reach(
     connection: Connection, trial_id: int, epochs: int, value: float, digest: str | None
 ) -> None:
-    """Write down that a trial has stopped at a rung."""
+    """Write down that a trial has stopped at a rung; a value that is NaN is none, and not promoted."""
+    reached = None if math.isnan(value) else value
     at_rung = sa.and_(RungMember.trial_id == trial_id, RungMember.epochs == epochs)
     connection.execute(sa.delete(RungMember).where(at_rung, RungMember.promoted.is_(None)))
     connection.execute(
-        sa.insert(RungMember).values(trial_id=trial_id, epochs=epochs, value=value, digest=digest)
+        sa.insert(RungMember).values(trial_id=trial_id, epochs=epochs, value=reached, digest=digest)
     )
     connection.execute(sa.update(Trial).where(Trial.id == trial_id).values(paused=WAITS))
 
@@ -120,14 +122,14 @@ def _decide(
 
 
 def _is_full(rows: Sequence[AnyRow], expected: int) -> bool:
-    """Whether as many as expected have begun, and each has come to the rung or is over."""
+    """Return whether all expected members have begun, and each has reached the rung or ended."""
     return len(rows) >= expected and all(r.result or r.reached is not None for r in rows)
 
 
 def _members(  # noqa: PLR0917 - what a rung is
     connection: Connection, study: AnyRow, first: int, end: int, epochs: int, before: int | None
 ) -> Sequence[AnyRow]:
-    """What the rung's members that have begun reached; beyond the first rung, the promoted ones."""
+    """Return the values of the rung's begun members; beyond the first rung, of the promoted ones."""
     query = (
         sa.select(
             Trial.id,

@@ -1,4 +1,4 @@
-"""What a sampler sees of trials under a budget: their values after the first rung's epochs.
+"""Observations for a sampler under a budget: values of trials after the first rung's epochs.
 
 Every trial that does not fail before has such a value, whatever bracket it is in and whatever becomes
 of it later, so that what is seen depends on no decision and on nobody's pace, and all values are of
