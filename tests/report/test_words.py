@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,9 @@ def test_a_retry_is_offered_where_another_attempt_may_end_otherwise(
     commands = next_commands(status, load_settings())
     assert any(command.startswith("sweeper retry") for command in commands) is retried
     assert [trial.error for trial in status.trials] == [e.rpartition("\n")[2] for e in errors]
+    # Where only counts were asked for, nothing is known of the errors.
+    counts = next_commands(replace(status, trials=()), load_settings())
+    assert any(command.startswith("sweeper retry") for command in counts)
 
 
 def test_without_a_complete_trial_the_first_error_is_said() -> None:

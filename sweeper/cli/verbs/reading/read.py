@@ -191,7 +191,7 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
         words = ["--accept-inexact"] if refused else []
         commands.append(settings.command("resume", status.study, *words))
     failed = [trial for trial in status.trials if trial.state == "failed"]
-    if failed and not all(trial.would_fail_again for trial in failed):
+    if status.failed and not (failed and all(trial.would_fail_again for trial in failed)):
         commands.append(settings.command("retry", status.study, "--failed"))
     elif failed and status.best is None:
         commands.append(settings.command("show", status.study, str(failed[0].number)))
