@@ -125,12 +125,7 @@ def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Pa
 def warned_early(swept: Swept) -> list[str]:
     """What a run says of its study, beside how its processes start and what it waits for."""
     notices = [event.message for event in swept.events if isinstance(event, Notice)]
-    of_processes = (
-        "every trial starts",
-        "the first trial waits",
-        "a worker waits",
-        "a trial waits",
-    )
+    of_processes = ("every trial ", "the first trial waits", "a worker waits", "a trial waits")
     return [message for message in notices if not message.startswith(of_processes)]
 
 
