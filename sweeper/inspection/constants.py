@@ -5,14 +5,19 @@ whatever it holds by the time one looks: a cache that starts empty is the same s
 full. One that comes of a call is what it holds, where that is a plain value, so that another file
 read at import counts as a change. What comes of the clock, the environment or the machine is its
 text again: it is another one in every process.
+
+All of this is linear in the size of the file. Reading values is bounded by counted work, not by a
+clock: a fingerprint must be the same on a slow machine.
 """
 
 from __future__ import annotations
 
 import ast
 import enum
+import functools
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import PurePath
 from typing import Any
 
@@ -56,52 +61,94 @@ _DEEPEST = 20
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
+_MOST_WORK = 200_000
+"""Plain values that one fingerprint reads: about 200 ms. A count, so that it is alike everywhere."""
 
-def plain_text(value: object, depth: int = 0) -> str | None:
-    """A text that says what ``value`` is, in every process alike; None where it is no plain value."""
-    if depth > _DEEPEST:
-        return None
-    kind = type(value)
-    if value is None or kind in (bool, int, float, complex, str, bytes, range, slice):
-        return f"{kind.__name__}:{value!r}"
-    if isinstance(value, enum.Enum):
-        return f"{kind.__qualname__}.{value.name}"
-    if isinstance(value, PurePath):
-        return f"Path:{value}"
-    if isinstance(value, np.dtype):
-        return f"dtype:{value.str}"
-    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
-        content = xxhash.xxh3_128(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-        return f"array:{value.dtype.str}{value.shape}{content.hexdigest()}"
-    return _container_text(value, depth + 1)
+_BYTES = 8_192
+"""Bytes of an array that are hashed in the time that one plain value takes."""
+_BYTES_IN_STRIDES = 2_048
+_CHARACTERS = 512
 
 
-def _container_text(value: Any, depth: int) -> str | None:
-    kind = type(value)
-    if kind in (dict, types.MappingProxyType):
-        texts = [(plain_text(k, depth), plain_text(v, depth)) for k, v in value.items()]
-        if any(None in pair for pair in texts):
+class PlainTexts:
+    """Texts of plain values, as many as `_MOST_WORK` allows; one for each fingerprint."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_WORK
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there was more to read than is allowed; nothing more is read then."""
+        return self._left < 0
+
+    def of(self, value: object, depth: int = 0) -> str | None:
+        """Return a text that says what ``value`` is, in every process alike.
+
+        None where it is no plain value, or reading it would take too long.
+        """
+        if depth > _DEEPEST or not self._spend():
             return None
-        return f"dict:{{{','.join(sorted(f'{k}={v}' for k, v in texts))}}}"
-    named = isinstance(value, tuple) and hasattr(kind, "_fields")
-    if kind not in (list, tuple, set, frozenset) and not named:
-        return None
-    items = [plain_text(item, depth) for item in value]
-    if None in items:
-        return None
-    if kind in (set, frozenset):
-        items.sort(key=str)
-    return f"{kind.__name__}:[{','.join(map(str, items))}]"
+        kind = type(value)
+        if value is None or kind in (bool, int, float, complex, str, bytes, range, slice):
+            if isinstance(value, str | bytes) and not self._spend(len(value) // _CHARACTERS):
+                return None
+            return f"{kind.__name__}:{value!r}"
+        if isinstance(value, enum.Enum):
+            return f"{kind.__qualname__}.{value.name}"
+        if isinstance(value, PurePath):
+            return f"Path:{value}"
+        if isinstance(value, np.dtype):
+            return f"dtype:{value.str}"
+        if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+            ordered = value.flags.c_contiguous
+            if not self._spend(value.nbytes // (_BYTES if ordered else _BYTES_IN_STRIDES)):
+                return None
+            content = xxhash.xxh3_128(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+            return f"array:{value.dtype.str}{value.shape}{content.hexdigest()}"
+        return self._of_container(value, depth + 1)
+
+    def _spend(self, units: int = 1) -> bool:
+        """Count work; False once it is more than is allowed."""
+        self._left -= units
+        return self._left >= 0
+
+    def _of_container(self, value: Any, depth: int) -> str | None:
+        kind = type(value)
+        if kind in (dict, types.MappingProxyType):
+            texts = []
+            for key, item in value.items():
+                texts.append((self.of(key, depth), self.of(item, depth)))
+                if None in texts[-1]:
+                    return None
+            return f"dict:{{{','.join(sorted(f'{k}={v}' for k, v in texts))}}}"
+        named = isinstance(value, tuple) and hasattr(kind, "_fields")
+        if kind not in (list, tuple, set, frozenset) and not named:
+            return None
+        items = []
+        for item in value:
+            items.append(self.of(item, depth))
+            if items[-1] is None:
+                return None
+        if kind in (set, frozenset):
+            items.sort(key=str)
+        return f"{kind.__name__}:[{','.join(map(str, items))}]"
 
 
-def binding_statements(source: Source, name: str) -> list[ast.stmt]:
-    """The statements at the top level of ``source`` that assign to ``name`` or change it."""
-    return [
-        statement
-        for statement in source.tree.body
-        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and any(_binds(node, name) for node in _outside_functions(statement))
-    ]
+def binding_statements(source: Source, name: str) -> Sequence[ast.stmt]:
+    """Return the statements at the top level of ``source`` that assign to ``name`` or change it."""
+    return _statements_by_name(source).get(name, ())
+
+
+@functools.lru_cache(maxsize=256)
+def _statements_by_name(source: Source) -> dict[str, list[ast.stmt]]:
+    """Return the statements at the top level that bind names, by name, read in one pass."""
+    found: dict[str, list[ast.stmt]] = {}
+    for statement in source.tree.body:
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for name in dict.fromkeys(map(_bound_name, _outside_functions(statement))):
+                if name is not None:
+                    found.setdefault(name, []).append(statement)
+    return found
 
 
 def are_imports(statements: Iterable[ast.stmt]) -> bool:
@@ -115,7 +162,7 @@ def imported_as(statements: Iterable[ast.stmt], name: str) -> list[ast.alias]:
         alias
         for statement in statements
         for alias in ast.walk(statement)
-        if isinstance(alias, ast.alias) and _binds(alias, name)
+        if isinstance(alias, ast.alias) and _bound_name(alias) == name
     ]
 
 
@@ -128,56 +175,134 @@ def loaded_names(node: ast.AST) -> frozenset[str]:
     )
 
 
-def is_written_down(
-    source: Source, name: str, namespace: Mapping[str, Any], seen: frozenset[str] = frozenset()
-) -> bool:
-    """Whether the text of ``name``, and of the variables in it, says all that it will hold.
+class ModuleConstants:
+    """The variables of one module whose texts say all that they will hold.
 
-    True too where it holds what is of the moment, so that its text alone can be compared.
+    Whether a text says all depends on the variables in it, and so on theirs. So everything is decided
+    at once, in two passes that look at each statement a bounded number of times: which variables
+    depend on what is of the moment, and which of the others depend on what no text says.
+
+    Args:
+        source: The module's text.
+        namespace: Its variables.
     """
-    statements = binding_statements(source, name)
-    if not statements or any(isinstance(s, ast.Import | ast.ImportFrom) for s in statements):
-        return False
-    if _is_of_the_moment(source, name, namespace, frozenset()):
-        return True
-    for statement in statements:
-        for node in _outside_functions(statement):
-            if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.With | ast.AsyncWith):
-                return False
-            if isinstance(node, ast.Call) and not _is_pure(node, name, namespace):
-                return False
-            if (
-                isinstance(node, ast.Name)
-                and isinstance(node.ctx, ast.Load)
-                and node.id != name
-                and node.id not in seen
-                and binding_statements(source, node.id)
-                and not isinstance(namespace.get(node.id), types.ModuleType)
-                and not callable(namespace.get(node.id))
-                and not is_written_down(source, node.id, namespace, seen | {name})
+
+    def __init__(self, source: Source, namespace: Mapping[str, Any]) -> None:
+        self._by_name = _statements_by_name(source)
+        self._namespace = namespace
+        statements = {id(s): s for bound in self._by_name.values() for s in bound}
+        self._read = {key: _Statement(s, namespace) for key, s in statements.items()}
+        self._names: dict[int, dict[str, None]] = {}
+        for name, bound in self._by_name.items():
+            for statement in bound:
+                self._names.setdefault(id(statement), {})[name] = None
+        self._of_the_moment = self._depending(self._begin_with_the_moment(), "mentioned")
+        self._unwritten = self._depending(
+            self._begin_with_the_unwritten(), "loaded", self._of_the_moment
+        )
+
+    def is_written_down(self, name: str) -> bool:
+        """Return whether the text of ``name``, and of the variables in it, says all that it will hold.
+
+        True too where it holds what is of the moment, so that its text alone can be compared.
+        """
+        return name in self._by_name and name not in self._unwritten
+
+    def _statements(self, name: str) -> list[_Statement]:
+        return [self._read[id(statement)] for statement in self._by_name[name]]
+
+    def _begin_with_the_moment(self) -> list[str]:
+        return [
+            name
+            for name in self._by_name
+            if any(each.of_the_moment or each.moments - {name} for each in self._statements(name))
+        ]
+
+    def _begin_with_the_unwritten(self) -> list[str]:
+        found = []
+        for name in self._by_name:
+            statements = self._statements(name)
+            if any(each.imports for each in statements) or (
+                name not in self._of_the_moment
+                and any(each.is_run or each.receivers - {name} for each in statements)
             ):
-                return False
-    return True
+                found.append(name)
+        return found
+
+    def _depending(
+        self, begin: list[str], relation: str, aside: AbstractSet[str] = frozenset()
+    ) -> frozenset[str]:
+        """Return ``begin`` and every name, but for those ``aside``, whose statements lead there."""
+        using: dict[str, list[int]] = {}
+        for key, each in self._read.items():
+            for name in getattr(each, relation):
+                using.setdefault(name, []).append(key)
+        found, waiting, users = set(begin), list(begin), dict[int, str]()
+        while waiting:
+            name = waiting.pop()
+            for key in using.get(name, ()):
+                # All that a statement binds depends on the first name, and it itself on a second.
+                first, bound = users.setdefault(key, name), self._names[key]
+                depending = bound if first == name else bound.keys() & {first}
+                new = [n for n in depending if n != name and n not in found and n not in aside]
+                found.update(new)
+                waiting += new
+        return frozenset(found)
 
 
-def _is_of_the_moment(
-    source: Source, name: str, namespace: Mapping[str, Any], seen: frozenset[str]
-) -> bool:
-    for statement in binding_statements(source, name):
+class _Statement:
+    """A statement that binds names: the names in it, and whether its text says what it gives.
+
+    Attributes:
+        mentioned, loaded: Names in it; those that it reads from variables that hold values.
+        of_the_moment: Whether it names an attribute that is of the moment.
+        moments: Names in it that lead to a module of the moment.
+        imports: Whether it imports.
+        is_run: Whether it has to be run to know what it gives.
+        receivers: Variables on which it calls methods, which only change the variable itself.
+    """
+
+    def __init__(self, statement: ast.stmt, namespace: Mapping[str, Any]) -> None:
+        self.mentioned: set[str] = set()
+        self.loaded: set[str] = set()
+        self.moments: set[str] = set()
+        self.receivers: set[str] = set()
+        self.of_the_moment = self.is_run = False
+        self.imports = isinstance(statement, ast.Import | ast.ImportFrom)
         for node in _outside_functions(statement):
-            if isinstance(node, ast.Attribute) and (
-                node.attr in _PATHS_OF_THE_MOMENT
-                or not _OF_THE_MOMENT.isdisjoint(_packages(_module_of(_called(node, namespace))))
-            ):
-                return True
-            if not isinstance(node, ast.Name) or node.id == name or node.id in seen:
-                continue
-            module = _module_of(namespace.get(node.id))
-            if node.id == "__file__" or not _OF_THE_MOMENT.isdisjoint(_packages(module)):
-                return True
-            if _is_of_the_moment(source, node.id, namespace, seen | {name}):
-                return True
-    return False
+            if isinstance(node, ast.Attribute):
+                self.of_the_moment |= node.attr in _PATHS_OF_THE_MOMENT or _is_of_the_moment(
+                    _called(node, namespace)
+                )
+            elif isinstance(node, ast.Name):
+                self._name(node, namespace)
+            elif isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.With | ast.AsyncWith):
+                self.is_run = True
+            elif isinstance(node, ast.Call):
+                receiver = _receiver(node, namespace)
+                if receiver is None:
+                    self.is_run = True
+                elif receiver:
+                    self.receivers.add(receiver)
+
+    def _name(self, node: ast.Name, namespace: Mapping[str, Any]) -> None:
+        if node.id in self.mentioned and not isinstance(node.ctx, ast.Load):
+            return
+        value = namespace.get(node.id)
+        if node.id not in self.mentioned:
+            self.mentioned.add(node.id)
+            if node.id == "__file__" or _is_of_the_moment(value):
+                self.moments.add(node.id)
+        if (
+            isinstance(node.ctx, ast.Load)
+            and not isinstance(value, types.ModuleType)
+            and not callable(value)
+        ):
+            self.loaded.add(node.id)
+
+
+def _is_of_the_moment(value: object) -> bool:
+    return not _OF_THE_MOMENT.isdisjoint(_packages(_module_of(value)))
 
 
 def _packages(module: str) -> set[str]:
@@ -199,17 +324,20 @@ def _module_of(value: object) -> str:
     return ""
 
 
-def _is_pure(call: ast.Call, name: str, namespace: Mapping[str, Any]) -> bool:
+def _receiver(call: ast.Call, namespace: Mapping[str, Any]) -> str | None:
+    """Return the variable whose method is called, or nothing if arguments say the result; else None."""
     if isinstance(_called(call.func, namespace), type):
         # What an object is made of, its class and its arguments say.
-        return True
+        return ""
     if isinstance(call.func, ast.Name):
-        return call.func.id in _PURE
+        return "" if call.func.id in _PURE else None
     # A method of the variable itself, or of a text: `SIZES.append(3)`, `"a b".split()`.
     if isinstance(call.func, ast.Attribute):
         base = _base(call.func)
-        return isinstance(base, ast.Constant) or (isinstance(base, ast.Name) and base.id == name)
-    return False
+        if isinstance(base, ast.Name):
+            return base.id
+        return "" if isinstance(base, ast.Constant) else None
+    return None
 
 
 def _called(function: ast.AST, namespace: Mapping[str, Any]) -> object:
@@ -223,20 +351,17 @@ def _called(function: ast.AST, namespace: Mapping[str, Any]) -> object:
     return None
 
 
-def _binds(node: ast.AST, name: str) -> bool:
-    if isinstance(node, ast.Name):
-        return node.id == name and isinstance(node.ctx, ast.Store | ast.Del)
+def _bound_name(node: ast.AST) -> str | None:
+    """Return the variable that ``node`` binds, deletes or changes."""
+    base: ast.AST | None = None
     if isinstance(node, ast.alias):
-        return (node.asname or node.name.partition(".")[0]) == name
-    if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(
-        node.ctx, ast.Store | ast.Del
-    ):
-        base = _base(node)
-        return isinstance(base, ast.Name) and base.id == name
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return node.asname or node.name.partition(".")[0]
+    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+        base = _base(node) if isinstance(node.ctx, ast.Store | ast.Del) else None
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         base = _base(node.value.func)
-        return isinstance(base, ast.Name) and base.id == name and base is not node.value.func
-    return False
+        base = None if base is node.value.func else base
+    return base.id if isinstance(base, ast.Name) else None
 
 
 def _base(node: ast.AST) -> ast.AST:
@@ -248,7 +373,7 @@ def _base(node: ast.AST) -> ast.AST:
 def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
     waiting = [node]
     while waiting:
-        each = waiting.pop(0)
+        each = waiting.pop()
         yield each
         if not isinstance(each, _FUNCTIONS):
-            waiting[:0] = ast.iter_child_nodes(each)
+            waiting += reversed(list(ast.iter_child_nodes(each)))

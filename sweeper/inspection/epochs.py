@@ -34,7 +34,7 @@ _Found = tuple[LengthKind, int, ast.AST]
 def read_lengths(roots: Mapping[str, object]) -> tuple[LengthRead, ...]:
     """What of all that is reached from the factories looks at the number of epochs, or may."""
     parts, files = reached_parts_and_files(roots)
-    sources = {s.shown: s for s in map(source_of, sorted(files)) if s is not None}
+    sources = {s.shown: _Lines(s) for s in map(source_of, sorted(files)) if s is not None}
     found: dict[LengthRead, None] = {}
     for name, part in parts.items():
         source = sources.get(part.file)
@@ -47,15 +47,25 @@ def read_lengths(roots: Mapping[str, object]) -> tuple[LengthRead, ...]:
     return tuple(found)
 
 
-def _in_part(name: str, part: CodePart, source: Source) -> Iterator[LengthRead]:
-    constants = _constants(source.tree)
-    for node in ast.walk(source.tree):
-        line = getattr(node, "lineno", 0)
-        if not part.first <= line <= part.last:
-            continue
-        where = f"{name} ({source.shown}, line {line})"
-        for kind, number, shown in _found_at(node, constants):
-            yield LengthRead(where, ast.unparse(shown), kind, number)
+class _Lines:
+    """What each line of a source looks at, read once for all parts in it."""
+
+    def __init__(self, source: Source) -> None:
+        self.shown = source.shown
+        self._found: list[tuple[int, LengthKind, int, str]] = []
+        constants = _constants(source.tree)
+        for node in ast.walk(source.tree):
+            for kind, number, shown in _found_at(node, constants):
+                self._found.append((getattr(node, "lineno", 0), kind, number, ast.unparse(shown)))
+
+    def within(self, first: int, last: int) -> Iterator[tuple[int, LengthKind, int, str]]:
+        """The line, kind, number and text of all that is found from ``first`` to ``last``."""
+        return (found for found in self._found if first <= found[0] <= last)
+
+
+def _in_part(name: str, part: CodePart, source: _Lines) -> Iterator[LengthRead]:
+    for line, kind, number, shown in source.within(part.first, part.last):
+        yield LengthRead(f"{name} ({source.shown}, line {line})", shown, kind, number)
 
 
 def _found_at(node: ast.AST, constants: Mapping[str, int]) -> Iterator[_Found]:

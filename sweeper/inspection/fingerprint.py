@@ -18,7 +18,7 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,12 +33,12 @@ from sweeper.inspection.callables import (
 )
 from sweeper.inspection.code import globals_of, names_in
 from sweeper.inspection.constants import (
+    ModuleConstants,
+    PlainTexts,
     are_imports,
     binding_statements,
     imported_as,
-    is_written_down,
     loaded_names,
-    plain_text,
 )
 from sweeper.inspection.imports import file_of_module, imported_in
 from sweeper.inspection.sources import (
@@ -64,6 +64,7 @@ def reached_parts_and_files(roots: Mapping[str, object]) -> tuple[dict[str, Code
     reader = _Reader(_own_file(roots.values()))
     for name, root in roots.items():
         reader.reach(root, name)
+    reader.finish()
     return reader.parts, reader.files
 
 
@@ -109,12 +110,36 @@ class _Names(NamedTuple):
     file: str
 
 
+class _Read(NamedTuple):
+    """A statement's meaning, the names that it reads, and the lines in it with their digests."""
+
+    meaning: str
+    loaded: frozenset[str]
+    lines: tuple[tuple[int, str], ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(statement: ast.stmt) -> _Read:
+    """Read a statement once, however many names it binds."""
+    return _Read(meaning(statement), loaded_names(statement), statements_of(statement))
+
+
 class _Reader:
     def __init__(self, own_file: str) -> None:
         self.parts: dict[str, CodePart] = {}
         self.files: set[str] = set()
         self._own_file = own_file
         self._seen: dict[int, object] = {}
+        self._texts = PlainTexts()
+        self._sources: dict[str, Source | None] = {}
+        self._owned: dict[str, bool] = {}
+        self._constants: dict[tuple[str, int], ModuleConstants] = {}
+        self._later: list[tuple[str, object, _Names, int]] = []
+
+    def finish(self) -> None:
+        """Add the constants that others led to at the end of a long chain."""
+        while self._later:
+            self._variable(*self._later.pop(0))
 
     def reach(self, value: object, where: str, depth: int = 0) -> None:
         """Add what ``value`` is made of; ``where`` says in words what holds it."""
@@ -128,20 +153,34 @@ class _Reader:
         elif is_made_of_others(value):
             for name, part in reached_parts(value, where):
                 self.reach(part, name, depth + 1)
-            for name, part in held_parts(value, where):
-                self._held(part, name, depth)
+            self._all_held(held_parts(value, where), depth)
         elif self._is_users_class(type(value)):
             self.reach(type(value), where, depth + 1)
-            for name, item in attributes(value).items():
-                self._held(item, f"{where}.{name}", depth)
+            items = attributes(value).items()
+            self._all_held(((f"{where}.{name}", item) for name, item in items), depth)
+
+    def _all_held(self, parts: Iterable[tuple[str, object]], depth: int) -> None:
+        for where, part in parts:
+            self._held(part, where, depth)
+            if self._texts.exhausted:
+                return
 
     def _held(self, value: object, where: str, depth: int) -> None:
         """Add a value that an object or a closure holds: what it says, or what it is made of."""
-        text = plain_text(value)
+        text = self._text(value, self._own_file)
         if text is not None:
             self._add(where, CodePart(digest_of(text)))
         else:
             self.reach(value, where, depth + 1)
+
+    def _text(self, value: object, file: str) -> str | None:
+        """The text of a plain value; the whole file's stands for it where there is too much to read."""
+        text = self._texts.of(value)
+        source = self._source(file) if self._texts.exhausted else None
+        if source is not None:
+            label = _label_of(Path(file).stem, file, self._own_file).removesuffix(".")
+            self._add(f"module {label}".rstrip(), _part(source, source.tree, ""))
+        return text
 
     def _function(self, function: types.FunctionType, depth: int) -> None:
         name = f"{_label(function, self._own_file)}{function.__code__.co_qualname}"
@@ -160,7 +199,7 @@ class _Reader:
         source, node = self._text_of(function.__code__)
         self._add(name, _part(source, node, meaning_of_code(function.__code__)))
         for key, default in defaults_of(function):
-            if node is None or plain_text(default) is None:
+            if node is None or self._text(default, self._own_file) is None:
                 self._held(default, f"default {key!r} of {name}", depth)
         for variable, value in globals_of(function):
             self._global(variable, value, function, depth)
@@ -181,12 +220,12 @@ class _Reader:
         own = [f for f in methods if f.__qualname__.startswith(f"{cls.__qualname__}.")]
         file = _file_of_class(cls, own)
         codes = [f.__code__ for f in own if f.__code__.co_filename == file]
-        source = source_of(file)
+        source = self._source(file)
         node = None if source is None else source.class_(cls.__qualname__, codes)
         if node is None:
-            plain = {n: text for n, m in members.items() if (text := plain_text(m)) is not None}
             for unsaid in ("__doc__", "__module__", "__firstlineno__", "__qualname__"):
-                plain.pop(unsaid, None)
+                members.pop(unsaid, None)
+            plain = {n: t for n, m in members.items() if (t := self._text(m, file)) is not None}
             instead = f"{sorted(plain.items())}{sorted(meaning_of_code(c) for c in codes)}"
         else:
             instead = ""
@@ -231,8 +270,8 @@ class _Reader:
         if _defines_itself(value):
             self.reach(value, name, depth + 1)
             # `Layer = keras.layers.Dense` says itself what a library's own code does not.
-            source = source_of(names.file) if self._is_users(names.file) else None
-            statements = [] if source is None else binding_statements(source, name)
+            source = self._source(names.file) if self._is_users(names.file) else None
+            statements = () if source is None else binding_statements(source, name)
             if statements and not are_imports(statements):
                 self._constant(name, value, names, depth)
         elif not inspect.isbuiltin(value) and not isinstance(value, types.ModuleType):
@@ -258,24 +297,29 @@ class _Reader:
         full = f"{_label_of(module, file, self._own_file)}{name}"
         if full in self.parts:
             return
-        source = source_of(path) if self._is_users(path) else None
-        statements = [] if source is None else binding_statements(source, name)
-        text = plain_text(value)
-        written = source is not None and is_written_down(source, name, namespace)
-        if text is None or written:
-            texts = tuple(meaning(s) for s in statements)
+        source = self._source(path) if self._is_users(path) else None
+        statements = () if source is None else binding_statements(source, name)
+        written = source is not None and self._is_written_down(source, name, namespace)
+        text = None if written else self._text(value, path)
+        if text is None:
+            texts = tuple(_read(s).meaning for s in statements)
             if are_imports(statements):
                 texts = tuple(meaning(alias) for alias in imported_as(statements, name))
             said = digest_of(*texts) if texts else digest_of(type(value).__qualname__)
         else:
             said = digest_of(text)
-        self._add(full, _statements_part(said, source, statements, by_text=text is None or written))
+        self._add(full, _statements_part(said, source, statements, by_text=text is None))
         if text is None and not written:
             self.reach(value, full, depth + 1)
-        if text is None or written:
-            for variable in sorted(frozenset().union(*map(loaded_names, statements))):
+        if text is None:
+            for variable in sorted(frozenset().union(*(_read(s).loaded for s in statements))):
                 if variable != name and variable in namespace:
-                    self._variable(variable, namespace[variable], names, depth + 1)
+                    found = (variable, namespace[variable], names, depth + 1)
+                    if depth > _DEEPEST:
+                        # Only constants are added at this depth, in any order.
+                        self._later.append(found)
+                    else:
+                        self._variable(*found)
 
     def _imported_inside(self, node: ast.AST, namespace: Mapping[str, Any]) -> None:
         """Add the user's modules that ``node`` imports when it runs, whole, and those in them."""
@@ -285,7 +329,7 @@ class _Reader:
             file = file_of_module(name)
             if file is None or not self._is_users(file) or f"module {name}" in self.parts:
                 continue
-            source = source_of(file)
+            source = self._source(file)
             if source is None:
                 continue
             self._add(f"module {name}", _part(source, source.tree, ""))
@@ -293,17 +337,27 @@ class _Reader:
             waiting += imported_in(source.tree, package)
 
     def _text_of(self, code: types.CodeType) -> tuple[Source | None, ast.AST | None]:
-        source = source_of(code.co_filename)
+        source = self._source(code.co_filename)
         return source, None if source is None else source.function(code)
 
+    def _source(self, file: str) -> Source | None:
+        if file not in self._sources:
+            self._sources[file] = source_of(file)
+        return self._sources[file]
+
+    def _is_written_down(self, source: Source, name: str, namespace: Mapping[str, Any]) -> bool:
+        key = source.file, id(namespace)
+        if key not in self._constants:
+            self._constants[key] = ModuleConstants(source, namespace)
+        return self._constants[key].is_written_down(name)
+
     def _is_users(self, file: str) -> bool:
-        if file in self.files:
-            return True
-        # Code that came by value from a file or a cell that is gone is the user's all the same.
-        if is_users_source(file) or file == self._own_file:
+        if file not in self._owned:
+            # Code that came by value from a file or a cell that is gone is the user's all the same.
+            self._owned[file] = is_users_source(file) or file == self._own_file
+        if self._owned[file]:
             self.files.add(file)
-            return True
-        return False
+        return self._owned[file]
 
     def _is_users_class(self, cls: type) -> bool:
         members = dict(type.__dict__["__dict__"].__get__(cls))
@@ -334,12 +388,12 @@ def _part(source: Source | None, node: ast.AST | None, instead: str) -> CodePart
 
 
 def _statements_part(
-    digest: str, source: Source | None, statements: list[ast.stmt], *, by_text: bool
+    digest: str, source: Source | None, statements: Sequence[ast.stmt], *, by_text: bool
 ) -> CodePart:
     if source is None or not statements:
         return CodePart(digest, source.shown if source else "")
     first, last = statements[0].lineno, statements[-1].end_lineno or statements[-1].lineno
-    described = tuple(line for s in statements for line in statements_of(s)) if by_text else ()
+    described = tuple(line for s in statements for line in _read(s).lines) if by_text else ()
     return CodePart(digest, source.shown, first, last if len(statements) == 1 else first, described)
 
 

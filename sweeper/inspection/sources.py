@@ -13,7 +13,7 @@ import functools
 import linecache
 import operator
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,16 +62,10 @@ class Source:
         """The definition or lambda that ``code`` was compiled from; None if it is not in here."""
         if not self.runs(code):
             return None
-        found = [
-            node
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            and _first_line(node) == code.co_firstlineno
-            and getattr(node, "name", "<lambda>") == code.co_name
-        ]
+        found = self._functions.get((code.co_firstlineno, code.co_name), [])
         if len(found) > 1:
             found = [node for node in found if _surrounds(node, code)] or found
-            found.sort(key=_extent)
+            found = sorted(found, key=_extent)
         return found[0] if found else None
 
     def class_(self, qualname: str, methods: list[types.CodeType]) -> ast.ClassDef | None:
@@ -80,11 +74,28 @@ class Source:
             return None
         lines = {code.co_firstlineno for code in methods}
         found = None
+        for node in self._classes.get(qualname, ()):
+            if lines <= {_first_line(each) for each in ast.walk(node)}:
+                found = node
+        return found
+
+    @functools.cached_property
+    def _functions(self) -> Mapping[tuple[int, str], list[ast.AST]]:
+        """The definitions and lambdas by their first line and name."""
+        found: dict[tuple[int, str], list[ast.AST]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                name = getattr(node, "name", "<lambda>")
+                found.setdefault((_first_line(node), name), []).append(node)
+        return found
+
+    @functools.cached_property
+    def _classes(self) -> Mapping[str, list[ast.ClassDef]]:
+        """The classes by their qualified names."""
+        found: dict[str, list[ast.ClassDef]] = {}
         for name, node in _qualified(self.tree, ""):
-            if name == qualname and isinstance(node, ast.ClassDef):
-                there = {_first_line(each) for each in ast.walk(node)}
-                if lines <= there:
-                    found = node
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(name, []).append(node)
         return found
 
 

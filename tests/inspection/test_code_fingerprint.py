@@ -427,3 +427,80 @@ def test_what_is_drawn_at_import_is_what_draws_it(read: Read, drawn: str) -> Non
     assert read(begun).changes_since(before) == ()
     other = read(begun, ("code_of_study.py", f"STARTED = {drawn}", f"STARTED = [{drawn}]"))
     assert len(other.changes_since(before)) == 1, "the control: it is still compared"
+
+
+FACTORY = "\n\ndef build_model(trial):\n    return {}\n"
+LONG_FILES = {
+    "each line reads the one before it several times": (
+        "V0 = int('7')",
+        *(f"V{n} = V{n - 1} + V{n - 1} % 5 + divmod(V{n - 1}, 3)[0] + f(1)" for n in range(1, 300)),
+    ),
+    "a longer chain than Python's stack, of numbers": (
+        "V0 = 1",
+        *(f"V{n} = V{n - 1} % 97 + V{n - 1} % 89" for n in range(1, 2_000)),
+    ),
+    "one value many times in itself": (
+        "V0 = list(map(int, '12'))",
+        *(f"V{n} = list(map(f, [V{n - 1}] * 3))" for n in range(1, 16)),
+    ),
+    "more values than are read": ("V0 = list(map(str, range(1_000_000)))",),
+    "one statement that binds every name": (
+        "if True:",
+        *(f"    V{n} = len([{n}]) + {'V' + str(n - 1) if n else 0}" for n in range(300)),
+    ),
+}
+
+
+def counted(function: Callable[[], object], longest: int) -> object:
+    """What ``function`` returns; it may make so many calls of Python functions and no more."""
+    made = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal made
+        made += event == "call"
+        if made > longest:
+            sys.setprofile(None)
+            raise AssertionError(f"more than {longest} calls were made")
+
+    sys.setprofile(count)
+    try:
+        return function()
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("lines", LONG_FILES.values(), ids=LONG_FILES)
+def test_a_files_constants_are_read_in_bounded_work(lines: tuple[str, ...], tmp_path: Path) -> None:
+    last = [line.split(" =")[0].strip() for line in lines][-1]
+    text = "\n".join(("def f(x):\n    return x\n\n", *lines, FACTORY.format(last)))
+    file = tmp_path / "long_study.py"
+    file.write_text(text, encoding="utf-8")
+    namespace: dict[str, object] = {"__name__": "long_study", "__file__": str(file)}
+    exec(compile(text, str(file), "exec"), namespace)  # noqa: S102
+
+    roots = {"model": namespace["build_model"]}
+    code = counted(lambda: read_code(roots), 2_000_000)
+
+    assert isinstance(code, CodeFingerprint)
+    assert code.digest == read_code(roots).digest
+
+
+def test_where_values_are_too_many_the_text_of_the_file_is_compared(
+    tmp_path: Path,
+) -> None:
+    def read_text(text: str) -> CodeFingerprint:
+        file = tmp_path / "study_with_much.py"
+        file.write_text(text, encoding="utf-8")
+        namespace: dict[str, object] = {"__name__": "study_with_much", "__file__": str(file)}
+        exec(compile(text, str(file), "exec"), namespace)  # noqa: S102
+        return read_code({"model": namespace["build_model"]})
+
+    text = "NAMES = list(map(str, range({})))\nOTHER = 1" + FACTORY.format("NAMES")
+    few, many = read_text(text.format(1_000)), read_text(text.format(1_000_000))
+
+    assert set(few.parts) == {"build_model", "NAMES"}
+    assert set(many.parts) == {"build_model", "NAMES", "module"}
+    edited = read_text(text.format(1_000_000).replace("OTHER = 1", "OTHER = 2"))
+    assert edited.digest != many.digest
+    # The control: what fits is compared by its values, and nothing else of the file.
+    assert read_text(text.format(1_000).replace("OTHER = 1", "OTHER = 2")).digest == few.digest
