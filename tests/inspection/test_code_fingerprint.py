@@ -460,7 +460,8 @@ def counted(function: Callable[[], object], longest: int) -> object:
         made += event == "call"
         if made > longest:
             sys.setprofile(None)
-            raise AssertionError(f"more than {longest} calls were made")
+            msg = f"more than {longest} calls were made"
+            raise AssertionError(msg)
 
     sys.setprofile(count)
     try:
@@ -476,7 +477,7 @@ def test_a_files_constants_are_read_in_bounded_work(lines: tuple[str, ...], tmp_
     file = tmp_path / "long_study.py"
     file.write_text(text, encoding="utf-8")
     namespace: dict[str, object] = {"__name__": "long_study", "__file__": str(file)}
-    exec(compile(text, str(file), "exec"), namespace)  # noqa: S102
+    exec(compile(text, str(file), "exec"), namespace)
 
     roots = {"model": namespace["build_model"]}
     code = counted(lambda: read_code(roots), 2_000_000)
@@ -492,7 +493,7 @@ def test_where_values_are_too_many_the_text_of_the_file_is_compared(
         file = tmp_path / "study_with_much.py"
         file.write_text(text, encoding="utf-8")
         namespace: dict[str, object] = {"__name__": "study_with_much", "__file__": str(file)}
-        exec(compile(text, str(file), "exec"), namespace)  # noqa: S102
+        exec(compile(text, str(file), "exec"), namespace)
         return read_code({"model": namespace["build_model"]})
 
     text = "NAMES = list(map(str, range({})))\nOTHER = 1" + FACTORY.format("NAMES")
