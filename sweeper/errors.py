@@ -10,12 +10,12 @@
     │   ├── StudyImportError        the study's module raised while it was imported
     │   ├── DefinitionChangedError  the stored study was defined otherwise
     │   └── ParameterError          a parameter asked for twice, with two distributions
-    ├── TrialError              one trial failed; the study goes on, unless all would (of_study)
+    ├── TrialError              one trial failed; the study goes on
     │   ├── FactoryError            a factory returned what cannot be trained
     │   ├── IndependenceError       it shares what training changes with something else
     │   ├── ObjectiveError          the objective names a metric that the model lacks
     │   ├── DataError               data whose lengths differ, or that has no such form
-    │   ├── NonFiniteError          a trial's value is NaN or infinite
+    │   ├── NonFiniteError          the loss or the objective is NaN or infinite
     │   ├── UncapturableError       state that no checkpoint could bring back, by name
     │   └── WarmStartError          what it begins from is not there, or does not fit
     ├── CheckpointError         a checkpoint cannot be written or read                     exit 1
@@ -73,9 +73,6 @@ __all__ = [
 class SweeperError(Exception):
     """The root of the tree. ``exit_code`` is what the command line ends with.
 
-    ``of_study`` tells, of an error that ended a trial, whether every other trial would end with it:
-    the study's definition is to blame, whatever the trial's parameters.
-
     Examples:
         >>> try:
         ...     sweeper.load_study("nowhere.py")
@@ -85,7 +82,6 @@ class SweeperError(Exception):
     """
 
     exit_code = 1
-    of_study = False
 
 
 class UsageError(SweeperError):
@@ -169,8 +165,6 @@ class ParameterError(DefinitionError):
         ...     return trial.suggest_float("rate", 1e-3, 1e-1)  # one name has one range
     """
 
-    of_study = True
-
 
 class TrialError(SweeperError):
     """One trial failed. The error is kept with the trial, and the study goes on.
@@ -189,8 +183,6 @@ class FactoryError(TrialError):
         Traceback (most recent call last):
         sweeper.errors.FactoryError: model is a str; expected a compiled keras.Model
     """
-
-    of_study = True
 
 
 class IndependenceError(TrialError):
@@ -224,10 +216,8 @@ class ObjectiveError(TrialError):
     """The objective names a metric that the model does not report.
 
     Examples:
-        >>> objective = sweeper.Objective("val_acuracy", "maximize")  # misspelt: the run ends
+        >>> objective = sweeper.Objective("val_acuracy", "maximize")  # misspelt: every trial fails
     """
-
-    of_study = True
 
 
 class DataError(TrialError):
@@ -241,7 +231,7 @@ class DataError(TrialError):
 
 
 class NonFiniteError(TrialError):
-    """The objective is NaN or infinite at a trial's end; with ``nonfinite="fail"``, it or the loss after an epoch.
+    """The loss or the objective became NaN or infinite.
 
     Examples:
         >>> retries = sweeper.Retries(error=1)  # another attempt after it; none by default

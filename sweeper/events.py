@@ -56,14 +56,6 @@ class StudyCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
-    """Something that training waits for has begun; ``trial`` is None where no trial has started."""
-
-    what: str
-    trial: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AttemptStarted:
     """A worker claimed a trial. ``number`` counts attempts from 1."""
 
@@ -208,7 +200,6 @@ class CheckpointMeasured:
 Event = (
     StudyOpened
     | StudyCounted
-    | Doing
     | AttemptStarted
     | TrainingStarted
     | StepsDone

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from sweeper.continuing.branchable import CanBranch
-from sweeper.continuing.extending import asked_extension
+from sweeper.continuing.extending import Extendable, asked_extension
 from sweeper.declared.arguments import with_named_arguments
 from sweeper.definition import StudyDefinition
-from sweeper.errors import StudyFileError, UnknownStudyError
-from sweeper.loading import end_reading, load_definition
+from sweeper.errors import DefinitionError, StudyFileError, UnknownStudyError
+from sweeper.loading import is_loading, load_definition
 from sweeper.paths import is_name
-from sweeper.results import StudyStatus
+from sweeper.results import StudyResults, StudyStatus
 from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sweeper.declared.searching import Direction
     from sweeper.evaluating.held_out import DataGiven
     from sweeper.events import Listener
     from sweeper.records.evaluations import EvaluationRecord
     from sweeper.records.lengths import Extension
-    from sweeper.results import StudyResults
     from sweeper.settings import Settings
     from sweeper.stored.models import StudyModels
     from sweeper.stored.study import StoredStudy
 
 
 @with_named_arguments
-class Study(StudyDefinition, CanBranch):
+class Study(Extendable, CanBranch):
     """A comparison of hyperparameters; see `StudyDefinition` for its arguments.
 
     `run` keeps everything in a database: called again, it goes on where it was, bit for bit.
@@ -98,9 +95,9 @@ class Study(StudyDefinition, CanBranch):
             SweeperError: The study cannot be run as it is defined, or the database or the disk
                 failed. A failed trial raises nothing else: it is in the results.
         """
-        end_reading()
-        from sweeper.events import Doing
+        self._refuse_while_loading("run")
         from sweeper.execution.options import RunRequest, WorkerOptions
+        from sweeper.execution.run import run_sweep
         from sweeper.report.terminal.listener import progress_listener
         from sweeper.settings import load_settings
         from sweeper.stored.figures import drawable
@@ -121,8 +118,6 @@ class Study(StudyDefinition, CanBranch):
         )
 
         def sweep(listener: Listener) -> StudyResults:
-            from sweeper.execution.run import run_sweep
-
             results = run_sweep(
                 RunRequest(
                     options,
@@ -144,7 +139,6 @@ class Study(StudyDefinition, CanBranch):
         import sys
 
         with progress_listener(sys.stderr) as progress:
-            progress(Doing("importing TensorFlow and the study"))
             return sweep(progress)
 
     def resume(
@@ -199,36 +193,6 @@ class Study(StudyDefinition, CanBranch):
             accept_changes=accept_changes,
         )
 
-    def extend(
-        self,
-        epochs: int,
-        *,
-        trials: Sequence[int] | None = None,
-        best: int | None = None,
-        **options: Any,
-    ) -> StudyResults:
-        """Have finished trials train on from where they ended, then run the study to its total.
-
-        A trial that trains on from 5 epochs to 12 ends as one that trained 12 from its beginning,
-        bit for bit; what it gave at 5 stays (`TrialRecord.lengths`). Interrupted, `resume` goes on
-        with it.
-
-        Args:
-            epochs: How many to train for, those that are over included.
-            trials: The numbers of the trials; None for the whole study: all complete trials, those
-                that are interrupted, and those that have not begun.
-            best: Instead of numbers, so many of the best trials.
-            options: The arguments of `run`.
-
-        Raises:
-            UsageError: A trial has failed, or trained for more epochs; or trials are running.
-            CheckpointError: A trial's last checkpoint is gone; those that it has are listed.
-            ExactnessError: The study's code looks at the number of epochs, so that a longer trial
-                is another one; the places are named, and ``accept_inexact`` goes on all the same.
-            SweeperError: As for `run`.
-        """
-        return self.run(epochs=asked_extension(epochs, trials, best), **options)
-
     def results(
         self, *, storage: str | None = None, runs_dir: str | Path | None = None
     ) -> StudyResults:
@@ -251,7 +215,8 @@ class Study(StudyDefinition, CanBranch):
             storage=storage, runs_dir=None if runs_dir is None else Path(runs_dir)
         )
         with Database.open(settings.storage, create=False) as database:
-            found = Repository(database).results(self.name)
+            repository = Repository(database)
+            found = StudyResults(repository.status(self.name), repository.trials(self.name))
         return drawable(found, _models(self.name, settings, definition=self))
 
     def evaluate(
@@ -290,7 +255,7 @@ class Study(StudyDefinition, CanBranch):
             Interrupted: SIGINT or SIGTERM; what was measured is stored.
             SweeperError: Not one checkpoint could be evaluated.
         """
-        end_reading()
+        self._refuse_while_loading("evaluated")
         from sweeper.evaluating.evaluate import EvaluationRequest, evaluate_study
         from sweeper.evaluating.held_out import held_out_data
         from sweeper.execution.options import WorkerOptions
@@ -339,6 +304,14 @@ class Study(StudyDefinition, CanBranch):
             DatabaseUnavailableError: There is no such database.
         """
         return self.results(storage=storage, runs_dir=runs_dir).status
+
+    def _refuse_while_loading(self, what: str) -> None:
+        if is_loading():
+            msg = (
+                f"study {self.name!r} is {what} while its own file is being imported, which would "
+                'start it again in every process; put the call under `if __name__ == "__main__":`'
+            )
+            raise DefinitionError(msg)
 
 
 @overload

@@ -44,7 +44,6 @@ _START_SERVERS = (
     "evaluating",
     "execution",
     "independence",
-    "replay",
     "report",
     "system",
     "verification",

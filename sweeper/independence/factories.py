@@ -78,9 +78,7 @@ def build_data(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) 
             f"the data factory {name_of(factory)} returned {_what(data)}; expected "
             "sweeper.Data(train=(x, y), validation=(x_val, y_val), batch_size=…)"
         )
-        error = DataError(msg)
-        error.of_study = True
-        raise error
+        raise DataError(msg)
     guard.check("data", data)
     return data
 

@@ -49,7 +49,8 @@ class StoredStudy(CanBranch):
             DatabaseUnavailableError: The database is not.
         """
         with Database.open(self.models.storage, create=False) as database:
-            found = Repository(database).results(self.name)
+            repository = Repository(database)
+            found = StudyResults(repository.status(self.name), repository.trials(self.name))
         return drawable(found, self.models)
 
     def status(self) -> StudyStatus:

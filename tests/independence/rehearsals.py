@@ -69,9 +69,7 @@ def loaded(file: Path) -> Iterator[StudyDefinition]:
         gc.unfreeze()
 
 
-def rehearsed(
-    file: Path, directory: Path, part: Part = "train", *, number: int = 0
-) -> RehearsalReport:
+def rehearsed(file: Path, directory: Path, part: Part = "train") -> RehearsalReport:
     """The report of one rehearsal of the study in ``file``, whose files go below ``directory``."""
     link = Answering()
     with loaded(file) as definition:
@@ -90,7 +88,7 @@ def rehearsed(
             files=str(directory / "files"),
             log="",
             checkpoints=(str(directory / "checkpoints"),),
-            rehearsal=Rehearsal(part, number),
+            rehearsal=Rehearsal(part),
         )
         rehearse(definition, assignment, link)
     assert link.report is not None

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from sweeper.declared.searching import Direction, Objective
 from sweeper.errors import UsageError
-from sweeper.results import StudyResults, StudyStatus, TrialRecord
-
-
-def status_objectives(status: StudyStatus) -> tuple[Objective, ...]:
-    """Return a study's objectives in order, one or several."""
-    return status.objectives or (Objective(status.objective, status.direction),)
+from sweeper.results import StudyResults, TrialRecord
 
 
 def objectives_of(results: StudyResults) -> tuple[Objective, ...]:
-    """Return all objectives of the study, in order."""
-    return status_objectives(results.status)
+    """All objectives of the study, in order."""
+    status = results.status
+    return status.objectives or (Objective(status.objective, status.direction),)
 
 
 def chosen_metric(results: StudyResults, metric: str | None) -> str:

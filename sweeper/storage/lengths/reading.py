@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, cast
@@ -121,10 +120,7 @@ def _computed(
         own = [m[objective.name] for m in reported.values() if objective.name in m]
         if not own:
             return replace(seen, state="failed", value=None, values=None)
-        value = value_at(own, at, objective.direction)
-        if not math.isfinite(value):
-            return replace(seen, state="failed", value=None, values=None)
-        values.append(value)
+        values.append(value_at(own, at, objective.direction))
     return _ended_as(seen, "complete", tuple(values))
 
 

@@ -21,7 +21,7 @@ def gc(
         typer.Argument(
             metavar="[STUDY]...",
             parser=study_name,
-            help="Names of studies. (default: all)",
+            help="Studies; all without any.",
             autocompletion=complete_study,
         ),
     ] = None,
@@ -32,15 +32,12 @@ def gc(
             "--keep-last",
             metavar="N",
             min=1,
-            help="Keep the newest N checkpoints of finished trials, instead of the study's own rules.",
+            help="Of finished trials keep the newest N, in place of the study's own rules.",
             show_default=False,
         ),
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Print what would be deleted, and delete nothing.", metavar=""
-        ),
+        bool, typer.Option("--dry-run", help="Only say what would go.", metavar="")
     ] = False,
     as_json: AsJson = False,
     storage: Storage = None,
@@ -48,7 +45,7 @@ def gc(
     checkpoints: Checkpoints = None,
     _debug: Debug = False,
 ) -> None:
-    """Delete checkpoints that no rule keeps, and remains of crashes. Running trials keep everything."""
+    """Free disk: checkpoints that no rule keeps, and what crashes left. Running trials keep all."""
     from sweeper.checkpoints.policy import Keep
     from sweeper.collection import collect
     from sweeper.storage.database import Database
