@@ -42,6 +42,7 @@ from sweeper.records.status import (
     TrialState,
     TrialStatus,
     WorkerRecord,
+    none_complete,
 )
 
 if TYPE_CHECKING:
@@ -392,7 +393,9 @@ class StudyResults(HasFigures):
             )
             raise LookupError(msg)
         if self.status.best is None:
-            msg = f"study {self.status.study!r} has no complete trial yet, so no best one"
+            errors = [trial.error for trial in self.trials if trial.state == "failed"]
+            none = none_complete(self.status.study, self.status.target, errors)
+            msg = f"{none}. No trial is the best one"
             raise LookupError(msg)
         number = self.status.best.number
         return next(t for t in self.trials if t.number == number)

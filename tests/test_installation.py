@@ -13,8 +13,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from sweeper.report.document.pictures import write_png
-from sweeper.report.document.writing import render
 
 import sweeper
 from sweeper.errors import DefinitionError, UsageError
@@ -23,6 +21,8 @@ from sweeper.independence.authorship import StudyCode
 from sweeper.independence.findings import CheckReport, Finding
 from sweeper.installation import _EXTRAS, DISTRIBUTION, VERSION, install_command, missing_package
 from sweeper.report.figures.drawing import plotly
+from sweeper.report.pages.pictures import write_png
+from sweeper.report.pages.rendering import file_of
 from sweeper.results import StudyResults
 from sweeper.search.spec import check_sampler
 
@@ -99,7 +99,7 @@ def test_what_draws_names_the_package_that_is_missing_and_its_command(
         plotly()
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(UsageError, match=r"'jinja2', which is not installed: .*\[plots\]'"):
-        render(cast("Any", None), [])
+        file_of(cast("Any", None), "")
     monkeypatch.setitem(sys.modules, "kaleido", None)
     with pytest.raises(UsageError, match=r"'kaleido', which is not installed: .*\[plots\]'"):
         write_png([], tmp_path)

@@ -31,6 +31,7 @@ from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.options import HostSpec, RunRequest
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow
+from sweeper.records.status import are
 from sweeper.support.tensorflow_start import look_for_gpus
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class PreparedStudy:
 
                 # What cannot be is said before the study's code is imported, which takes seconds.
                 check_extension(repository, study, request.extension, request.options)
-            source = recall_source(study, stored.source)
+            source = recall_source(study, stored.source, code=stored.code)
             return cls._prepared(source, repository, request, opened)
 
     @classmethod
@@ -205,8 +206,8 @@ class PreparedStudy:
         if window is not None and wanted > window:
             tell(
                 Notice(
-                    f"the study's concurrency is {window}, so {window} of {wanted} workers are "
-                    "used; the definition's concurrency= changes that, and the sweep with it"
+                    f"the study's concurrency is {window}, so {window} of {wanted} workers "
+                    f"{are(window)} used; the definition's concurrency= changes that, and the sweep with it"
                 )
             )
             return window

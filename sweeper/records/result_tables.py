@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sweeper.records.printing import value_shown
@@ -110,6 +110,7 @@ def _table(
     chosen = ranked(trials, status)[:most]
     objectives = [objective.name for objective in status.objectives] or [status.objective]
     names = list(dict.fromkeys(name for trial in chosen for name in trial.params))
+    first, last = ["trial", "state", *objectives], ["epochs", "attempts"]
     rows = [
         [
             str(t.number),
@@ -124,4 +125,9 @@ def _table(
         ]
         for t in chosen
     ]
-    return ["trial", "state", *objectives, *names, "epochs", "attempts"], rows
+    return [*first, *parameter_headers(names, {*first, *last}), *last], rows
+
+
+def parameter_headers(names: Iterable[str], taken: Collection[str]) -> list[str]:
+    """Return a header for each parameter: its name, or ``params_NAME`` where that is taken."""
+    return [f"params_{name}" if name in taken else name for name in names]

@@ -156,6 +156,10 @@ class _HasResult(Protocol):
 Ranked = TypeVar("Ranked", bound=_HasResult)
 
 
+_REPEATED = ("IndependenceError", "NonFiniteError", "UncapturableError")
+"""Errors, by their names, that a trial meets again: its seed, parameters and data are the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrialStatus:
     """Progress of one trial that has begun.
@@ -170,6 +174,7 @@ class TrialStatus:
         metrics: Of the latest epoch that it finished; empty before the first.
         values: Of a complete trial in a study of several objectives, by their names; else None.
         attempts: How many there were, the running one included.
+        error: The last line of what a failed trial ended with; None of any other.
 
     Examples:
         >>> first, *_ = study.status().trials
@@ -186,6 +191,12 @@ class TrialStatus:
     metrics: Mapping[str, float] = field(default_factory=dict)
     values: Mapping[str, float] | None = None
     attempts: int = 1
+    error: str | None = None
+
+    @property
+    def would_fail_again(self) -> bool:
+        """Whether it failed with an error that another attempt must repeat, bit for bit."""
+        return (self.error or "").startswith(_REPEATED)
 
     def __str__(self) -> str:
         of = (
@@ -340,3 +351,24 @@ def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
         return (False, sign * trial.value, trial.number)
 
     return sorted(trials, key=rank)
+
+
+def none_complete(study: str, target: int, errors: Iterable[str | None]) -> str:
+    """Say that no trial is complete, and with what the first one failed.
+
+    Args:
+        study: The study's name.
+        target: How many trials it has.
+        errors: What each of its failed trials ended with, in order.
+    """
+    failed = list(errors)
+    text = f"study {study!r} has no complete trial yet"
+    if failed:
+        first = (failed[0] or "no error was kept").strip().rpartition("\n")[2]
+        text += f": {len(failed)} of {target} failed, the first with: {first}"
+    return text
+
+
+def are(count: int | None) -> str:
+    """Return the verb for ``count`` things: "is" of one, "are" of others."""
+    return "is" if count == 1 else "are"

@@ -104,7 +104,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
         repository = Repository(database)
         row = repository.study(request.study)
         choose(repository, request.study, request.which)
-        source = recall_source(request.study, row.source)
+        source = recall_source(request.study, row.source, code=row.code)
 
         def notice(message: str) -> None:
             request.listener(Notice(message))

@@ -121,9 +121,8 @@ UNVERIFIED = (
     "to verify them\n"
 )
 _UNNAMED = re.compile(
-    r"error: (\S+study_of_edits\.py) on this machine is not the file that study 'edits' is run from "
-    r"\(its SHA-256 begins with \w{12}, and \w{12} was expected\)\. If it is the newer one, name it: "
-    r"sweeper run \1(:study)?\. Otherwise copy the one that was run here\n"
+    r"error: (\S+study_of_edits\.py) has changed since study 'edits' was run from it: [^.]+\. Restore it, "
+    r"or type `sweeper run \1(:study)?`, which compares what the study uses and says how to go on\n"
 )
 """A database names the file, so it is not run once it says something else; `run FILE` names it."""
 

@@ -284,22 +284,21 @@ def ragged_model(**options: Any) -> keras.Model:
     return model
 
 
-ROWS = tf.RaggedTensor.from_row_lengths(X.reshape(-1)[:150], [1 + row % 5 for row in range(50)])
-
-
 @pytest.mark.parametrize("eager", [False, True])
 def test_ragged_tensors_train_as_in_fit_and_resume_exactly(eager: bool, tmp_path: Path) -> None:
+    rows = tf.RaggedTensor.from_row_lengths(X.reshape(-1)[:150], [1 + row % 5 for row in range(50)])
+
     def make(shuffle: bool = True) -> TrainingPlan:
         return plan(
             model=lambda: ragged_model(run_eagerly=eager, jit_compile=False),
-            data=lambda: Data(train=(ROWS, Y), batch_size=8, validation_split=0.2, shuffle=shuffle),
+            data=lambda: Data(train=(rows, Y), batch_size=8, validation_split=0.2, shuffle=shuffle),
         )
 
     whole = outcome(quiet(make(), Watcher()))
     assert same(resumed(make, tmp_path, [3, 7]), whole)
     ours = quiet(make(shuffle=False), Watcher()).history.history
     fitted = make(shuffle=False).model.fit(
-        ROWS, Y, batch_size=8, shuffle=False, validation_split=0.2, epochs=3, verbose=0
+        rows, Y, batch_size=8, shuffle=False, validation_split=0.2, epochs=3, verbose=0
     )
     for name, values in fitted.history.items():
         np.testing.assert_allclose(ours[name], values, rtol=1e-5)

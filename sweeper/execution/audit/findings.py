@@ -81,8 +81,9 @@ class FoundDifference:
             who = f"State outside what a checkpoint holds: {'; '.join(self.suspects)}. "
         else:
             who = (
-                "Something keeps state outside what a checkpoint holds: a file, os.environ, a "
-                "library's object, another process. "
+                "Either data are drawn anew in each process (an unseeded split, shuffle or generator: "
+                "draw them from trial.seed), or something keeps state outside what a checkpoint holds: "
+                "a file, os.environ, a library's object, another process. "
             )
         return (
             f"{who}Keep it where checkpoints hold it (an attribute of a callback, trial.track), or "

@@ -212,10 +212,21 @@ def describe_source(source: StudySource) -> dict[str, Any]:
     }
 
 
-def check_unchanged(study: str, described: Mapping[str, Any] | None, source: StudySource) -> None:
+def check_unchanged(
+    study: str,
+    described: Mapping[str, Any] | None,
+    source: StudySource,
+    code: CodeFingerprint | None = None,
+) -> None:
     """Check that a study's file on this machine says what the one says that it is run from.
 
     Byte for byte, or but for comments, docstrings and formatting, which run nothing.
+
+    Args:
+        study: The study's name.
+        described: What the database keeps of its source.
+        source: Where its file is on this machine.
+        code: The code that the database keeps, to name the functions that were edited.
 
     Where it is found is known from a database, which others may write: only a file that somebody
     has run here, or names now, is run.
@@ -231,6 +242,14 @@ def check_unchanged(study: str, described: Mapping[str, Any] | None, source: Stu
     said = (described or {}).get("meaning")
     if said and said == _meaning(location, source.path):
         return
+    changed = _changed(location, source.path, code)
+    if expected and seen and changed:
+        msg = (
+            f"{location} has changed since study {study!r} was run from it: {'; '.join(changed)}. "
+            f"Restore it, or type `sweeper run {source.target}`, which compares what the study uses "
+            "and says how to go on"
+        )
+        raise StudyFileError(msg)
     was = f"{expected[:12]} was expected" if expected else "the database has none to compare"
     msg = (
         f"{location} on this machine is not the file that study {study!r} is run from (its SHA-256 "
@@ -241,7 +260,10 @@ def check_unchanged(study: str, described: Mapping[str, Any] | None, source: Stu
 
 
 def recall_source(
-    study: str, described: Mapping[str, Any] | None, gone: str = _GONE
+    study: str,
+    described: Mapping[str, Any] | None,
+    gone: str = _GONE,
+    code: CodeFingerprint | None = None,
 ) -> StudySource:
     """The source of a stored study.
 
@@ -249,6 +271,7 @@ def recall_source(
         study: The study's name.
         described: What the database keeps of its source.
         gone: What to say of a file that is not there.
+        code: The code that the database keeps, to name what was edited.
 
     Raises:
         StudyFileError: The study was defined in a notebook or set aside, or its file is gone or
@@ -279,8 +302,20 @@ def recall_source(
         study=study,
         path=(str(described["directory"]),) if described.get("directory") else (),
     )
-    check_unchanged(study, described, source)
+    check_unchanged(study, described, source, code)
     return source
+
+
+def _changed(location: str, path: Sequence[str], code: CodeFingerprint | None) -> tuple[str, ...]:
+    """Return what differs between the text of the file and the stored code; it is not run."""
+    file = location if Path(location).is_file() else _file_of(location, path)
+    if file is None or code is None:
+        return ()
+    from sweeper.inspection.sources import changed_definitions
+
+    return changed_definitions(Path(file), code) or (
+        "no function or class that the study uses has, so it is a constant or other code",
+    )
 
 
 def _digest(location: str, path: Sequence[str] = ()) -> str | None:

@@ -95,6 +95,7 @@ class MessageHandler(TrialSupervisor):
 
     Attributes:
         step: The last step that the trial reported.
+        kept: The step of its newest checkpoint, those of earlier attempts included.
         last: Its last message, once it has sent that.
         trained_seconds: Of training, in the checkpoint that it went on from.
     """
@@ -110,6 +111,7 @@ class MessageHandler(TrialSupervisor):
         pinned: Callable[[int, IntervalPinned], None],
     ) -> None:
         self.step: int | None = None
+        self.kept: int | None = None
         self.last: LastMessage | None = None
         self.trained_seconds = 0.0
         self._settings = study.settings
@@ -171,6 +173,7 @@ class MessageHandler(TrialSupervisor):
         token, repository = self._claim.token, self._repository
         match message:
             case CheckpointCommitted():
+                self.kept = message.step
                 record = CheckpointRecord(
                     message.step, message.epoch, message.digest, message.bytes, message.path
                 )
@@ -206,6 +209,7 @@ class MessageHandler(TrialSupervisor):
 
     def _started(self, message: Started) -> None:
         self.step = message.start_step
+        self.kept = message.start_step or None
         self.trained_seconds = message.trained_seconds
         self._record_process(message.start_step)
         self._tell(

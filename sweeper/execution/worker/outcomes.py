@@ -59,6 +59,7 @@ class Death:
         ran_out: Whether the kernel killed it because memory ran out.
         overran: The seconds that it had taken, where the worker killed it for that.
         trained: Whether it had trained a step.
+        kept: The step of its newest checkpoint; None where it has none.
     """
 
     status: ExitStatus
@@ -66,6 +67,7 @@ class Death:
     ran_out: bool = False
     overran: float | None = None
     trained: bool = False
+    kept: int | None = None
 
 
 class TrialClock:
@@ -129,7 +131,7 @@ def end_of(
     if isinstance(last, StoppedHere):
         return AttemptEnd("interrupted", end_step=last.step)
     if isinstance(last, Failed):
-        return _end_of_failure(claim, settings, last, log, trained=death.trained)
+        return _end_of_failure(claim, settings, last, log, death)
     if death.requested:
         return AttemptEnd("interrupted", error="killed on request")
     if death.overran is not None:
@@ -144,9 +146,9 @@ def end_of(
     if death.ran_out:
         how = "the trial's process was killed by the kernel because memory ran out"
     elif death.status.killed:
-        how += " (by someone with the right to; the kernel reports no lack of memory)"
+        how += " by another process, not for lack of memory"
     fault: Fault = "memory" if death.ran_out else "crash"
-    return _crash(claim, settings, fault, how, log=log)
+    return _crash(claim, settings, fault, how, log=log, kept=death.kept)
 
 
 def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEnd:
@@ -171,11 +173,11 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
 
 
 def _end_of_failure(
-    claim: Claim, settings: StudySettings, failed: Failed, log: Path, *, trained: bool
+    claim: Claim, settings: StudySettings, failed: Failed, log: Path, death: Death
 ) -> AttemptEnd:
     # A branch is the only trial of its kind.
     if failed.of_study and claim.parent is None:
-        return _end_of_mistake(claim, failed, trained=trained)
+        return _end_of_mistake(claim, failed, trained=death.trained)
     error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
     if failed.fault == "environment":
         text = f"trial {claim.number} had to stop, and can be resumed: {failed.error}"
@@ -184,11 +186,14 @@ def _end_of_failure(
         return AttemptEnd("interrupted", error=error, stops=DefinitionChangedError(failed.error))
     if failed.fault == "memory":
         text = f"the trial ran out of memory: {failed.error}"
-        return _crash(claim, settings, "memory", text, log=log, traceback=failed.traceback)
+        return _crash(
+            claim, settings, "memory", text, log=log, kept=death.kept, traceback=failed.traceback
+        )
     left = settings.retries.error - claim.faults("error")
     notice = None
     if left > 0:
-        notice = f"trial {claim.number}: {failed.error}; {_again(left, settings.retries.error)}"
+        allowed = settings.retries.error
+        notice = f"trial {claim.number}: {failed.error}; {_again(left, allowed, death.kept)}"
     return AttemptEnd("failed", error=error, fault="error", goes_on=left > 0, notice=notice)
 
 
@@ -199,6 +204,7 @@ def _crash(
     how: str,
     *,
     log: Path,
+    kept: int | None,
     traceback: str = "",
 ) -> AttemptEnd:
     allowed = settings.retries.after(fault)
@@ -206,7 +212,7 @@ def _crash(
     text = f"{how}; its output is in {log}"
     notice = None
     if left > 0:
-        notice = f"trial {claim.number}: {text}; {_again(left, allowed)}"
+        notice = f"trial {claim.number}: {text}; {_again(left, allowed, kept)}"
     return AttemptEnd(
         "crashed",
         error=f"{traceback}\n{text}" if traceback else text,
@@ -216,8 +222,12 @@ def _crash(
     )
 
 
-def _again(left: int, allowed: int) -> str:
-    return f"it goes on from its newest checkpoint ({left} of {allowed} retries left)"
+def _again(left: int, allowed: int, kept: int | None) -> str:
+    """Say where the next attempt begins; ``left`` counts it."""
+    how = "it begins anew, since it has no checkpoint"
+    if kept is not None:
+        how = f"it goes on from its checkpoint of step {kept}"
+    return f"{how} (retry {allowed - left + 1} of {allowed})"
 
 
 def said_of(rung: DecidedRung) -> RungDecided:

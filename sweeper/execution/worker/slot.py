@@ -207,6 +207,7 @@ class AttemptSupervisor(MessageHandler):
                 ran_out=status.killed and out_of_memory_kills() > kills_before,
                 overran=self._overran,
                 trained=bool(self.step),
+                kept=self.kept,
             )
         )
 

@@ -175,10 +175,10 @@ def _check_has_best(found: "StudyStatus", settings: "Settings") -> None:
         )
         raise SweeperError(msg)
     advice = " or ".join(f"`{c}`" for c in next_commands(found, settings))
-    msg = (
-        f"study {found.study!r} has no complete trial yet ({found.finished} of {found.target} "
-        f"done, {found.failed} failed), so no best one; see {advice}"
-    )
+    from sweeper.records.status import none_complete
+
+    errors = [trial.error for trial in found.trials if trial.state == "failed"]
+    msg = f"{none_complete(found.study, found.target, errors)}. No trial is the best one; see {advice}"
     raise SweeperError(msg)
 
 
@@ -190,8 +190,11 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
         refused = found.difference is not None and not found.accepted
         words = ["--accept-inexact"] if refused else []
         commands.append(settings.command("resume", status.study, *words))
-    if status.failed:
+    failed = [trial for trial in status.trials if trial.state == "failed"]
+    if failed and not all(trial.would_fail_again for trial in failed):
         commands.append(settings.command("retry", status.study, "--failed"))
+    elif failed and status.best is None:
+        commands.append(settings.command("show", status.study, str(failed[0].number)))
     if status.best is not None:
         number = str(status.best.number)
         commands.append(settings.command("show", status.study, number))
