@@ -115,4 +115,6 @@ def test_the_study_runs_to_its_end_as_the_script_that_it_is(tmp_path: Path) -> N
 
 def test_control_a_study_whose_trials_all_fail_does_not_end_well(tmp_path: Path) -> None:
     broken = 'model.compile(optimizer, "sparse_categorical_crossentropy", ["accuracy"])'
-    assert _run_study_block(tmp_path, broken).returncode != 0
+    ended = _run_study_block(tmp_path, broken)
+    assert ended.returncode != 0
+    assert "is not a valid dtype" in ended.stderr, "it failed for another reason than the one planted"

@@ -78,13 +78,13 @@ class PlainTexts:
 
     @property
     def exhausted(self) -> bool:
-        """Whether there was more to read than is allowed; nothing more is read then."""
+        """Return whether the budget is spent; from then on no value is read."""
         return self._left < 0
 
     def of(self, value: object, depth: int = 0) -> str | None:
-        """Return a text that says what ``value`` is, in every process alike.
+        """Return a text that identifies ``value`` in every process.
 
-        None where it is no plain value, or reading it would take too long.
+        Return None if it is not a plain value, or if the budget is spent.
         """
         if depth > _DEEPEST or not self._spend():
             return None
@@ -152,12 +152,12 @@ def _statements_by_name(source: Source) -> dict[str, list[ast.stmt]]:
 
 
 def are_imports(statements: Iterable[ast.stmt]) -> bool:
-    """Whether one of the statements that bind a name imports it."""
+    """Return whether one of the statements that bind a name imports it."""
     return any(isinstance(each, ast.Import | ast.ImportFrom) for each in statements)
 
 
 def imported_as(statements: Iterable[ast.stmt], name: str) -> list[ast.alias]:
-    """What is imported under ``name``, whatever else the same statements import."""
+    """Return the import aliases that bind ``name``."""
     return [
         alias
         for statement in statements
@@ -167,7 +167,7 @@ def imported_as(statements: Iterable[ast.stmt], name: str) -> list[ast.alias]:
 
 
 def loaded_names(node: ast.AST) -> frozenset[str]:
-    """The names that are read in ``node``, functions inside it aside."""
+    """Return the names that are read in ``node``, outside functions inside it."""
     return frozenset(
         each.id
         for each in _outside_functions(node)
@@ -341,7 +341,7 @@ def _receiver(call: ast.Call, namespace: Mapping[str, Any]) -> str | None:
 
 
 def _called(function: ast.AST, namespace: Mapping[str, Any]) -> object:
-    """What a name, or an attribute of a module, is; None where that is not known."""
+    """Return the object of a name, or of a module's attribute; None if it is unknown."""
     if isinstance(function, ast.Name):
         return namespace.get(function.id)
     if isinstance(function, ast.Attribute):

@@ -48,7 +48,7 @@ def read_lengths(roots: Mapping[str, object]) -> tuple[LengthRead, ...]:
 
 
 class _Lines:
-    """What each line of a source looks at, read once for all parts in it."""
+    """Reads of the number of epochs in one source, by line; found once for all its parts."""
 
     def __init__(self, source: Source) -> None:
         self.shown = source.shown
@@ -59,7 +59,7 @@ class _Lines:
                 self._found.append((getattr(node, "lineno", 0), kind, number, ast.unparse(shown)))
 
     def within(self, first: int, last: int) -> Iterator[tuple[int, LengthKind, int, str]]:
-        """The line, kind, number and text of all that is found from ``first`` to ``last``."""
+        """Yield the line, kind, number and text of each read from line ``first`` to ``last``."""
         return (found for found in self._found if first <= found[0] <= last)
 
 

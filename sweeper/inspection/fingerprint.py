@@ -174,7 +174,7 @@ class _Reader:
             self.reach(value, where, depth + 1)
 
     def _text(self, value: object, file: str) -> str | None:
-        """The text of a plain value; the whole file's stands for it where there is too much to read."""
+        """Return the text of a plain value. Once the budget is spent, add the text of ``file`` instead."""
         text = self._texts.of(value)
         source = self._source(file) if self._texts.exhausted else None
         if source is not None:

@@ -81,7 +81,7 @@ class Source:
 
     @functools.cached_property
     def _functions(self) -> Mapping[tuple[int, str], list[ast.AST]]:
-        """The definitions and lambdas by their first line and name."""
+        """Return the definitions and lambdas by first line and name."""
         found: dict[tuple[int, str], list[ast.AST]] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -91,7 +91,7 @@ class Source:
 
     @functools.cached_property
     def _classes(self) -> Mapping[str, list[ast.ClassDef]]:
-        """The classes by their qualified names."""
+        """Return the classes by qualified name."""
         found: dict[str, list[ast.ClassDef]] = {}
         for name, node in _qualified(self.tree, ""):
             if isinstance(node, ast.ClassDef):

@@ -452,7 +452,7 @@ LONG_FILES = {
 
 
 def counted(function: Callable[[], object], longest: int) -> object:
-    """What ``function`` returns; it may make so many calls of Python functions and no more."""
+    """Call ``function``; fail if it makes more than ``longest`` calls of Python functions."""
     made = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:
