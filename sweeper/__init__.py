@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from sweeper.stored.study import StoredStudy
     from sweeper.study import Study, load_study
     from sweeper.training.data import Data
-    from sweeper.training.replicas.multiworker import MultiWorker
     from sweeper.training.step import TrainingStep
     from sweeper.training.step_callbacks import AtStep, EverySteps
     from sweeper.training.warmstart.options import WarmStart
@@ -130,12 +129,16 @@ _MODULES = {
     "sweeper.stored.study": ("StoredStudy",),
     "sweeper.study": ("Study", "load_study"),
     "sweeper.training.data": ("Data",),
-    "sweeper.training.replicas.multiworker": ("MultiWorker",),
     "sweeper.training.step": ("TrainingStep",),
     "sweeper.training.step_callbacks": ("AtStep", "EverySteps"),
     "sweeper.training.warmstart.options": ("WarmStart",),
     "sweeper.trial": ("Trial",),
 }
+_NO_MULTI_WORKER = (
+    "sweeper.MultiWorker was removed: a trial trains in one process; use "
+    "Study(strategy=lambda trial: tf.distribute.MirroredStrategy()), which trains on all GPUs that the trial "
+    "sees, and run other trials on other hosts (`sweeper worker`)"
+)
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
@@ -168,7 +171,6 @@ __all__ = [
     "Keep",
     "LengthRecord",
     "MixedStudyError",
-    "MultiWorker",
     "NonFiniteError",
     "Objective",
     "ObjectiveError",
@@ -208,6 +210,10 @@ quiet_first_import()
 
 def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
+    if name == "MultiWorker":
+        from sweeper.errors import DefinitionError
+
+        raise DefinitionError(_NO_MULTI_WORKER)
     if module is None:
         msg = f"module 'sweeper' has no attribute {name!r}"
         raise AttributeError(msg)

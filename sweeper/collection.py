@@ -126,7 +126,7 @@ def collect(
             tell(item)
         if not dry_run:
             for directory in directories:
-                sweep_leftovers(directory)
+                sweep_leftovers(directory, abandoned=True)
             known = _known(trial, directories)
             there = _there(directories, known)
             there += _elsewhere(trial, directories, here=paths.trial(trial.number).is_dir())
@@ -218,7 +218,7 @@ def _garbage(
             for damaged in listing.set_aside():
                 yield Garbage(study, number, damaged, "damaged", listing.bytes(damaged))
             continue
-        for path in leftovers(directory):
+        for path in leftovers(directory, abandoned=True):
             yield Garbage(study, number, path, "unfinished", _size(path))
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
             if is_set_aside(path.name):

@@ -26,10 +26,12 @@ from sweeper.declared.searching import (
     SAMPLERS,
     At,
     Direction,
+    NonFinite,
     Objective,
     checked_at,
     checked_enqueue,
     checked_grid,
+    checked_nonfinite,
     checked_objectives,
     checked_sampler,
     describe_pruner,
@@ -88,6 +90,7 @@ class StudySettings:
         enqueue: The values given to the first trials.
         further_objectives: Those after the first.
         at: Whose epoch's objective a trial's value is.
+        nonfinite: Whether a loss that is NaN or infinite fails the trial.
         time_limit, study_time_limit, retries, audit, failing_alike, tensorboard: Policy.
         warm_start: Options of a `WarmStart` and the digest of its file; None without one, or where
             each trial names its own.
@@ -119,6 +122,7 @@ class StudySettings:
     at: At = "last"
     tensorboard: bool = False
     budget: Mapping[str, Any] | None = None
+    nonfinite: NonFinite = "continue"
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -173,7 +177,7 @@ class StudyDefinition:
             ``test_step``; None for the model's own. The model then need not be compiled.
         strategy: ``trial -> tf.distribute.Strategy``, called before the other factories, which run
             in its scope, and before TensorFlow's first op: a ``tf.distribute.MirroredStrategy``, or any of
-            one replica; a `MultiWorker` for several processes a trial. None for one device.
+            one replica. None for one device.
         objective: The metric to compare trials by: a key of the epoch logs, such as
             ``"val_accuracy"``, or ``"val_f1_score[1]"`` of a metric that is a vector. A trial's
             value is the objective at the epoch that ``at`` names. A list of several metrics makes a
@@ -226,6 +230,9 @@ class StudyDefinition:
         tensorboard: Whether epochs and parameters are written for TensorBoard, too, below
             ``runs/NAME/tensorboard``. It may differ from run to run.
         budget: `Halving`, `Hyperband`: trials pause at rungs, the best go on; or `Population`.
+        nonfinite: ``"continue"``: a trial whose loss or objective is NaN or infinite after an epoch trains
+            on, as in ``model.fit``, with one notice; it fails only where its value is NaN or infinite.
+            ``"fail"``: it fails at the end of that epoch.
 
     Raises:
         DefinitionError: An argument has the wrong type or an impossible value.
@@ -271,6 +278,7 @@ class StudyDefinition:
         at: At = "last",
         tensorboard: bool = False,
         budget: Budget | None = None,
+        nonfinite: NonFinite = "continue",
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
@@ -318,6 +326,7 @@ class StudyDefinition:
         self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
         self.warm_start = checked_warm_start(warm_start)
         self.tensorboard = bool(tensorboard)
+        self.nonfinite: NonFinite = checked_nonfinite(nonfinite)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r}, trials={self.trials})"
@@ -357,6 +366,7 @@ class StudyDefinition:
             at=self.at,
             tensorboard=self.tensorboard,
             budget=self._described_budget,
+            nonfinite=self.nonfinite,
         )
 
     def factories(self) -> dict[str, object]:

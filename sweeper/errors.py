@@ -10,12 +10,12 @@
     │   ├── StudyImportError        the study's module raised while it was imported
     │   ├── DefinitionChangedError  the stored study was defined otherwise
     │   └── ParameterError          a parameter asked for twice, with two distributions
-    ├── TrialError              one trial failed; the study goes on
+    ├── TrialError              one trial failed; the study goes on, unless all would (of_study)
     │   ├── FactoryError            a factory returned what cannot be trained
     │   ├── IndependenceError       it shares what training changes with something else
     │   ├── ObjectiveError          the objective names a metric that the model lacks
     │   ├── DataError               data whose lengths differ, or that has no such form
-    │   ├── NonFiniteError          the loss or the objective is NaN or infinite
+    │   ├── NonFiniteError          a trial's value is NaN or infinite
     │   ├── UncapturableError       state that no checkpoint could bring back, by name
     │   └── WarmStartError          what it begins from is not there, or does not fit
     ├── CheckpointError         a checkpoint cannot be written or read                     exit 1
@@ -73,6 +73,9 @@ __all__ = [
 class SweeperError(Exception):
     """The root of the tree. ``exit_code`` is what the command line ends with.
 
+    ``of_study`` tells, of an error that ended a trial, whether every other trial would end with it:
+    the study's definition is to blame, whatever the trial's parameters.
+
     Examples:
         >>> try:
         ...     sweeper.load_study("nowhere.py")
@@ -82,6 +85,7 @@ class SweeperError(Exception):
     """
 
     exit_code = 1
+    of_study = False
 
 
 class UsageError(SweeperError):
@@ -165,6 +169,8 @@ class ParameterError(DefinitionError):
         ...     return trial.suggest_float("rate", 1e-3, 1e-1)  # one name has one range
     """
 
+    of_study = True
+
 
 class TrialError(SweeperError):
     """One trial failed. The error is kept with the trial, and the study goes on.
@@ -183,6 +189,8 @@ class FactoryError(TrialError):
         Traceback (most recent call last):
         sweeper.errors.FactoryError: model is a str; expected a compiled keras.Model
     """
+
+    of_study = True
 
 
 class IndependenceError(TrialError):
@@ -216,8 +224,10 @@ class ObjectiveError(TrialError):
     """The objective names a metric that the model does not report.
 
     Examples:
-        >>> objective = sweeper.Objective("val_acuracy", "maximize")  # misspelt: every trial fails
+        >>> objective = sweeper.Objective("val_acuracy", "maximize")  # misspelt: the run ends
     """
+
+    of_study = True
 
 
 class DataError(TrialError):
@@ -231,7 +241,7 @@ class DataError(TrialError):
 
 
 class NonFiniteError(TrialError):
-    """The loss or the objective became NaN or infinite.
+    """The objective is NaN or infinite at a trial's end; with ``nonfinite="fail"``, it or the loss after an epoch.
 
     Examples:
         >>> retries = sweeper.Retries(error=1)  # another attempt after it; none by default

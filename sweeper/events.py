@@ -56,6 +56,14 @@ class StudyCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class Doing:
+    """Something that training waits for has begun; ``trial`` is None where no trial has started."""
+
+    what: str
+    trial: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptStarted:
     """A worker claimed a trial. ``number`` counts attempts from 1."""
 
@@ -200,6 +208,7 @@ class CheckpointMeasured:
 Event = (
     StudyOpened
     | StudyCounted
+    | Doing
     | AttemptStarted
     | TrainingStarted
     | StepsDone

@@ -1,12 +1,18 @@
-"""Name of this package in the package index, and the commands that install it.
+"""The name of this package for installers, and the commands that install what it can use.
 
-It is imported as ``sweeper``, and so is its command called; on PyPI that name is somebody else's, so
-whoever installed it by that name got another program.
+It is imported as ``sweeper``, and so is its command called. On PyPI that name is another project's.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import shutil
+import sys
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 VERSION = "0.1.0"
 """Of this code, wherever it is run from; ``pyproject.toml`` reads it here."""
@@ -35,14 +41,48 @@ _EXTRAS = {
 
 
 def install_command(extra: str = "", *others: str) -> str:
-    """Return what is typed to install sweeper, with an extra of its own and other packages.
+    """Return the command that installs sweeper, with an extra of its own and other packages.
+
+    It names the checkout that this installation was made from, if there is one, and installs into the
+    environment of this interpreter, as it can be typed in the current directory.
 
     Args:
         extra: One of ``[project.optional-dependencies]``; empty for none.
         others: Packages that are no extra's.
     """
-    ours = f"{DISTRIBUTION}[{extra}]" if extra else DISTRIBUTION
-    return shlex.join(["pip", "install", ours, *others])
+    *flags, ours = _source()
+    return shlex.join([*_installer(), *flags, f"{ours}[{extra}]" if extra else ours, *others])
+
+
+def _source() -> list[str]:
+    """Return what an installer is given for this package: its name, or its checkout's directory."""
+    try:
+        text = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        text = None
+    recorded = json.loads(text or "{}")
+    url = urlsplit(recorded.get("url", ""))
+    if url.scheme == "file" and "dir_info" in recorded and Path(unquote(url.path)).is_dir():
+        editable = recorded["dir_info"].get("editable", False)
+        return [*["-e"] * editable, _from_here(Path(unquote(url.path)))]
+    return [DISTRIBUTION]
+
+
+def _installer() -> list[str]:
+    """Return the words of ``pip install`` for this interpreter's environment."""
+    programs = Path(sys.prefix) / "bin"
+    python = shutil.which("python")
+    if sys.prefix == sys.base_prefix or (python and Path(python).parent == programs):
+        return ["pip", "install"]
+    if (programs / "pip").exists():
+        return [_from_here(programs / "pip"), "install"]
+    return ["uv", "pip", "install", "--python", _from_here(Path(sys.prefix))]
+
+
+def _from_here(path: Path) -> str:
+    """Return a path as it is typed in the current directory: short where it lies below."""
+    below = path.is_relative_to(Path.cwd())
+    return os.path.relpath(path) if below else str(path)
 
 
 def missing_package(error: BaseException) -> str | None:

@@ -2,8 +2,8 @@
 
 A file is imported as a module, as ``python FILE`` would see it (its directory comes first on
 ``sys.path``) but under its own name, so what stands below ``if __name__ == "__main__"`` does not
-run. While a study is being loaded, running one is refused: a file that calls ``study.run()`` at
-its top level would otherwise start a sweep inside every process that imports it.
+run. A file that calls ``study.run()`` at its top level is read up to that call: the definition is
+complete there, and the rest would start a sweep inside every process that imports the file.
 
 From the first load on, the user's modules are compiled from their texts, whatever is cached of them:
 Python takes what it compiled for a text of the same length that was written within the same second,
@@ -35,12 +35,24 @@ MADE_UP = "sweeper_study_"
 """Begins the name of a module whose file no import statement would find."""
 
 _loading_depth = 0
+_read_up_to: dict[str, str] = {}
+"""The line at which reading ended, in words, by the names of modules that run a study at import."""
 _targets: weakref.WeakKeyDictionary[StudyDefinition, str] = weakref.WeakKeyDictionary()
+
+
+class _ReadFarEnough(BaseException):
+    """The module that is being loaded runs a study."""
 
 
 def is_loading() -> bool:
     """Whether a study's module is being imported by sweeper right now."""
     return _loading_depth > 0
+
+
+def end_reading() -> None:
+    """End the import of the module that runs a study, if sweeper is importing one right now."""
+    if is_loading():
+        raise _ReadFarEnough
 
 
 def split_target(target: str) -> tuple[str, str | None]:
@@ -144,9 +156,16 @@ def _studies(module: ModuleType) -> dict[str, StudyDefinition]:
 
 def _what_it_has(module: ModuleType) -> str:
     studies = _studies(module)
+    ended = _read_up_to.get(module.__name__)
+    if ended is not None:
+        ended = (
+            f", up to {ended}, which runs a study and ends the import; put that call under "
+            '`if __name__ == "__main__":`'
+        )
     if not studies:
-        return "it holds no study"
-    return "it holds " + ", ".join(f"{n} ({s.name!r})" for n, s in studies.items())
+        return f"it holds no study{ended or ''}"
+    held = ", ".join(f"{n} ({s.name!r})" for n, s in studies.items())
+    return f"it holds {held}{ended or ''}"
 
 
 def _import(location: str) -> ModuleType:
@@ -212,6 +231,16 @@ class _AsItStands(SourceFileLoader):
         path = self.get_filename(fullname)
         compiled: CodeType = self.source_to_code(self.get_data(path), path)
         return compiled
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, up to the first call in it that runs a study."""
+        try:
+            super().exec_module(module)
+        except _ReadFarEnough as ended:
+            file = self.get_filename(module.__name__)
+            frames = traceback.extract_tb(ended.__traceback__)
+            line = next((f.lineno for f in frames if f.filename == file), None)
+            _read_up_to[module.__name__] = f"line {line} of {file}"
 
 
 class _UsersModules(MetaPathFinder):

@@ -6,7 +6,7 @@ checkpoints. ``to_json`` of each gives the objects of the command-line contract.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +25,7 @@ from sweeper.records.exactness import (
 from sweeper.records.figure_source import FigureSource, HasFigures
 from sweeper.records.lengths import LengthRecord
 from sweeper.records.model_source import HasModel, ModelSource
+from sweeper.records.printing import counted, value_shown, values_shown
 from sweeper.records.result_tables import (
     attempt_rows,
     epoch_rows,
@@ -41,6 +42,7 @@ from sweeper.records.status import (
     TrialState,
     TrialStatus,
     WorkerRecord,
+    none_complete,
 )
 
 if TYPE_CHECKING:
@@ -73,13 +75,17 @@ Outcome = Literal["complete", "interrupted", "paused", "crashed", "lost", "prune
 """How an attempt ended. "lost": its worker vanished; "crashed": its own process died; "paused": it
 came to a rung of the study's budget."""
 
+_LONGEST_ERROR = 200
+
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
     """One finished epoch.
 
+    Printed, it is one line, which counts epochs from 1 as tables and logs do.
+
     Attributes:
-        epoch: Its number, from 0.
+        epoch: Its number, from 0, as in Keras and in ``show --json``.
         metrics: Every metric in its logs, by name; those of validation begin with ``val_``.
 
     Examples:
@@ -89,6 +95,9 @@ class EpochRecord:
 
     epoch: int
     metrics: Mapping[str, float]
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch + 1}: {values_shown(self.metrics)}"
 
     def to_json(self) -> dict[str, Any]:
         return {"epoch": self.epoch, **self.metrics}
@@ -115,6 +124,10 @@ class CheckpointRecord:
     digest: str
     bytes: int
     path: str
+
+    def __str__(self) -> str:
+        done = counted(self.epoch, "epoch")
+        return f"checkpoint at step {self.step} after {done}, {self.bytes} bytes: {self.path}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -158,6 +171,12 @@ class AttemptRecord:
     ended_at: datetime | None
     error: str | None = None
 
+    def __str__(self) -> str:
+        steps = f"steps {value_shown(self.start_step)} to {value_shown(self.end_step)}"
+        where = f"{steps}, {self.host}, pid {value_shown(self.pid)}"
+        said = "" if self.error is None else f": {value_shown(self.error, _LONGEST_ERROR)}"
+        return f"attempt {self.number} {self.outcome or 'running'}, {where}{said}"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "number": self.number,
@@ -172,7 +191,7 @@ class AttemptRecord:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrialRecord(HasModel):
     """One trial, whole.
 
@@ -263,6 +282,18 @@ class TrialRecord(HasModel):
             return None
         return next((a.error for a in reversed(self.attempts) if a.error), None)
 
+    def __str__(self) -> str:
+        given = {"value": self.value} if self.values is None else self.values
+        parts = [f"trial {self.number} of {self.study} {self.state}", values_shown(given)]
+        if self.params:
+            parts.append(values_shown(self.params))
+        done = f"{counted(len(self.epochs), 'epoch')}, {counted(len(self.attempts), 'attempt')}"
+        said = "" if self.error is None else f": {value_shown(self.error, _LONGEST_ERROR)}"
+        return f"{', '.join(parts)}, {done}{said}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "study": self.study,
@@ -293,7 +324,8 @@ class TrialRecord(HasModel):
 class StudyResults(HasFigures):
     """What `Study.run` returns: every trial of the study, in the order of their numbers.
 
-    Printed, it is a table of the trials; a notebook shows that as HTML.
+    Iterating over it gives its trials, ``len`` how many there are, and ``results[3]`` the trial with the
+    number 3. Printed, it is a table of the trials; a notebook shows the same.
 
     Attributes:
         status: How many trials stand where, and who leads.
@@ -302,14 +334,41 @@ class StudyResults(HasFigures):
 
     Examples:
         >>> results = study.results()
-        >>> results.best.number in [trial.number for trial in results.trials]
+        >>> results.best.number in [trial.number for trial in results]
         True
+        >>> len(results), results[1].number
+        (2, 1)
         >>> model = results.best.load_model()
     """
 
     status: StudyStatus
     trials: tuple[TrialRecord, ...] = field(default=(), repr=False)
     figures: FigureSource | None = field(default=None, repr=False, compare=False)
+
+    def __iter__(self) -> Iterator[TrialRecord]:
+        return iter(self.trials)
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, number: int) -> TrialRecord:
+        """Return the trial with this number.
+
+        Args:
+            number: The trial's, from 0.
+
+        Raises:
+            LookupError: There is no such trial.
+        """
+        for trial in self.trials:
+            if trial.number == number:
+                return trial
+        there = ", ".join(str(trial.number) for trial in self.trials) or "none"
+        msg = f"study {self.status.study!r} has no trial {number!r}; it has {there}"
+        raise LookupError(msg)
 
     def __str__(self) -> str:
         return results_text(self.status, self.trials)
@@ -334,7 +393,9 @@ class StudyResults(HasFigures):
             )
             raise LookupError(msg)
         if self.status.best is None:
-            msg = f"study {self.status.study!r} has no complete trial yet, so no best one"
+            errors = [trial.error for trial in self.trials if trial.state == "failed"]
+            none = none_complete(self.status.study, self.status.target, errors)
+            msg = f"{none}. No trial is the best one"
             raise LookupError(msg)
         number = self.status.best.number
         return next(t for t in self.trials if t.number == number)
@@ -392,8 +453,8 @@ class StudyResults(HasFigures):
             import pandas as pd
         except ModuleNotFoundError as error:
             msg = (
-                f"to_dataframe() needs the package {error.name!r}, which is not installed; "
-                f"{install_command('plots')}, or read results.trials"
+                f"to_dataframe() needs the package {error.name!r}, which is not installed: "
+                f"{install_command('plots')}; or read results.trials"
             )
             raise UsageError(msg) from error
 

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from sweeper.continuing.branchable import CanBranch
-from sweeper.continuing.extending import Extendable, asked_extension
+from sweeper.continuing.extending import asked_extension
 from sweeper.declared.arguments import with_named_arguments
 from sweeper.definition import StudyDefinition
-from sweeper.errors import DefinitionError, StudyFileError, UnknownStudyError
-from sweeper.loading import is_loading, load_definition
+from sweeper.errors import StudyFileError, UnknownStudyError
+from sweeper.loading import end_reading, load_definition
 from sweeper.paths import is_name
-from sweeper.results import StudyResults, StudyStatus
+from sweeper.results import StudyStatus
 from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sweeper.declared.searching import Direction
     from sweeper.evaluating.held_out import DataGiven
     from sweeper.events import Listener
     from sweeper.records.evaluations import EvaluationRecord
     from sweeper.records.lengths import Extension
+    from sweeper.results import StudyResults
     from sweeper.settings import Settings
     from sweeper.stored.models import StudyModels
     from sweeper.stored.study import StoredStudy
 
 
 @with_named_arguments
-class Study(Extendable, CanBranch):
+class Study(StudyDefinition, CanBranch):
     """A comparison of hyperparameters; see `StudyDefinition` for its arguments.
 
     `run` keeps everything in a database: called again, it goes on where it was, bit for bit.
@@ -95,9 +98,9 @@ class Study(Extendable, CanBranch):
             SweeperError: The study cannot be run as it is defined, or the database or the disk
                 failed. A failed trial raises nothing else: it is in the results.
         """
-        self._refuse_while_loading("run")
+        end_reading()
+        from sweeper.events import Doing
         from sweeper.execution.options import RunRequest, WorkerOptions
-        from sweeper.execution.run import run_sweep
         from sweeper.report.terminal.listener import progress_listener
         from sweeper.settings import load_settings
         from sweeper.stored.figures import drawable
@@ -118,6 +121,8 @@ class Study(Extendable, CanBranch):
         )
 
         def sweep(listener: Listener) -> StudyResults:
+            from sweeper.execution.run import run_sweep
+
             results = run_sweep(
                 RunRequest(
                     options,
@@ -139,6 +144,7 @@ class Study(Extendable, CanBranch):
         import sys
 
         with progress_listener(sys.stderr) as progress:
+            progress(Doing("importing TensorFlow and the study"))
             return sweep(progress)
 
     def resume(
@@ -193,6 +199,36 @@ class Study(Extendable, CanBranch):
             accept_changes=accept_changes,
         )
 
+    def extend(
+        self,
+        epochs: int,
+        *,
+        trials: Sequence[int] | None = None,
+        best: int | None = None,
+        **options: Any,
+    ) -> StudyResults:
+        """Have finished trials train on from where they ended, then run the study to its total.
+
+        A trial that trains on from 5 epochs to 12 ends as one that trained 12 from its beginning,
+        bit for bit; what it gave at 5 stays (`TrialRecord.lengths`). Interrupted, `resume` goes on
+        with it.
+
+        Args:
+            epochs: How many to train for, those that are over included.
+            trials: The numbers of the trials; None for the whole study: all complete trials, those
+                that are interrupted, and those that have not begun.
+            best: Instead of numbers, so many of the best trials.
+            options: The arguments of `run`.
+
+        Raises:
+            UsageError: A trial has failed, or trained for more epochs; or trials are running.
+            CheckpointError: A trial's last checkpoint is gone; those that it has are listed.
+            ExactnessError: The study's code looks at the number of epochs, so that a longer trial
+                is another one; the places are named, and ``accept_inexact`` goes on all the same.
+            SweeperError: As for `run`.
+        """
+        return self.run(epochs=asked_extension(epochs, trials, best), **options)
+
     def results(
         self, *, storage: str | None = None, runs_dir: str | Path | None = None
     ) -> StudyResults:
@@ -215,8 +251,7 @@ class Study(Extendable, CanBranch):
             storage=storage, runs_dir=None if runs_dir is None else Path(runs_dir)
         )
         with Database.open(settings.storage, create=False) as database:
-            repository = Repository(database)
-            found = StudyResults(repository.status(self.name), repository.trials(self.name))
+            found = Repository(database).results(self.name)
         return drawable(found, _models(self.name, settings, definition=self))
 
     def evaluate(
@@ -255,7 +290,7 @@ class Study(Extendable, CanBranch):
             Interrupted: SIGINT or SIGTERM; what was measured is stored.
             SweeperError: Not one checkpoint could be evaluated.
         """
-        self._refuse_while_loading("evaluated")
+        end_reading()
         from sweeper.evaluating.evaluate import EvaluationRequest, evaluate_study
         from sweeper.evaluating.held_out import held_out_data
         from sweeper.execution.options import WorkerOptions
@@ -304,14 +339,6 @@ class Study(Extendable, CanBranch):
             DatabaseUnavailableError: There is no such database.
         """
         return self.results(storage=storage, runs_dir=runs_dir).status
-
-    def _refuse_while_loading(self, what: str) -> None:
-        if is_loading():
-            msg = (
-                f"study {self.name!r} is {what} while its own file is being imported, which would "
-                'start it again in every process; put the call under `if __name__ == "__main__":`'
-            )
-            raise DefinitionError(msg)
 
 
 @overload

@@ -44,6 +44,7 @@ _START_SERVERS = (
     "evaluating",
     "execution",
     "independence",
+    "replay",
     "report",
     "system",
     "verification",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +20,9 @@ from sweeper.execution.trial.reasons import error_line
 from sweeper.independence.authorship import StudyCode
 from sweeper.independence.findings import CheckReport, Finding
 from sweeper.installation import _EXTRAS, DISTRIBUTION, VERSION, install_command, missing_package
+from sweeper.report.figures.drawing import plotly
+from sweeper.report.pages.pictures import write_png
+from sweeper.report.pages.rendering import file_of
 from sweeper.results import StudyResults
 from sweeper.search.spec import check_sampler
 
@@ -35,9 +41,68 @@ def test_the_distribution_has_its_own_name_and_the_command_and_import_keep_their
     assert PROJECT["name"] == DISTRIBUTION != "sweeper"
     assert PROJECT["scripts"] == {"sweeper": "sweeper.cli.main:main"}
     assert sweeper.__version__ == VERSION
-    assert install_command() == "pip install sweeper-keras"
-    assert install_command("dask", "gcsfs") == "pip install 'sweeper-keras[dask]' gcsfs"
     assert EXTRAS["test"][0].startswith(f"{DISTRIBUTION}[")
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A virtual environment below the current directory, with pip, that nobody has activated."""
+    monkeypatch.chdir(tmp_path)
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("pip", "python"):
+        (programs / name).touch(mode=0o755)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return tmp_path
+
+
+def installed_from(monkeypatch: pytest.MonkeyPatch, recorded: dict[str, object] | None) -> None:
+    text = None if recorded is None else json.dumps(recorded)
+    found = SimpleNamespace(read_text=lambda _name: text)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _name: found)
+
+
+def test_the_command_names_where_this_was_installed_from_and_the_pip_of_this_environment(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index has the package, and the README's first command activates nothing."""
+    here = {"url": environment.as_uri(), "dir_info": {}}
+    installed_from(monkeypatch, here)
+    assert install_command("plots") == ".venv/bin/pip install '.[plots]'"
+    assert install_command("dask", "gcsfs") == ".venv/bin/pip install '.[dask]' gcsfs"
+    assert install_command() == ".venv/bin/pip install ."
+    monkeypatch.setenv("PATH", f"{environment / '.venv' / 'bin'}:/bin")
+    installed_from(monkeypatch, here | {"dir_info": {"editable": True}})
+    assert install_command("plots") == "pip install -e '.[plots]'"
+    (environment / "below").mkdir()
+    monkeypatch.chdir("below")
+    assert install_command("plots") == f"pip install -e '{environment}[plots]'"
+    (environment / ".venv" / "bin" / "pip").unlink()
+    monkeypatch.setenv("PATH", "/bin")
+    installed_from(monkeypatch, None)
+    found = install_command("plots")
+    assert found == f"uv pip install --python {environment}/.venv 'sweeper-keras[plots]'"
+
+
+def test_what_the_readme_installs_has_what_its_commands_need() -> None:
+    names = {re.split(r"[<>=]", text)[0].replace("-", "_") for text in EXTRAS["examples"]}
+    assert {"jinja2", "plotly", "optuna_dashboard", "pandas", "scikit_learn"} <= names
+    assert "pip install '.[examples]'" in (ROOT / "README.md").read_text()
+
+
+def test_what_draws_names_the_package_that_is_missing_and_its_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(UsageError, match=r"'plotly', which is not installed: .*\[plots\]'"):
+        plotly()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UsageError, match=r"'jinja2', which is not installed: .*\[plots\]'"):
+        file_of(cast("Any", None), "")
+    monkeypatch.setitem(sys.modules, "kaleido", None)
+    with pytest.raises(UsageError, match=r"'kaleido', which is not installed: .*\[plots\]'"):
+        write_png([], tmp_path)
 
 
 def test_no_text_tells_to_install_somebody_elses_package() -> None:
@@ -90,9 +155,9 @@ class TBNotInstalledError(ImportError):
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (ModuleNotFoundError("x", name="torch"), "'sweeper-keras[gp]'"),
-        (ModuleNotFoundError("x", name="pandas.core"), "'sweeper-keras[plots]'"),
-        (TBNotInstalledError("TensorBoard is not installed"), "'sweeper-keras[tensorboard]'"),
+        (ModuleNotFoundError("x", name="torch"), "[gp]'"),
+        (ModuleNotFoundError("x", name="pandas.core"), "[plots]'"),
+        (TBNotInstalledError("TensorBoard is not installed"), "[tensorboard]'"),
         (ModuleNotFoundError("x", name="their_own"), "'their_own' is not installed"),
     ],
 )
@@ -120,10 +185,10 @@ def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(DefinitionError, match=r"'torch'.*pip install 'sweeper-keras\[gp\]'"):
+    with pytest.raises(DefinitionError, match=r"'torch'.*pip install .*\[gp\]'"):
         check_sampler("gp")
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UsageError, match=r"'pandas'.*pip install 'sweeper-keras\[plots\]'"):
+    with pytest.raises(UsageError, match=r"'pandas'.*pip install .*\[plots\]'"):
         StudyResults.to_dataframe(object.__new__(StudyResults))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sweeper.training.userstate.traversal.built_ins import BUILT_INS, REFUSED
+from sweeper.training.userstate.traversal.built_ins import BUILT_INS, LEFT_OUT, REFUSED
 
 PAGE = Path(__file__).with_name("what-is-captured.md")
 
@@ -135,7 +135,7 @@ COMPONENTS: Mapping[str, tuple[str, str]] = {
 
 SOURCES: Mapping[str, tuple[str, str, str]] = {
     "ArraySource": (
-        "arrays, nested arrays, pandas, tensors; sample and class weights",
+        "arrays, nested arrays, pandas, tensors (ragged ones, too); sample and class weights",
         "nothing: an epoch's order is a function of (seed, epoch), and indices are skipped",
         "sparse arrays, arrays of Python objects",
     ),
@@ -277,6 +277,8 @@ def page() -> str:
     for known, entry in sorted(BUILT_INS.items(), key=lambda item: item[0].__name__):
         names = ", ".join(f"`{name}`" for name in entry.attributes) or "nothing changes in it"
         lines.append(f"| `{known.__name__}` | {names} | {entry.note} |")
+    for left_out, reason in sorted(LEFT_OUT.items(), key=lambda item: item[0].__name__):
+        lines.append(f"| `{left_out.__name__}` | left out | {reason}; what extends it is refused |")
     for refused, reason in sorted(REFUSED.items(), key=lambda item: item[0].__name__):
         lines.append(f"| `{refused.__name__}` | refused | {reason} |")
     lines += [

@@ -37,7 +37,7 @@ def best_checkpoint(
     best: KeptCheckpoint | None = None
     for checkpoint in sorted(newest.values(), key=lambda c: c.step):
         value = checkpoint.metrics.get(objective, math.nan)
-        if math.isnan(value):
+        if not math.isfinite(value):
             continue
         if best is None or is_better(value, best.metrics[objective], direction):
             best = checkpoint
@@ -86,7 +86,7 @@ class BestSoFar:
     def improves(self, metrics: Mapping[str, float]) -> bool:
         """Return whether the epoch that ended with ``metrics`` is the best so far, and count it from now on."""
         value = metrics.get(self._objective, math.nan)
-        if math.isnan(value):
+        if not math.isfinite(value):
             return False
         if self._best is not None and not is_better(value, self._best, self._direction):
             return False

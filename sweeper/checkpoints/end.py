@@ -118,7 +118,7 @@ def find_end(locations: Iterable[Location]) -> LoadedCheckpoint | None:
         try:
             found = list_checkpoints(location)
         except OSError as error:
-            msg = f"what is kept of the model in {location} cannot be listed: {error}"
+            msg = f"the stored end model in {location} cannot be listed: {error}"
             raise CheckpointError(msg) from error
         if found:
             return load_checkpoint(found[-1])
@@ -138,7 +138,7 @@ def _named(
         if path.name == same["name"] and read_manifest(path).digest == same["digest"]:
             return replace(load_checkpoint(path), origin=end.origin)
     msg = (
-        f"the model as training left it is that of the checkpoint {same['name']} with the digest "
+        f"the model at the end of training is that of the checkpoint {same['name']} with the digest "
         f"{same['digest']} ({end.path} says so), and that checkpoint is gone"
     )
     raise CheckpointError(msg)

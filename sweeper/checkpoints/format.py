@@ -259,7 +259,7 @@ class Manifest:
         """
         match = _MANIFEST.fullmatch(text)
         if match is None:
-            msg = f"{path} is no manifest: {len(text)} bytes that do not have its form"
+            msg = f"{path} is not a manifest: {len(text)} bytes that do not have its form"
             raise CorruptCheckpointError(msg)
         expected, body = match[1].decode(), match[2]
         seen = xxhash.xxh3_128_hexdigest(body)
@@ -272,7 +272,7 @@ class Manifest:
             if version == FORMAT_VERSION:
                 return cls._of_content(content)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            msg = f"{path} is no manifest: {type(error).__name__}: {error}"
+            msg = f"{path} is not a manifest: {type(error).__name__}: {error}"
             raise CorruptCheckpointError(msg) from error
         msg = (
             f"{path} is of checkpoint format {version}, and this version of sweeper "

@@ -68,12 +68,12 @@ def read_marker(directory: Path) -> Marker | None:
         return None
     except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
         msg = (
-            f"{path} does not say whose the directory is ({type(error).__name__}: {error}); if it "
-            "is this study's, remove the file, and it is written anew"
+            f"{path} does not name the owner of the directory ({type(error).__name__}: {error}); if it "
+            "is this study's, remove the file; sweeper writes it again"
         )
         raise ForeignCheckpointError(msg) from error
     except OSError as error:
-        msg = f"{path} cannot be read, which says whose the directory is: {error}"
+        msg = f"{path} names the owner of the directory and cannot be read: {error}"
         raise CheckpointError(msg) from error
 
 
@@ -130,8 +130,8 @@ def claim_directory(directory: Path, marker: Marker, *, adopt: bool = False) -> 
             continue
         except OSError as error:
             msg = (
-                f"{directory / MARKER_FILE} cannot be written, which says whose the directory is: "
-                f"{error}; make it writable, or give another place with --runs-dir"
+                f"{directory / MARKER_FILE} names the owner of the directory and cannot be written: "
+                f"{error}; make it writable, or name another directory with --runs-dir"
             )
             raise CheckpointError(msg) from error
         return

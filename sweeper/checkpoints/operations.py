@@ -119,7 +119,7 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
     if not stat.S_ISREG(seen.st_mode):
         if descriptor >= 0:
             os.close(descriptor)
-        msg = f"{path} is no regular file, as every file of a checkpoint is"
+        msg = f"{path} is not a regular file; every file of a checkpoint must be one"
         raise CorruptCheckpointError(msg)
     with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - of a descriptor
         yield file

@@ -103,7 +103,7 @@ def parse_every(value: object) -> CheckpointEvery:
         _check_keys("checkpoint_every", value, {f.name for f in fields(Every)})
         return Every(**value)
     msg = (
-        f"checkpoint_every={value!r} is no interval; use 'epoch', 'auto', "
+        f"checkpoint_every={value!r} is not an interval; use 'epoch', 'auto', "
         "Every(steps=…), Every(seconds=…) or Every(epochs=…)"
     )
     raise DefinitionError(msg)
@@ -322,31 +322,28 @@ class Keep:
             raise DefinitionError(msg) from error
 
 
-def parse_keep(value: object, when: Callable[[Mapping[str, float]], bool] | None = None) -> Keep:
+def parse_keep(value: object) -> Keep:
     """Read a `Keep`, or what `Keep.describe` made of one.
 
     Args:
         value: The rules.
-        when: The predicate itself, for a description that names one.
 
     Raises:
-        DefinitionError: The value is no description, or it names another predicate than ``when``.
+        DefinitionError: The value is no description, or it names a predicate.
     """
     if isinstance(value, Keep):
         return value
     if not isinstance(value, Mapping):
-        msg = f"keep={value!r} is no set of rules; use Keep(last=…, best=…, …)"
+        msg = f"keep={value!r} is not a set of rules; use Keep(last=…, best=…, …)"
         raise DefinitionError(msg)
     _check_keys("keep", value, {f.name for f in fields(Keep)})
-    named = value.get("when")
-    given = None if when is None else _qualified_name(when)
-    if named != given:
+    if value.get("when") is not None:
         msg = (
-            f"these rules were described with the predicate {named}, and {given} was given; "
-            "a function cannot be read back from a database, so pass the same one again"
+            f"these rules have the predicate {value['when']}, a function, which cannot be read back from "
+            "a database; give the rules again"
         )
         raise DefinitionError(msg)
-    return Keep(**{**value, "when": when})
+    return Keep(**value)
 
 
 def _first_of_each(

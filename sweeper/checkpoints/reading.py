@@ -168,7 +168,7 @@ class _Search:
             loaded = load_checkpoint(path)
         except CorruptCheckpointError as error:
             aside = _set_aside(path, self.operations)
-            self.notice(f"{error}. {aside}; going on with the checkpoint before it")
+            self.notice(f"{error}. {aside}; using the checkpoint before it")
             return None
         except CheckpointError as error:
             self._pass_over(path, error)
@@ -195,7 +195,7 @@ class _Search:
             return
         if reason.errno not in _PASSED_OVER:
             raise error
-        self.notice(f"{error}; going on with the checkpoint before it")
+        self.notice(f"{error}; using the checkpoint before it")
 
 
 def read_kept(
@@ -309,7 +309,7 @@ def _newest_first(
         try:
             paths = list_checkpoints(directory)
         except NotADirectoryError as error:
-            notice(f"the checkpoints in {directory} cannot be listed ({error}); passing over them")
+            notice(f"the checkpoints in {directory} cannot be listed ({error}); they are left out")
             continue
         except OSError as error:
             raise _unlisted(directory, error) from error
@@ -354,7 +354,7 @@ def _is_of(path: Location, found: Origin | None, expected: Origin, *, announced:
     differences = expected.differences(found)
     if differences:
         msg = (
-            f"the checkpoint {path} cannot be gone on from: {'; '.join(differences)}. Nothing was "
+            f"the checkpoint {path} cannot be resumed from: {'; '.join(differences)}. Nothing was "
             "written there; move it away, or give another directory "
             f"({'--runs-dir' if expected.study else 'checkpoints=…'})"
         )

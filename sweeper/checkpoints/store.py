@@ -156,7 +156,7 @@ class CheckpointStore:
             delete_remote(path)
             return True
         if CheckpointName.parse(path.name) is None and not is_set_aside(path.name):
-            msg = f"{path} is not called as a checkpoint is, so it is not deleted"
+            msg = f"{path} does not have the name of a checkpoint, so it is not deleted"
             raise CheckpointError(msg)
         aside = path.with_name(unfinished_name("deleting", path.name))
         try:
@@ -264,9 +264,7 @@ class CheckpointStore:
         return CheckpointError(msg)
 
 
-def sweep_leftovers(
-    directory: Location, *, abandoned: bool = False, operations: FileOperations | None = None
-) -> tuple[Location, ...]:
+def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Location, ...]:
     """Remove what dead processes left unfinished in ``directory``.
 
     Of who writes into an object store nothing is known: give only attempts that are over.
@@ -276,7 +274,6 @@ def sweep_leftovers(
         abandoned: Whether the caller knows that no attempt writes here any more, as when its
             lease has run out: then also what another host left is removed, of which nothing can
             be known from here. What a process living on this host works on is never touched.
-        operations: The file system, when it is not the system's own.
 
     Returns:
         What was removed.
@@ -288,7 +285,7 @@ def sweep_leftovers(
         from sweeper.checkpoints.remote.reading import sweep_remote
 
         return sweep_remote(directory)
-    operations = operations or FileOperations()
+    operations = FileOperations()
     removed = []
     try:
         for path in leftovers(directory, abandoned=abandoned):

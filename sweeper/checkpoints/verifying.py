@@ -62,7 +62,7 @@ def checkpoint_name(path: Location) -> CheckpointName:
     """
     name = CheckpointName.parse(path.name)
     if name is None:
-        msg = f"{path} is not called as a checkpoint is; expected a directory like step-000000420"
+        msg = f"{path} does not have the name of a checkpoint; expected a directory like step-000000420"
         raise CheckpointError(msg)
     return name
 
@@ -78,7 +78,7 @@ def manifest_of(files: CheckpointFiles) -> tuple[Manifest, int]:
     path = files.path / MANIFEST_FILE
     size = files.size(MANIFEST_FILE)
     if size > LARGEST_MANIFEST:
-        msg = f"{path} is no manifest: it has {size} bytes, expected {LARGEST_MANIFEST} at most"
+        msg = f"{path} is not a manifest: it has {size} bytes, expected {LARGEST_MANIFEST} at most"
         raise CorruptCheckpointError(msg)
     return Manifest.parse(files.read(MANIFEST_FILE), path), size
 

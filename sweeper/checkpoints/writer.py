@@ -105,10 +105,6 @@ class BackgroundWriter:
         """Seconds of training so far, over all attempts."""
         return self._clock() - self._begun
 
-    def stood_still(self, seconds: float) -> None:
-        """Count so many seconds, in which the training was made to wait, as no training."""
-        self._begun += seconds
-
     def submit(self, snapshot: Snapshot, aside: Store | None = None) -> None:
         """Have ``snapshot`` written, after waiting for the one before it.
 

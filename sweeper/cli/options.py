@@ -71,7 +71,7 @@ RunsDir = Annotated[
     typer.Option(
         "--runs-dir",
         metavar="PATH",
-        help="Where files are kept. (default: runs; env: SWEEPER_RUNS_DIR)",
+        help="Directory of all files. (default: runs; env: SWEEPER_RUNS_DIR)",
         show_default=False,
     ),
 ]
@@ -80,7 +80,7 @@ Checkpoints = Annotated[
     typer.Option(
         "--checkpoints",
         metavar="PATH|URL",
-        help="Where checkpoints go, as s3://bucket/prefix. "
+        help="Directory or URL of checkpoints, such as s3://bucket/prefix. "
         "(default: the runs directory; env: SWEEPER_CHECKPOINTS)",
         show_default=False,
     ),
@@ -104,11 +104,11 @@ Debug = Annotated[
 ]
 Quiet = Annotated[
     bool,
-    typer.Option("-q", "--quiet", metavar="", help="Tell only what goes wrong, on standard error."),
+    typer.Option("-q", "--quiet", metavar="", help="Print only problems, on standard error."),
 ]
 Verbose = Annotated[
     bool,
-    typer.Option("-v", "--verbose", metavar="", help="Tell every epoch and checkpoint, too."),
+    typer.Option("-v", "--verbose", metavar="", help="Print every epoch and checkpoint, too."),
 ]
 Grace = Annotated[
     float | None,
@@ -116,7 +116,7 @@ Grace = Annotated[
         "--grace",
         metavar="SECONDS",
         min=0,
-        help="After SIGTERM, how long trials may take to finish their step and checkpoint.",
+        help="Seconds after SIGTERM in which trials finish their step and checkpoint.",
     ),
 ]
 FailFast = Annotated[
@@ -128,7 +128,7 @@ AcceptChanges = Annotated[
     typer.Option(
         "--accept-changes",
         metavar="",
-        help="Go on although definition or code has changed; trials before are ranked apart.",
+        help="Continue although the definition or code has changed; earlier trials are ranked apart.",
     ),
 ]
 AcceptInexact = Annotated[
@@ -136,7 +136,7 @@ AcceptInexact = Annotated[
     typer.Option(
         "--accept-inexact",
         metavar="",
-        help="Go on although an audit found a difference; every reading verb says so.",
+        help="Continue although an audit found a difference; status, show and best say so.",
     ),
 ]
 Gpus = Annotated[
@@ -154,7 +154,7 @@ TrialsPerGpu = Annotated[
         "--trials-per-gpu",
         metavar="N",
         min=1,
-        help="Trials side by side on a GPU, its memory shared out. (default: 1)",
+        help="Trials side by side on a GPU, which share its memory. (default: 1)",
         show_default=False,
     ),
 ]
@@ -164,7 +164,7 @@ GpuMemory = Annotated[
         "--gpu-memory",
         metavar="MB",
         min=1,
-        help="What one trial may use of its GPU. (default: a share of nine tenths)",
+        help="GPU memory of one trial. (default: an equal share of 90%)",
         show_default=False,
     ),
 ]
@@ -173,7 +173,7 @@ Fresh = Annotated[
     typer.Option(
         "--fresh",
         metavar="",
-        help="Begin a new study; the one of this name is kept as NAME~1.",
+        help="Begin a new study; the existing one is renamed NAME~1.",
     ),
 ]
 Workers = Annotated[
@@ -182,7 +182,7 @@ Workers = Annotated[
         "--workers",
         metavar="N",
         min=1,
-        help="Trials side by side. (default: one a core; env: SWEEPER_WORKERS)",
+        help="Trials side by side. (default: one per core; env: SWEEPER_WORKERS)",
         show_default=False,
     ),
 ]
@@ -192,7 +192,7 @@ Trials = Annotated[
         "--trials",
         metavar="N",
         min=1,
-        help="The total of trials, in place of the study's own.",
+        help="Total number of trials, instead of the study's own.",
         show_default=False,
     ),
 ]
@@ -202,7 +202,7 @@ Epochs = Annotated[
         "--epochs",
         metavar="N",
         min=1,
-        help="Have trials train on to so many epochs, those that are finished too.",
+        help="Total number of epochs of each trial, finished trials included.",
         show_default=False,
     ),
 ]
@@ -229,7 +229,7 @@ Isolation = Annotated[
     typer.Option(
         "--isolation",
         metavar="auto|fork|spawn|inline",
-        help="How trial processes are made. (default: auto; env: SWEEPER_ISOLATION)",
+        help="How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
         show_default=False,
     ),
 ]

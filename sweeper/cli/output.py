@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sweeper.errors import UsageError
+from sweeper.support.shown import shown_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,6 +29,11 @@ def strict(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [strict(item) for item in value]
     return value
+
+
+def say_beginning(study: str) -> None:
+    """Say on standard error what takes the first seconds, before the modules for it are imported."""
+    typer.echo(f"importing TensorFlow and {shown_text(study)} ...", err=True)
 
 
 def print_json(value: Any) -> None:

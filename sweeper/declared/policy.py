@@ -19,7 +19,7 @@ Fault = Literal["crash", "memory", "error", "time"]
 """Why an attempt ended badly.
 
 "crash": its process died. "memory": it died or gave up because memory ran out. "error": the user's
-code raised, or the loss is no number any more. "time": it took longer than the study's time limit.
+code raised, or the value of the trial is NaN or infinite. "time": it took longer than the study's time limit.
 """
 
 
@@ -34,7 +34,7 @@ class Retries:
     Attributes:
         crash: After its process died, 3 times by default; the fourth death fails the trial.
         memory: After memory ran out, 3 times by default.
-        error: After an exception of the user's own code, or a loss that is NaN or infinite. Never
+        error: After an exception of the user's own code, or a value that is NaN or infinite. Never
             by default: the same steps raise the same exception.
 
     Examples:

@@ -21,6 +21,9 @@ Direction = Literal["minimize", "maximize"]
 At = Literal["last", "best"]
 """Which epoch's objective a trial's value is."""
 
+NonFinite = Literal["continue", "fail"]
+"""What a loss or an objective that is NaN or infinite after an epoch does to a trial."""
+
 SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
 """The samplers that can be asked for by name."""
 
@@ -92,16 +95,38 @@ def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
     return cast("At", at)
 
 
+def checked_nonfinite(nonfinite: Any) -> NonFinite:
+    """Return ``nonfinite`` if it is one of the two ways.
+
+    Raises:
+        DefinitionError: It is neither.
+    """
+    if nonfinite not in ("continue", "fail"):
+        msg = (
+            f"nonfinite={nonfinite!r}; a trial whose loss or objective is NaN or infinite after an "
+            "epoch goes on ('continue') or fails there ('fail')"
+        )
+        raise DefinitionError(msg)
+    return cast("NonFinite", nonfinite)
+
+
 def is_better(value: float, than: float, direction: Direction) -> bool:
     """Return whether ``value`` is better than ``than``; an equal value is not, so the earlier one stays the best."""
     return value > than if direction == "maximize" else value < than
 
 
 def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
-    """A trial's value, of what its epochs reported of the objective, in order; at least one."""
+    """Return a trial's value: of its last epoch, or of the best of those whose objective is finite.
+
+    Args:
+        values: The objective of the epochs that reported it, in order; at least one.
+        at: Which epoch counts.
+        direction: Which way is better.
+    """
     if at == "last":
         return values[-1]
-    return max(values) if direction == "maximize" else min(values)
+    finite = [value for value in values if math.isfinite(value)] or values
+    return max(finite) if direction == "maximize" else min(finite)
 
 
 def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:

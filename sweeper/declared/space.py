@@ -71,6 +71,15 @@ Distribution = FloatRange | IntRange | Categorical
 
 
 def _check_range(caller: str, low: float, high: float, *, log: bool, step: float | None) -> None:
+    try:
+        _check_bounds(caller, low, high, log=log, step=step)
+    except ParameterError as error:
+        # Bounds may come of another parameter, whose value is the trial's.
+        error.of_study = False
+        raise
+
+
+def _check_bounds(caller: str, low: float, high: float, *, log: bool, step: float | None) -> None:
     if not (math.isfinite(low) and math.isfinite(high)):
         msg = f"{caller}: the bounds are {low} and {high}; both must be finite"
         raise ParameterError(msg)

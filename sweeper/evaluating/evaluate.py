@@ -113,7 +113,7 @@ def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
         if not chosen:
             raise _nothing(request, passed_over)
         if request.definition is None:
-            source = recall_source(request.study, row.source)
+            source = recall_source(request.study, row.source, code=row.code)
         else:
             source = source_of(request.definition)
 

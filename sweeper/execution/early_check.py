@@ -1,42 +1,40 @@
-"""An early check of a new study: may its trials be run, or would they share what training changes?
+"""An early check of a new study: would its trials be refused, and do their values compare?
 
-One throwaway process builds the study's first two trials under guard, while the run starts. No trial
-begins before they are known to be sound, however long they take to build (up to a trial's own time
-limit, if there is one): what is refused must not depend on how fast a machine is. If one would be
-refused, the run ends with both ends named. Nothing else ends it: a factory that fails for these trials' parameters may work for the others', and each
-trial says so itself.
+Two throwaway processes build the study's first two trials under guard, one each, while the run starts.
+No trial begins before they are known to be sound, however long they take to build (up to a trial's own
+time limit, if there is one): a refusal must not depend on how fast a machine is. If one would be
+refused, the run ends with both ends named. Nothing else ends it: a factory that fails for these
+trials' parameters may work for the others', and each trial says so itself.
 
-The check goes on while trials run. It builds a trial more with the parameters of each, and says what
-a cache or a registry would make them share if they were in one process; and it builds the second
-trial alone, to see whether it begins as it did after the first. These are warnings. The run ends
-after them, so that they never depend on luck either.
+Both then read their validation data, while trials run. Where these differ, the second trial is built
+once more with the parameters of the first, and the user is warned if they still differ.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeper.errors import ExecutionError, IndependenceError, Interrupted
-from sweeper.events import Listener, Notice
+from sweeper.events import Doing, Listener, Notice
 from sweeper.execution.prepared_study import PreparedStudy
-from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsing
+from sweeper.execution.protocol.rehearsals import Rehearsal, Rehearsing
 from sweeper.execution.rehearsals import Draws, rehearsal_assignment, rehearse
 from sweeper.independence.findings import Line
 from sweeper.independence.reports import RehearsalReport
+from sweeper.independence.validation import validation_differs, validation_finding
 from sweeper.support.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from sweeper.execution.launch.trial_process import Launcher
 
-_UNTOLD_SECONDS = 4.0
-"""How long the first trial waits without a word."""
-
 _LOOK_SECONDS = 1.0
-"""How often it then looks whether somebody asks the study to stop."""
+"""How often the first trial, which waits, looks whether somebody asks the study to stop."""
 
 
 @contextmanager
@@ -66,6 +64,36 @@ def early_check(
         check.stop()
 
 
+@dataclass
+class _Built:
+    """A trial that is built in a process of its own.
+
+    Attributes:
+        known: Set once it is sound or refused, or its process has ended.
+        refusal: The reason, where it would be refused.
+    """
+
+    number: int
+    known: threading.Event = field(default_factory=threading.Event)
+    refusal: IndependenceError | None = None
+
+    def hear(self, rehearsing: Rehearsing) -> None:
+        """Note what the process is about to do."""
+        if rehearsing.sound:
+            self.known.set()
+
+    def judge(self, report: RehearsalReport | None) -> None:
+        """Note what the process reported."""
+        for finding in () if report is None else report.findings:
+            if finding.check == "independence" and finding.level == "error":
+                which = f"trial {self.number}" if self.number else "each"
+                self.refusal = IndependenceError(
+                    f"{_at(finding.line)}{finding.message}; no trial was run, since {which} would be "
+                    "refused"
+                )
+                return
+
+
 class EarlyCheck:
     """One check, running until it is over.
 
@@ -82,34 +110,32 @@ class EarlyCheck:
         self._listener = listener
         self._stopping = threading.Event()
         self._known = threading.Event()
-        self._number = 0
         self._refusal: IndependenceError | None = None
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         if launcher is None:
             self._known.set()
             return
+        listener(
+            Doing(
+                "building two trials of this new study, to see whether they share anything; that "
+                "is done once"
+            )
+        )
         self._thread = threading.Thread(
             target=self._run, args=(launcher,), name="sweeper-early-check", daemon=True
         )
         self._thread.start()
 
     def wait(self) -> None:
-        """Return once trials may begin, or the study is asked to stop, which workers heed first.
+        """Return once trials may begin, or the study is asked to stop.
 
         Raises:
             IndependenceError: They would be refused; the line of the factory is named, and both ends.
         """
-        if not self._known.wait(_UNTOLD_SECONDS):
-            self._listener(
-                Notice(
-                    "the first trial waits until two trials of this new study are built, to see "
-                    "whether they share anything; that is done once"
-                )
-            )
-            while not self._known.wait(_LOOK_SECONDS):
-                if self._stop_requested():
-                    return
+        while not self._known.wait(_LOOK_SECONDS):
+            if self._stop_requested():
+                return
         if self._failure is not None:
             raise self._failure
         if self._refusal is not None:
@@ -145,56 +171,51 @@ class EarlyCheck:
             self._known.set()
 
     def _check(self, launcher: Launcher) -> None:
-        with scratch_directory("early-check") as directory:
-            report = self._rehearse(launcher, Path(directory), "early")
-            findings = () if report is None else report.findings
-            for finding in findings:
-                refused = finding.check == "independence" and finding.level == "error"
-                if refused and not self._known.is_set():
-                    which = "each" if self._number == 0 else f"trial {self._number}"
-                    self._refusal = IndependenceError(
-                        f"{_at(finding.line)}{finding.message}; no trial was run, since {which} "
-                        "would be refused"
-                    )
+        with scratch_directory("early-check") as scratch, ThreadPoolExecutor(2) as pool:
+            directory = Path(scratch)
+            trials = [_Built(number) for number in (0, 1)]
+            reports = [pool.submit(self._build, launcher, directory, each) for each in trials]
+            for each in trials:
+                each.known.wait()
+                if each.refusal is not None:
+                    self._refusal = each.refusal
+                    self._stopping.set()
                     return
             self._known.set()
-            shared = [finding for finding in findings if finding.check == "isolation"]
-            for finding in shared:
+            first, second = (report.result() for report in reports)
+            if first is None or not validation_differs(first, second):
+                return
+            # A parameter may ask for it.
+            alike = self._rehearse(launcher, directory / "alike", Rehearsal("build", 1, like=0))
+            finding = None if alike is None else validation_finding(first, alike)
+            if finding is not None:
                 self._listener(Notice(f"{_at(finding.line)}{finding.message}"))
-            weights = None if report is None else report.second_weights
-            if weights and not shared:
-                alone = self._rehearse(launcher, Path(directory) / "alone", "alone")
-                self._compare(weights, alone)
 
-    def _rehearse(self, launcher: Launcher, directory: Path, part: Part) -> RehearsalReport | None:
+    def _build(self, launcher: Launcher, directory: Path, built: _Built) -> RehearsalReport | None:
+        try:
+            report = self._rehearse(
+                launcher, directory / str(built.number), Rehearsal("build", built.number), built
+            )
+            built.judge(report)
+        finally:
+            built.known.set()
+        return report
+
+    def _rehearse(
+        self,
+        launcher: Launcher,
+        directory: Path,
+        rehearsal: Rehearsal,
+        built: _Built | None = None,
+    ) -> RehearsalReport | None:
         return rehearse(
             launcher,
-            rehearsal_assignment(self._prepared.settings, directory, Rehearsal(part)),
+            rehearsal_assignment(self._prepared.settings, directory, rehearsal),
             Draws(self._prepared.search),
             self._stopping,
-            tell=self._handle,
+            tell=(lambda _: None) if built is None else built.hear,
             patience=self._prepared.settings.time_limit,
         ).report
-
-    def _compare(self, weights: tuple[str, ...], alone: RehearsalReport | None) -> None:
-        """Warn if a trial begins otherwise when another was built before it."""
-        if alone is None or alone.second_weights in (None, weights):
-            return
-        model = alone.code.model
-        self._listener(
-            Notice(
-                f"{_at(model.line)}trial 1 begins with other weights when trial 0 was built before "
-                f"it in the same process: {model.name} goes by something that an earlier call left "
-                "behind, or does not repeat at all, which `sweeper check` tells. In this run every "
-                "trial has a process of its own; with isolation='inline', or in a loop of your own, "
-                "its result would depend on the trials before it"
-            )
-        )
-
-    def _handle(self, rehearsing: Rehearsing) -> None:
-        self._number = rehearsing.number
-        if rehearsing.sound:
-            self._known.set()
 
 
 def _at(line: Line | None) -> str:

@@ -7,22 +7,23 @@ it measures is handed on checkpoint by checkpoint, so that what is known stays k
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sweeper.declared.space import CategoricalChoice
 from sweeper.definition import StudySettings
-from sweeper.errors import ExecutionError, Interrupted, StudyImportError, UsageError
-from sweeper.execution.launch.conversation import POLL_INTERVAL, TrialSupervisor, converse
-from sweeper.execution.launch.trial_process import ExitStatus, Launcher, TrialProcess
+from sweeper.errors import ExecutionError, StudyImportError, UsageError
+from sweeper.execution.launch.conversation import Stopping, WithoutDatabase, converse
+from sweeper.execution.launch.trial_process import ExitStatus, Launcher
 from sweeper.execution.protocol.evaluations import (
     CheckpointEvaluated,
     CheckpointPassedOver,
     Evaluated,
     Evaluation,
 )
-from sweeper.execution.protocol.messages import Failed, Message, Warned
-from sweeper.execution.protocol.questions import Suggest, Suggested
-from sweeper.execution.replays import Answers, Stopping
+from sweeper.execution.protocol.messages import Failed, Message, Preparing, Warned
+from sweeper.execution.protocol.questions import Suggest
+from sweeper.execution.replays import Answers
 from sweeper.execution.worker.assignment import assignment_of
 from sweeper.paths import RunPaths
 from sweeper.records.ancestry import ParentRecord
@@ -79,39 +80,38 @@ def evaluate_trial(
         pruning=False,
         evaluation=order.evaluation,
     )
-    supervisor = _Supervisor(order, stopping)
+    supervisor = _Supervisor(stopping, order.when_stopped, order)
     return supervisor.conclude(converse(launcher, assignment, supervisor))
 
 
 @dataclass
-class _Supervisor(TrialSupervisor):
+class _Supervisor(WithoutDatabase):
     order: EvaluationOrder
-    stopping: Stopping
     end: Evaluated | Failed | None = None
-    misfits: list[str] = field(default_factory=list)
 
-    def poll(self, process: TrialProcess) -> float | None:
-        del process
-        if self.stopping.is_set():
-            raise Interrupted(self.order.when_stopped)
-        return POLL_INTERVAL
+    def value_of(self, question: Suggest) -> CategoricalChoice:
+        try:
+            return self.order.answers.to(question.name, question.distribution)
+        except LookupError as error:
+            raise LookupError(
+                str(error).replace("the replay asks", "the evaluation asks")
+            ) from None
 
-    def handle(self, message: Message) -> Suggested | None:
+    def receive(self, message: Message) -> None:
         match message:
-            case Suggest():
-                return self._answer(message)
             case CheckpointEvaluated():
                 self.order.seen(message)
             case CheckpointPassedOver():
                 self.order.passed_over(message)
             case Warned():
                 self.order.notice(f"evaluation of trial {self.order.number}: {message.message}")
+            case Preparing():
+                pass
             case Evaluated() | Failed():
                 self.end = message
             case _:
                 msg = f"the evaluation of trial {self.order.number} sent {message!r}"
                 raise ExecutionError(msg)
-        return None
 
     def conclude(self, status: ExitStatus) -> str | None:
         """Why the trial was not evaluated to its end."""
@@ -125,11 +125,3 @@ class _Supervisor(TrialSupervisor):
         if end.refused is not None:
             raise UsageError(end.refused)
         return None
-
-    def _answer(self, question: Suggest) -> Suggested:
-        try:
-            return Suggested(self.order.answers.to(question.name, question.distribution))
-        except LookupError as error:
-            return Suggested(
-                None, error=str(error).replace("the replay asks", "the evaluation asks")
-            )

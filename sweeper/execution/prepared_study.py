@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.errors import StorageError, UnknownStudyError
-from sweeper.events import Event, Listener, Notice
-from sweeper.execution.launch.hash_seed import hashes_are_random
+from sweeper.errors import DefinitionError, StorageError, UnknownStudyError
+from sweeper.events import Event, Listener, Notice, Remark
+from sweeper.execution.launch.hash_seed import hashes_differ
 from sweeper.execution.launch.launchers import Loaded, WarmServer, choose_launcher
 from sweeper.execution.launch.server_process import ServerProcess
 from sweeper.execution.launch.sources import (
     check_unchanged,
+    import_study,
     load_source,
     recall_source,
     source_of,
@@ -30,8 +31,8 @@ from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.options import HostSpec, RunRequest
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow
+from sweeper.records.status import are
 from sweeper.support.tensorflow_start import look_for_gpus
-from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
 if TYPE_CHECKING:
     from sweeper.execution.earlier_stops import EarlierStops
@@ -43,10 +44,15 @@ _NOT_HERE = (
     "which is not on this machine; put the same file there, or say where it is here: "
     "sweeper worker STUDY --source FILE[:NAME]"
 )
-_RANDOM_HASHES = (
-    "inline trials have this process's hashes of strings, which are others in the next one; if the "
-    "study goes by hash() or by the order of a set of strings, set PYTHONHASHSEED=0, as other "
-    "trials have it, or resume gives another result"
+_NO_TEXT = (
+    "the code of study {!r} was typed at a prompt or piped into Python, which keeps no text of it. Its "
+    "trials run here; to verify, resume, export or load them later, save the same code as a file and "
+    "type `sweeper run FILE`"
+)
+_OTHER_HASHES = (
+    "inline trials have this process's hashes of strings, which other trials and other processes do "
+    "not have; if the study goes by hash() or by the order of a set of strings, start Python with "
+    "PYTHONHASHSEED=0 in its environment, as other trials have it, or resume gives another result"
 )
 
 
@@ -93,7 +99,7 @@ class PreparedStudy:
 
                 # What cannot be is said before the study's code is imported, which takes seconds.
                 check_extension(repository, study, request.extension, request.options)
-            source = recall_source(study, stored.source)
+            source = recall_source(study, stored.source, code=stored.code)
             return cls._prepared(source, repository, request, opened)
 
     @classmethod
@@ -135,6 +141,8 @@ class PreparedStudy:
         from sweeper.execution.stored_study import store_study
 
         check_length(code.loaded, request)
+        if code.loaded.code is not None and not code.loaded.code.has_text:
+            request.listener(Notice(_NO_TEXT.format(code.loaded.settings.name)))
         repository = repository or _open_database(options.storage, opened, create=True)
         stored = store_study(repository, code.loaded, source, request)
         if request.extension is not None:
@@ -198,8 +206,8 @@ class PreparedStudy:
         if window is not None and wanted > window:
             tell(
                 Notice(
-                    f"the study's concurrency is {window}, so {window} of {wanted} workers are "
-                    "used; the definition's concurrency= changes that, and the sweep with it"
+                    f"the study's concurrency is {window}, so {window} of {wanted} workers "
+                    f"{are(window)} used; the definition's concurrency= changes that, and the sweep with it"
                 )
             )
             return window
@@ -249,21 +257,37 @@ def _load(
         import sweeper.execution.worker.slot  # noqa: F401 - while the server imports the study
 
         loaded = server.loaded()
+        if definition is not None:
+            _check_alike(loaded.settings, definition.settings(), source)
         return _Code(loaded, _launcher(server, loaded, isolation, listener), definition)
     import_tensorflow()
     look_for_gpus()
     if definition is None:
-        seed_everything(IMPORT_SEED)
-        definition = load_source(source)
+        definition = import_study(source)
     from sweeper.execution.worker.inline import InlineTrials
     from sweeper.inspection.epochs import read_lengths
 
-    if hashes_are_random():
-        listener(Notice(_RANDOM_HASHES))
+    if hashes_differ():
+        listener(Notice(_OTHER_HASHES))
     given = definition.threads is not None
     reads = read_lengths(definition.factories())
     loaded = Loaded(definition.settings(), given, "", definition.code(), length_reads=reads)
     return _Code(loaded, InlineTrials(definition), definition)
+
+
+def _check_alike(imported: StudySettings, given: StudySettings, source: StudySource) -> None:
+    """Check that a study that could not be sent is defined alike where its file is imported.
+
+    Raises:
+        DefinitionError: It is not.
+    """
+    if imported.to_json() != StudySettings.from_json(given.to_json()).to_json():
+        msg = (
+            f"study {given.name!r} is defined otherwise when {source.target} is imported than in this "
+            "process, and it cannot be sent to the processes that run its trials; define it at the "
+            "top level of the file, or use `sweeper run FILE`"
+        )
+        raise DefinitionError(msg)
 
 
 def _launcher(server: WarmServer, loaded: Loaded, isolation: str, listener: Listener) -> Launcher:
@@ -271,14 +295,21 @@ def _launcher(server: WarmServer, loaded: Loaded, isolation: str, listener: List
         server,
         loaded,
         isolation,
-        f"trials cannot be forked: {loaded.cannot_fork}, and a fork of a process that has run "
-        "TensorFlow can hang; do that inside the factories, or use isolation='spawn'",
+        f"trials cannot be forked: {loaded.cannot_fork}; use isolation='spawn'",
     )
     if isolation == "auto" and loaded.cannot_fork:
         listener(
             Notice(
                 f"every trial starts a Python of its own, some seconds each, because "
-                f"{loaded.cannot_fork}; do that inside the factories, and trials start at once"
+                f"{loaded.cannot_fork}"
+            )
+        )
+    elif isolation != "spawn" and loaded.imported_by_trials:
+        listener(
+            Remark(
+                f"every trial imports the study in its own process, because "
+                f"{loaded.imported_by_trials}; what the file does at its top is "
+                "done again for each"
             )
         )
     return launcher

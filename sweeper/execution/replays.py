@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.policy import Every, describe_every
@@ -28,11 +28,10 @@ from sweeper.events import (
     EpochFinished,
     Event,
     Notice,
-    StepsDone,
     TrainingStarted,
 )
-from sweeper.execution.launch.conversation import POLL_INTERVAL, TrialSupervisor, converse
-from sweeper.execution.launch.trial_process import ExitStatus, Launcher, TrialProcess
+from sweeper.execution.launch.conversation import Stopping, WithoutDatabase, converse, progress_of
+from sweeper.execution.launch.trial_process import ExitStatus, Launcher
 from sweeper.execution.protocol.messages import (
     Assignment,
     CheckpointCommitted,
@@ -41,6 +40,7 @@ from sweeper.execution.protocol.messages import (
     Finished,
     Message,
     PausedHere,
+    Preparing,
     PrunedHere,
     Started,
     StepsReached,
@@ -48,7 +48,7 @@ from sweeper.execution.protocol.messages import (
     Surroundings,
     Warned,
 )
-from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
+from sweeper.execution.protocol.questions import Judge, Suggest
 from sweeper.execution.protocol.replays import Replay
 from sweeper.execution.worker.assignment import assignment_of
 from sweeper.paths import RunPaths
@@ -59,12 +59,6 @@ from sweeper.search.spaces import to_text
 _LOG_LINES = 20
 _AT_NO_STEP = describe_every(Every(steps=1 << 40))
 """A replay's checkpoints are where `Replay` says, and at the end."""
-
-
-class Stopping(Protocol):
-    """Whether a replay is to end at once; a `threading.Event` is one."""
-
-    def is_set(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +170,9 @@ def run_again(
     begun = time.monotonic()
     dies = order.die_after is not None
     for attempt in (1, 2) if dies else (1,):
-        _Attempt(order, attempt, directory, replayed, tell, stopping).run(launcher)
+        _Attempt(stopping, order.when_stopped, order, attempt, directory, replayed, tell).run(
+            launcher
+        )
         if replayed.end is not None or replayed.reached is not None:
             break
     replayed.seconds = time.monotonic() - begun
@@ -193,7 +189,7 @@ def _as_it_ended(
 
 
 @dataclass
-class _Attempt(TrialSupervisor):
+class _Attempt(WithoutDatabase):
     """One process of a replay."""
 
     order: ReplayOrder
@@ -201,7 +197,6 @@ class _Attempt(TrialSupervisor):
     directory: Path
     replayed: Replayed
     tell: Callable[[Event], None]
-    stopping: Stopping
     newest: Path | None = None
 
     @property
@@ -214,19 +209,25 @@ class _Attempt(TrialSupervisor):
         self._paths.attempt(number, self.number).mkdir(parents=True)
         self._conclude(converse(launcher, self._assignment(), self))
 
-    def poll(self, process: TrialProcess) -> float | None:
-        del process
-        if self.replayed.reached is not None:
-            return None
-        if self.stopping.is_set():
-            raise Interrupted(self.order.when_stopped)
-        return POLL_INTERVAL
+    def is_enough(self) -> bool:
+        return self.replayed.reached is not None
 
-    def handle(self, message: Message) -> Suggested | Judged | None:
+    def is_pruned(self, question: Judge) -> bool:
+        return bool(question.values) and question.values[-1][0] == self.order.prune_after
+
+    def value_of(self, question: Suggest) -> CategoricalChoice:
+        replayed = self.replayed
+        if question.name not in replayed.asked:
+            replayed.asked.append(question.name)
+        try:
+            return self.order.answers.to(question.name, question.distribution)
+        except LookupError as error:
+            replayed.misfits.append(str(error))
+            raise
+
+    def receive(self, message: Message) -> None:
         replayed, number = self.replayed, self.order.number
         match message:
-            case Suggest() | Judge():
-                return self._answer(message)
             case Surroundings():
                 replayed.fingerprint = message.fingerprint
             case Started():
@@ -242,8 +243,8 @@ class _Attempt(TrialSupervisor):
                         message.start_epoch,
                     )
                 )
-            case StepsReached():
-                self.tell(StepsDone(number, message.epoch, message.step))
+            case Preparing() | StepsReached():
+                self.tell(progress_of(message, number))
             case EpochsEnded():
                 replayed.epochs.update({record.epoch: record for record in message.epochs})
                 if message.seconds is not None:
@@ -262,21 +263,6 @@ class _Attempt(TrialSupervisor):
             case _:
                 msg = f"the replay of trial {number} sent {message!r}, which no trial sends"
                 raise ExecutionError(msg)
-        return None
-
-    def _answer(self, question: Suggest | Judge) -> Suggested | Judged:
-        if isinstance(question, Judge):
-            return Judged(
-                bool(question.values) and question.values[-1][0] == self.order.prune_after
-            )
-        replayed = self.replayed
-        if question.name not in replayed.asked:
-            replayed.asked.append(question.name)
-        try:
-            return Suggested(self.order.answers.to(question.name, question.distribution))
-        except LookupError as error:
-            replayed.misfits.append(str(error))
-            return Suggested(None, error=str(error))
 
     def _committed(self, committed: CheckpointCommitted) -> None:
         """Have it compared, and delete the one before it: a resume needs the newest alone."""
@@ -300,7 +286,7 @@ class _Attempt(TrialSupervisor):
     def _conclude(self, status: ExitStatus) -> None:
         order, number, end = self.order, self.order.number, self.replayed.end
         if isinstance(end, StoppedHere):
-            raise Interrupted(self.order.when_stopped)
+            raise Interrupted(self.when_stopped)
         meant = self.number == 1 and self.order.die_after is not None and status.killed
         outcome: Outcome = "complete"
         error = None

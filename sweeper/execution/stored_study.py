@@ -86,7 +86,7 @@ def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
         target=target,
         window=_window(settings, known),
         seed=settings.seed,
-        code=loaded.code,
+        code=loaded.code and loaded.code.comparable_with(None if known is None else known.code),
     )
 
 

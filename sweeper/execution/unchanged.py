@@ -51,11 +51,15 @@ def unchanged_settings(
     if not loaded.threads_given:
         given = replace(given, threads=int(row.definition["threads"]))
     changes = repository.verdicts.definition_differences(
-        replace(row, definition=given.to_json(), code=loaded.code)
+        replace(
+            row,
+            definition=given.to_json(),
+            code=loaded.code and loaded.code.comparable_with(row.code),
+        )
     )
     if changes:
         msg = (
-            f"study {row.name!r} is defined otherwise than when its trials ran: "
+            f"study {row.name!r} is not defined as it was when its trials ran: "
             f"{'; '.join(changes)}. Restore the definition to {purpose}"
         )
         raise DefinitionChangedError(msg)

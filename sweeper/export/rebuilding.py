@@ -47,8 +47,8 @@ Ask = Callable[[str, Distribution], CategoricalChoice]
 _NUMBERED = re.compile(r"_\d+(?=/|$)")
 """What Keras appends to names that it makes up: another number in every process."""
 
-_built = Earlier()
-"""What the models own that this process has built: two must not share a variable."""
+_built = Earlier(inline=False)
+"""Objects of the models that this process has built: two must not share a variable."""
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ from sweeper.errors import (
 )
 from sweeper.independence.findings import Finding, Line
 from sweeper.independence.lines import line_of, line_of_argument, line_of_error
-from sweeper.independence.nondeterminism import kept_outside, suspects
+from sweeper.independence.nondeterminism import kept_outside, random_splits, suspects
 from sweeper.independence.reports import Authored, StudyAuthors
 from sweeper.installation import missing_package
-from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.sources.tfnodes import nodes, ops
 from sweeper.training.state.reach import walk
@@ -50,7 +49,6 @@ class StudyCode:
     _callbacks: list[Any] = field(default_factory=list)
     _parts: list[type] = field(default_factory=list)
     _given: list[Any] = field(default_factory=list)
-    _step_ops: list[str] = field(default_factory=list)
     _data_ops: list[str] = field(default_factory=list)
 
     def learn(self, plan: TrainingPlan) -> None:
@@ -64,17 +62,6 @@ class StudyCode:
         )
         self._given = [plan.data.train, plan.data.validation]
         self._data_ops = [op for given in self._given for op in _unordered(given)]
-
-    def learn_step(self, loop: TrainingLoop) -> None:
-        """See what the traced step calls back into Python for."""
-        call = getattr(getattr(loop._train, "_one", None), "_call", None)
-        concrete = getattr(call, "get_concrete_function", None)
-        if concrete is None:
-            return
-        graph = concrete().graph.as_graph_def()
-        self._step_ops = sorted(
-            {f"{op.op} ({op.name})" for op in ops(graph) if op.op in _PYTHON_OPS}
-        )
 
     def finding_of(self, error: BaseException, stage: str, check: str) -> Finding:
         """What ``error`` is as a finding, at the user's innermost line or what it speaks of."""
@@ -127,12 +114,13 @@ class StudyCode:
         return None if self.callbacks is None else line_of(self.callbacks)
 
     def factory_of(self, path: str) -> Line | None:
-        """Where the factory is that made what ``path`` leads to."""
-        if path.startswith("callback"):
+        """Return where the factory is that made what ``path`` leads to."""
+        root = path.removesuffix(" of this trial").rpartition(" of ")[2]
+        if root.startswith("callback"):
             return self.line_of_callbacks() or line_of(self.model)
-        if path.startswith(("step", "the training step")) and self.step is not None:
+        if root.startswith(("step", "the training step")) and self.step is not None:
             return line_of(self.step)
-        return line_of(self.data if path.startswith("data") else self.model)
+        return line_of(self.data if root.startswith(("Data(", "data")) else self.model)
 
     def authors(self) -> StudyAuthors:
         """Everything learnt."""
@@ -150,8 +138,8 @@ class StudyCode:
                 )
                 for callback in self._callbacks
             ),
-            step_ops=tuple(self._step_ops),
             data_ops=tuple(self._data_ops),
+            splits=random_splits(self.data),
         )
 
     def line_of_sharing(self, error: IndependenceError) -> Line | None:

@@ -6,7 +6,7 @@ where the data are arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -16,7 +16,7 @@ import xxhash
 
 from sweeper.checkpoints.tensors import as_array
 from sweeper.errors import CheckpointError
-from sweeper.independence.reports import Batches, DataDigests, Lengths
+from sweeper.independence.reports import Batches, DataDigests, Lengths, Weights
 from sweeper.training.data import DataSource, HooksEpochs
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.sources.arrays import ArraySource
@@ -34,13 +34,15 @@ _SHORT_VALIDATION = 4
 _BATCHES = 12
 """Batches of each epoch whose data are compared."""
 
+_MOST_BATCHES = 200
+"""Batches of a validation above which its samples are not compared, unless they are arrays."""
+
+_WORD = (1 << 64) - 1
+
 
 def digest_of(value: Any) -> str:
     """XXH3-64 of an array's dtype, shape and bytes; of what has no such form, of its text."""
-    try:
-        array = np.ascontiguousarray(as_array("", value))
-    except CheckpointError:
-        array = np.asarray(value)
+    array = _as_numpy(value)
     hashed = xxhash.xxh3_64(f"{array.dtype}{array.shape}".encode())
     if array.dtype.hasobject:
         hashed.update(repr(array.tolist()).encode())
@@ -49,7 +51,14 @@ def digest_of(value: Any) -> str:
     return hashed.hexdigest()
 
 
-def initial_weights(model: Any) -> tuple[tuple[str, str, bool], ...]:
+def _as_numpy(value: Any) -> Any:
+    try:
+        return np.ascontiguousarray(as_array("", value))
+    except CheckpointError:
+        return np.asarray(value)
+
+
+def initial_weights(model: Any) -> Weights:
     """Of each variable of the model: its path, a digest, and whether it has more than one value.
 
     One that is all zeros or ones was not drawn, and says nothing about seeds.
@@ -115,6 +124,63 @@ def data_digests(plan: TrainingPlan) -> DataDigests:
     )
 
 
+def validation_rows(plan: TrainingPlan) -> str | None:
+    """Return a digest of the samples of the plan's validation that is the same in whatever order.
+
+    None without a validation, or where it is too long to be read only for this.
+    """
+    _, source = open_sources(plan.data, plan.order_seed, _unheard)
+    if source is None:
+        return None
+    limit = plan.data.validation_steps
+    if isinstance(source, ArraySource):
+        samples = None if limit is None else limit * source.batch_size
+        parts = _arrays_in(source.arrays)
+        return _of_rows([[array[:samples] for array in parts]])
+    if limit is not None and limit <= _MOST_BATCHES:
+        return _of_rows(islice(_each_batch(source), limit))
+    batches = list(islice(_each_batch(source), _MOST_BATCHES + 1))
+    return None if len(batches) > _MOST_BATCHES else _of_rows(batches)
+
+
+def _each_batch(source: DataSource) -> Iterator[list[Any]]:
+    """Yield the arrays of each batch of one pass."""
+    if isinstance(source, HooksEpochs):
+        source.begin_epoch()
+    for batch in source.open(0, 0):
+        yield _arrays_in(batch)
+
+
+def _arrays_in(batch: Any) -> list[Any]:
+    import tensorflow as tf
+
+    parts = tf.nest.flatten(batch, expand_composites=True)
+    return [_as_numpy(part) for part in parts if part is not None]
+
+
+def _of_rows(batches: Iterable[list[Any]]) -> str:
+    """Return the sum of the digests of all rows, and how many there are."""
+    total = count = 0
+    for batch in batches:
+        arrays = batch
+        if len({len(array) if array.ndim else 0 for array in batch}) != 1:
+            # Ragged or sparse: what belongs to one sample is not known, so the batch is one.
+            arrays = [array[np.newaxis] for array in batch]
+        rows = [0] * len(arrays[0])
+        for array in arrays:
+            if array.dtype.hasobject:
+                parts = [repr(row.tolist()).encode() for row in array]
+            else:
+                parts = [row.tobytes() for row in array]
+            rows = [
+                xxhash.xxh3_64_intdigest(part, seed=row)
+                for part, row in zip(parts, rows, strict=True)
+            ]
+        total = (total + sum(rows)) & _WORD
+        count += len(rows)
+    return f"{count}:{total:x}"
+
+
 def _batches(source: DataSource, pass_: int) -> Batches:
     import tensorflow as tf
 
@@ -124,7 +190,12 @@ def _batches(source: DataSource, pass_: int) -> Batches:
     found = []
     for batch in islice(opened, _BATCHES):
         parts = batch if isinstance(batch, tuple) else (batch,)
-        found.append(tuple("".join(map(digest_of, tf.nest.flatten(part))) for part in parts))
+        found.append(
+            tuple(
+                "".join(map(digest_of, tf.nest.flatten(part, expand_composites=True)))
+                for part in parts
+            )
+        )
     close: Callable[[], None] | None = getattr(opened, "close", None)
     if close is not None:
         close()

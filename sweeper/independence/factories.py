@@ -78,7 +78,9 @@ def build_data(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) 
             f"the data factory {name_of(factory)} returned {_what(data)}; expected "
             "sweeper.Data(train=(x, y), validation=(x_val, y_val), batch_size=…)"
         )
-        raise DataError(msg)
+        error = DataError(msg)
+        error.of_study = True
+        raise error
     guard.check("data", data)
     return data
 

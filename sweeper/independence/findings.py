@@ -50,10 +50,9 @@ class Finding:
     Attributes:
         level: ``"error"``: a promise does not hold, or no trial could run. ``"warning"``: it holds
             less than one may think. ``"note"``: good to know.
-        check: What was being checked: ``"independence"``, ``"isolation"`` (what only processes of
-            their own keep apart), ``"seeds"``, ``"data"``, ``"capture"``, ``"resume"``,
-            ``"determinism"``, ``"objective"``, ``"build"``, ``"settings"``, ``"installation"`` (a
-            package is missing, which is no promise's fault).
+        check: What was being checked: ``"independence"``, ``"seeds"``, ``"data"``, ``"validation"``,
+            ``"capture"``, ``"resume"``, ``"determinism"``, ``"objective"``, ``"build"``,
+            ``"settings"``, ``"installation"`` (a package is missing, which breaks no promise).
         message: What was seen, what was expected, what to do.
         line: The line to look at, where there is one.
     """
@@ -120,6 +119,9 @@ class CheckReport:
             and models were built and traced, added up over them. ``"steps"``: in the training steps
             themselves; ``"work"``: all but the start-up, both added up over the processes.
         steps: Training steps that were run.
+        inline: What keeps trials of this study from being independent with ``isolation="inline"``,
+            where they share a process; empty for nothing. No finding, since nothing comes of it
+            otherwise.
     """
 
     study: str
@@ -129,6 +131,7 @@ class CheckReport:
     estimate: Estimate | None = None
     seconds: Mapping[str, float] | None = None
     steps: int = 0
+    inline: str = ""
 
     @property
     def holds(self) -> bool:
@@ -154,6 +157,7 @@ class CheckReport:
             "estimate": None if self.estimate is None else asdict(self.estimate),
             "seconds": None if self.seconds is None else dict(self.seconds),
             "steps": self.steps,
+            "inline": self.inline,
         }
 
 

@@ -1,14 +1,15 @@
-"""Around each factory of a trial: what it returns must have come into being during the trial.
+"""Guard around a trial's factories: refuses objects that are older than the trial.
 
-A trial draws a line when it begins. Its factories run, and each result is walked for what training
-can change; whatever of that is older than the line belongs to somebody else as well, and the trial
-is refused with both ends named. What one factory made another may use: a callback may hold the
-trial's model. Looking for the other end's name costs time, and is done only then.
+A trial notes a moment when it begins. Its factories run, and each result is walked for objects that
+training can change. Those that are older than the moment also belong to somebody else. An object that
+one factory made may be used by another: a callback may hold the trial's model. The search for the
+name of the other holder costs time, and is done only for what is refused.
 
-In a process of the trial's own this says that the code shares, although nothing would come of it
-there; among trials in one process (``isolation="inline"``) it is what keeps them apart. What an
-earlier trial of the process made, and a cache or a registry has kept, is made anew where every trial
-has a process of its own: `Earlier` says which of the two it is.
+Two rules. In a process of the trial's own, a model, a layer, an optimizer, a callback or a training
+step that is older is refused, since the trial would not begin from fresh weights. Everything else that
+was made at import (data sets, generators, metrics, plain objects) is the process's own copy, begins
+alike in every attempt, and is accepted. Among trials in one process (``isolation="inline"``) the older
+object is another trial's as well, so everything that training changes is refused.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from typing import Any, Literal, Self
 from sweeper.errors import IndependenceError
 from sweeper.independence.ownership.advice import advice_for
 from sweeper.independence.ownership.aliases import Owned, Sharing, outermost, owned_among, visit_all
-from sweeper.independence.ownership.naming import holders_of, name_of, referrer_of
-from sweeper.independence.ownership.object_age import AgeLine, Inventory
+from sweeper.independence.ownership.naming import holders_of, name_of
+from sweeper.independence.ownership.object_age import AgeLine
 from sweeper.independence.ownership.reachable import MOST, Visit, Visited
 from sweeper.independence.repeats import Repeat, repeating_initializers
-from sweeper.inspection.sorts import Sort, fields_of
+from sweeper.inspection.sorts import Sort, fields_of, sort_of
+from sweeper.training.step import TrainingStep
 
 What = Literal["model", "step", "data", "callbacks", "tracked"]
 
@@ -41,6 +43,7 @@ _CAN_BE_OWNED = frozenset(Sort) - {
     Sort.MODULE,
     Sort.ARRAY,
 }
+_FRESH = frozenset({Sort.CALLBACK, Sort.LAYER, Sort.MODEL, Sort.OPTIMIZER})
 _MOST_SHOWN = 4
 
 
@@ -52,27 +55,21 @@ class _Kept:
 
 
 class Earlier:
-    """What earlier trials of this process own, weakly: give one to every trial's guard.
+    """Objects of the trials that this process has built before, held weakly; shared by their guards.
 
     Args:
-        let_pass: Called with what is shared only because an earlier trial of this process made it; the
-            trial is then not refused. Everything that was there before the first trial is held
-            meanwhile, until `release`. None refuses it like anything else.
+        inline: Whether the trials are trained in this process, so that they must share nothing that
+            training changes. False where they are only built: then the rule is that of a trial with a
+            process of its own.
+        let_pass: Called with what would be refused; then nothing is refused. None to refuse.
     """
 
-    def __init__(self, let_pass: Callable[[IndependenceError], None] | None = None) -> None:
+    def __init__(
+        self, *, inline: bool = True, let_pass: Callable[[IndependenceError], None] | None = None
+    ) -> None:
         self._kept: dict[int, _Kept] = {}
-        self._before = None if let_pass is None else Inventory()
+        self.inline = inline
         self.let_pass = let_pass
-
-    def made(self, thing: object) -> bool:
-        """Whether an earlier trial made ``thing``, as far as that was to be known."""
-        return self._before is not None and not self._before.has(thing)
-
-    def release(self) -> None:
-        """Let go of what was there before the first trial."""
-        if self._before is not None:
-            self._before.release()
 
     def keep(self, trial: int, owned: Mapping[int, Owned]) -> None:
         """Remember what ``trial`` owns, for as long as it lives."""
@@ -85,7 +82,7 @@ class Earlier:
             self._kept.setdefault(key, _Kept(reference, trial, each.path))
 
     def holder_of(self, thing: object) -> str:
-        """Where an earlier trial has ``thing``; empty if none does."""
+        """Return where an earlier trial has ``thing``; an empty string if none does."""
         kept = self._kept.get(id(thing))
         if kept is None or kept.reference() is not thing:
             return ""
@@ -98,7 +95,7 @@ class Guard:
     Args:
         trial: The trial's number.
         warn: Called with what is allowed and may surprise.
-        earlier: What earlier trials of this process own; None in a process of the trial's own.
+        earlier: Objects of the trials that this process has built; None in a process of the trial's own.
         factories: The study's, for the names of what they hold.
     """
 
@@ -182,63 +179,37 @@ class Guard:
         for visit in visited.visits:
             if id(visit.thing) in old and id(visit.thing) not in owned and _was_filled(visit, old):
                 taken[id(visit.thing)] = _as_owned(visit)
-        if not taken:
-            self._owned.update(owned)
-            return
-        ends = outermost(taken)
-        if what == "data":
-            ends = [end for end in ends if not self._allowed_in_data(end)]
-            if not ends:
-                return
         earlier = self._earlier
-        lasting = [end for end in ends if earlier is None or not earlier.made(end.thing)]
-        error = self._refusal(what, visited, lasting or ends, thoroughly=bool(lasting))
-        if lasting or earlier is None or earlier.let_pass is None:
-            raise error
-        earlier.let_pass(error)
+        if earlier is None or not earlier.inline:
+            # Data may go through any layer: nothing there is trained.
+            fresh = {} if what == "data" else taken
+            taken = {key: each for key, each in fresh.items() if _must_be_fresh(each, owned)}
+        if taken:
+            let_pass = None if earlier is None else earlier.let_pass
+            error = self._refusal(what, visited, outermost(taken))
+            if let_pass is None:
+                raise error
+            let_pass(error)
         self._owned.update({key: each for key, each in owned.items() if key not in taken})
 
-    def _refusal(
-        self, what: What, visited: Visited, ends: list[Owned], *, thoroughly: bool
-    ) -> IndependenceError:
+    def _refusal(self, what: What, visited: Visited, ends: list[Owned]) -> IndependenceError:
         before = f"something that was there before {self._call(what)} was called"
-        sharings = tuple(
-            Sharing(end.kind, end.name, f"{_whole(end.path)} of this trial", where or before)
-            for end, where in self._holders(ends, thoroughly=thoroughly)
-        )
+        found = holders_of([end.thing for end in ends], [*self._factories.values(), *self._others])
+        sharings = []
+        for end in ends:
+            where = found.get(id(end.thing), "")
+            earlier = "" if self._earlier is None else self._earlier.holder_of(end.thing)
+            if earlier and where:
+                where = f"{earlier} (kept by {where})"
+            holder = where or earlier or before
+            sharings.append(
+                Sharing(end.kind, end.name, f"{_whole(end.path)} of this trial", holder)
+            )
         shown = "; ".join(map(str, sharings[:_MOST_SHOWN]))
         if len(sharings) > _MOST_SHOWN:
             shown += f"; and {len(sharings) - _MOST_SHOWN} more"
-        advice = advice_for(ends, visited.visits) or (
-            f"build {'it' if len(sharings) == 1 else 'them'} inside {self._call(what)}"
-        )
-        return IndependenceError(f"{shown}; {advice}", sharings)
-
-    def _allowed_in_data(self, end: Owned) -> bool:
-        if end.kind not in (Sort.LAYER.value, Sort.MODEL.value, Sort.METRIC.value):
-            return False
-        (_, where), *_ = self._holders([end], thoroughly=False)
-        self._warn(
-            f"{end.kind} {end.name!r} is {end.path} of this trial and {where or 'held elsewhere'}; "
-            "it has weights or random state, and every trial's data go through it: make it inside "
-            f"{self._call('data')}"
-        )
-        return True
-
-    def _holders(
-        self, ends: list[Owned], *, thoroughly: bool = True
-    ) -> Iterator[tuple[Owned, str]]:
-        """Each with what else has it; ``thoroughly`` ends this guard's sight of ages."""
-        factories = [*self._factories.values(), *self._others]
-        found = holders_of([end.thing for end in ends], factories)
-        for end in ends:
-            earlier = "" if self._earlier is None else self._earlier.holder_of(end.thing)
-            where = found.get(id(end.thing), "")
-            if thoroughly and not where and not earlier:
-                if self._line is not None:
-                    self._line.thaw()
-                where = referrer_of(end.thing)
-            yield end, _joined(earlier, where)
+        advice = advice_for(ends, visited.visits, self._call(what))
+        return IndependenceError(f"{shown}; {advice}", tuple(sharings))
 
     def _call(self, what: What) -> str:
         factory = self._factories.get(what)
@@ -249,6 +220,22 @@ class Guard:
     def _warn_of_repeats(self, repeats: list[Repeat]) -> None:
         for repeat in repeats:
             self._warn(repeat.shown(self._call("model")))
+
+
+def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:
+    """Return whether a trial with a process of its own may not use an older ``each`` either.
+
+    A variable counts as the weight of the layer that has it.
+    """
+    sort = sort_of(each.thing)
+    if sort in _FRESH or isinstance(each.thing, TrainingStep):
+        return True
+    if sort is not Sort.VARIABLE or each.by_code or each.inside is None:
+        return False
+    holder = sort_of(owned[each.inside].thing)
+    return holder in (Sort.LAYER, Sort.MODEL) and bool(
+        fields_of(each.thing).get("_trainable", True)
+    )
 
 
 def _was_filled(visit: Visit, old: set[int]) -> bool:
@@ -267,9 +254,3 @@ def _as_owned(visit: Visit) -> Owned:
 
 def _whole(path: str) -> str:
     return {"model": "the model", "step": "the training step"}.get(path, path)
-
-
-def _joined(earlier: str, where: str) -> str:
-    if earlier and where:
-        return f"{earlier} (kept by {where})"
-    return earlier or where

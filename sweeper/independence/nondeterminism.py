@@ -91,6 +91,28 @@ _WEAK = frozenset(
 """Mostly harmless: named only where nothing else is found."""
 
 
+_SPLITS = {
+    **dict.fromkeys(
+        ("train_test_split", "ShuffleSplit", "StratifiedShuffleSplit", "GroupShuffleSplit"),
+        "random_state",
+    ),
+    **dict.fromkeys(("KFold", "StratifiedKFold", "resample"), "random_state"),
+    **dict.fromkeys(
+        (
+            "audio_dataset_from_directory",
+            "image_dataset_from_directory",
+            "split_dataset",
+            "text_dataset_from_directory",
+        ),
+        "seed",
+    ),
+    **dict.fromkeys(
+        ("choice", "permutation", "permuted", "random_split", "sample", "shuffle"),
+        "",
+    ),
+}
+"""Calls that split or order samples at random, by name, and the argument that is their seed."""
+
 _OF_THE_SYSTEM = ("os.urandom", "uuid.", "secrets.", "random.SystemRandom")
 """Beginnings of calls that give what no seed can, and nothing can replace."""
 
@@ -122,6 +144,37 @@ def system_randomness(*owners: Any) -> tuple[Suspect, ...]:
         owners: See `suspects`.
     """
     return tuple(s for s in suspects(*owners) if s.call.startswith(_OF_THE_SYSTEM))
+
+
+def random_splits(*owners: Any) -> tuple[Suspect, ...]:
+    """Return the calls in the user's own code that may split or order samples at random.
+
+    Args:
+        owners: See `suspects`.
+    """
+    found = []
+    for function in _reached(owners):
+        for node in ast.walk(function.tree):
+            if isinstance(node, ast.Call) and (call := _split(node)):
+                line = Line(function.code.co_filename, function.first_line + node.lineno - 1)
+                found.append(Suspect(call, line, function.name))
+    return tuple(dict.fromkeys(found))
+
+
+def _split(node: ast.Call) -> str:
+    """Return what to call a random split; an empty string for any other call, or one with a seed."""
+    name = ast.unparse(node.func).rpartition(".")[2]
+    seed = _SPLITS.get(name)
+    if seed is None:
+        return ""
+    given = next((keyword.value for keyword in node.keywords if keyword.arg == seed), None)
+    if isinstance(given, ast.Constant) and given.value is not None:
+        return ""
+    if not seed:
+        return name
+    if given is None or isinstance(given, ast.Constant):
+        return f"{name} without {seed}"
+    return f"{name}({seed}={ast.unparse(given)})"
 
 
 def kept_outside(*owners: Any) -> tuple[Suspect, ...]:

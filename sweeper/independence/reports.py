@@ -72,8 +72,8 @@ class StudyAuthors:
         given: Classes and functions of the user's that `Data` holds.
         step: What of the user's runs in a step.
         callbacks: In their order.
-        step_ops: Ops of the step that call back into Python.
         data_ops: Parts of a dataset that may give another order, or call back into Python.
+        splits: Calls in the data factory that may split the data at random.
     """
 
     model: Authored
@@ -81,8 +81,8 @@ class StudyAuthors:
     given: Authored
     step: Authored
     callbacks: tuple[Authored, ...]
-    step_ops: tuple[str, ...]
     data_ops: tuple[str, ...]
+    splits: tuple[Suspect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,9 @@ class Timed:
 
 Batches = tuple[tuple[str, ...], ...]
 """A digest of each part of each batch."""
+
+Weights = tuple[tuple[str, str, bool], ...]
+"""Path and digest of each variable, and whether it has more than one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +177,11 @@ class RehearsalReport:
         findings: What this process could judge alone.
         seconds: Where the time went.
         steps: Training steps that were run.
-        weights: Path and digest of each initial variable of trial 0.
-        second_weights: Digests of those of trial 1.
-        drawn: Variables of which another seed was seen to draw others, or the same.
-        walked: Objects that training changes, of each of two trials.
+        built: Digests of the variables that the model factory gave, of the last trial that was built.
+        weights: Initial variables of the trial, all of them: some are made with the first batch.
+        owned: How many objects of the trial training can change.
+        validation: A digest of the samples of a validation, whatever their order; None without one, or
+            where it is too long to be read.
         lengths: Of the rehearsed epochs.
         trace: What was seen while training.
         end: The step at which training was left.
@@ -189,7 +193,8 @@ class RehearsalReport:
         validations: How many a whole trial has.
         checkpoint: The directory of the last state.
         timed: What a step takes.
-        data: Digests of the data.
+        data: Digests of the data of the first trial that was built.
+        later_data: Those of trial 1, where it was built after trial 0.
     """
 
     complete: bool
@@ -197,10 +202,10 @@ class RehearsalReport:
     findings: tuple[Finding, ...]
     seconds: Spent
     steps: int
-    weights: tuple[tuple[str, str], ...] | None = None
-    second_weights: tuple[str, ...] | None = None
-    drawn: int | None = None
-    walked: tuple[int, int] | None = None
+    built: tuple[str, ...] | None = None
+    weights: Weights | None = None
+    owned: int | None = None
+    validation: str | None = None
     lengths: Lengths | None = None
     trace: Trace | None = None
     end: int = 0
@@ -213,3 +218,4 @@ class RehearsalReport:
     checkpoint: str | None = None
     timed: Timed | None = None
     data: DataDigests | None = None
+    later_data: DataDigests | None = None

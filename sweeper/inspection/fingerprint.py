@@ -49,19 +49,31 @@ from sweeper.inspection.sources import (
     source_of,
     statements_of,
 )
-from sweeper.records.code import CodeFingerprint, CodePart, digest_of
+from sweeper.records.code import NO_TEXT, CodeFingerprint, CodePart, digest_of
 
 _DEEPEST = 12
+_FARTHEST = sys.maxsize
 
 
 def read_code(roots: Mapping[str, object]) -> CodeFingerprint:
     """The fingerprint of all that is reached from ``roots``, the factories by their parameters."""
-    return CodeFingerprint(reached_parts_and_files(roots)[0])
+    code = CodeFingerprint(reached_parts_and_files(roots)[0])
+    if not code.has_text:
+        return code
+    without = reached_parts_and_files(roots, text=False)[0]
+    return CodeFingerprint(code.parts, CodeFingerprint(without))
 
 
-def reached_parts_and_files(roots: Mapping[str, object]) -> tuple[dict[str, CodePart], set[str]]:
-    """All that is reached from ``roots``, by name, and the files that it is in."""
-    reader = _Reader(_own_file(roots.values()))
+def reached_parts_and_files(
+    roots: Mapping[str, object], *, text: bool = True
+) -> tuple[dict[str, CodePart], set[str]]:
+    """All that is reached from ``roots``, by name, and the files that it is in.
+
+    Args:
+        roots: The factories by their parameters.
+        text: Whether to read the text of the first factory's own file.
+    """
+    reader = _Reader(_own_file(roots.values()), text=text)
     for name, root in roots.items():
         reader.reach(root, name)
     reader.finish()
@@ -125,15 +137,16 @@ def _read(statement: ast.stmt) -> _Read:
 
 
 class _Reader:
-    def __init__(self, own_file: str) -> None:
+    def __init__(self, own_file: str, *, text: bool) -> None:
         self.parts: dict[str, CodePart] = {}
         self.files: set[str] = set()
         self._own_file = own_file
         self._seen: dict[int, object] = {}
         self._texts = PlainTexts()
-        self._sources: dict[str, Source | None] = {}
+        self._sources: dict[str, Source | None] = {} if text else {own_file: None}
         self._owned: dict[str, bool] = {}
         self._constants: dict[tuple[str, int], ModuleConstants] = {}
+        self._expanded: dict[int, int] = {}
         self._later: list[tuple[str, object, _Names, int]] = []
 
     def finish(self) -> None:
@@ -312,7 +325,7 @@ class _Reader:
         if text is None and not written:
             self.reach(value, full, depth + 1)
         if text is None:
-            for variable in sorted(frozenset().union(*(_read(s).loaded for s in statements))):
+            for variable in self._used_in(statements, depth):
                 if variable != name and variable in namespace:
                     found = (variable, namespace[variable], names, depth + 1)
                     if depth > _DEEPEST:
@@ -320,6 +333,15 @@ class _Reader:
                         self._later.append(found)
                     else:
                         self._variable(*found)
+
+    def _used_in(self, statements: Sequence[ast.stmt], depth: int) -> list[str]:
+        """The names that the statements read, but for statements that were asked about before.
+
+        One statement may bind many names.
+        """
+        new = [s for s in statements if self._expanded.get(id(s), _FARTHEST) > depth]
+        self._expanded.update((id(s), depth) for s in new)
+        return sorted(frozenset().union(*(_read(s).loaded for s in new)))
 
     def _imported_inside(self, node: ast.AST, namespace: Mapping[str, Any]) -> None:
         """Add the user's modules that ``node`` imports when it runs, whole, and those in them."""
@@ -379,7 +401,7 @@ class _Reader:
 
 def _part(source: Source | None, node: ast.AST | None, instead: str) -> CodePart:
     if source is None or node is None:
-        return CodePart(digest_of(instead), source.shown if source else "")
+        return CodePart(digest_of(instead), source.shown if source else NO_TEXT)
     if isinstance(node, ast.Module):
         first, last = 1, max((s.end_lineno or s.lineno for s in node.body), default=1)
     else:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.inspection.frames import is_users
-from sweeper.records.code import digest_of
+from sweeper.records.code import CodeFingerprint, digest_of
 
 _SHORT = 8
 _BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -143,6 +143,27 @@ def _codes(text: str, flags: int) -> frozenset[types.CodeType]:
         codes.add(code)
         waiting += [part for part in code.co_consts if isinstance(part, types.CodeType)]
     return frozenset(codes)
+
+
+def changed_definitions(file: Path, code: CodeFingerprint) -> tuple[str, ...]:
+    """Return the functions and classes of a file that differ from ``code``, with their lines.
+
+    The file is read, and nothing in it is run.
+    """
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return (f"{file.name} is no Python that can be read",)
+    found = dict(_qualified(tree, ""))
+    changed = []
+    for name, part in code.parts.items():
+        node = found.get(name)
+        if part.file != file.name or not part.statements:
+            continue
+        defined = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if defined and digest_of(meaning(node)) != part.digest:
+            changed.append(f"{name} has changed (line {getattr(node, 'lineno', 0)})")
+    return tuple(changed)
 
 
 def meaning(node: object) -> str:

@@ -2,10 +2,11 @@
 
 ::
 
-    lane 1   build, train three epochs watched, a second trial in turn with the first, build again
-             │ the second trial alone │ killed │ resumed │ …
-    lane 2   build, train the same watched, build again │ killed │ resumed │ …
+    lane 1   build, train three epochs watched │ build trial 0, read its data │ trial 1 likewise │ …
+    lane 2   build, train the same watched │ killed │ resumed │ … │ several trials together
 
+A process builds one trial, as a process of `run` does; only the last one builds several, to say what
+would keep them from being independent in one process (``isolation="inline"``), which is no finding.
 Each lane has a warm server of its own, so that the two runs of one trial are in processes with
 other addresses and other orders of sets, as a run and its resume are. What is killed in the one is
 resumed in the other. No database is opened, and every file is below a temporary directory.
@@ -33,11 +34,12 @@ from sweeper.execution.rehearsals import Draws, Received, rehearsal_assignment, 
 from sweeper.execution.side_by_side import wait_for_all
 from sweeper.independence.findings import CheckReport, Estimate, Finding, Line, ranked
 from sweeper.independence.lines import line_of_argument
-from sweeper.independence.reports import RehearsalReport
+from sweeper.independence.reports import DataDigests, RehearsalReport
+from sweeper.independence.validation import validation_differs, validation_finding
 from sweeper.preflight.ends import judge_ends, judge_interruptions
 from sweeper.preflight.estimates import estimate
 from sweeper.preflight.interruptions import Interruption, Resumed, interrupt, interruptions
-from sweeper.preflight.judging import Judgement, judge_runs, judge_second
+from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
 from sweeper.search.grids import check_grid
 from sweeper.search.spec import needs_definition, search_spec
 from sweeper.support.scratch import scratch_directory
@@ -58,7 +60,6 @@ def check_study(
         ExecutionError: A process could not be started.
     """
     began = time.monotonic()
-    tell("importing the study, in two processes")
     with (
         scratch_directory("check") as directory,
         _servers(target) as opened,
@@ -79,7 +80,7 @@ class _Opened:
     draws: Draws
     launchers: tuple[Launcher, Launcher]
     cannot_fork: str
-    processes: int
+    imported_by_trials: str
     file: str | None
 
 
@@ -113,7 +114,7 @@ def _servers(target: str) -> Iterator[_Opened]:
             draws,
             (launchers[0], launchers[1]),
             loaded.cannot_fork,
-            loaded.processes,
+            loaded.imported_by_trials,
             file,
         )
 
@@ -125,9 +126,8 @@ class _Check:
         self._directory = directory
         self._tell = tell
         self._stopping = threading.Event()
-        self._twins = Received()
-        self._train = Received()
-        self._alone = Received()
+        self._trained = (Received(), Received())
+        self._read: dict[str, Received] = {}
         self._resumed: tuple[Resumed, ...] = ()
 
     def rehearse(self) -> None:
@@ -138,51 +138,107 @@ class _Check:
         """
         with ThreadPoolExecutor(2) as pool:
             try:
-                twins = pool.submit(self._run_twins)
-                train = pool.submit(self._run_train)
-                wait_for_all([train])
-                train.result()
+                trained = [pool.submit(self._train, lane) for lane in (0, 1)]
+                wait_for_all(trained)
+                self._trained = (trained[0].result(), trained[1].result())
+                if not all(report.complete for report in self._reports()):
+                    return
+                reading = pool.submit(self._read_trials)
                 killed = [
                     pool.submit(self._interrupt, interruption, lane)
                     for lane, interruption in zip((1, 0), self._interruptions(), strict=False)
                 ]
-                wait_for_all([twins, *killed])
-                twins.result()
+                together = pool.submit(self._rehearse, 1, "together", Rehearsal("together"))
+                wait_for_all([reading, *killed, together])
+                reading.result()
+                self._read["together"] = together.result()
                 self._resumed = tuple(each.result() for each in killed)
             except BaseException:
                 self._stopping.set()
                 raise
 
+    def _reports(self) -> list[RehearsalReport]:
+        """Return the reports of the processes that trained; fewer than two where one died."""
+        return [each.report for each in self._trained if each.report is not None]
+
     def report(self, workers: int) -> CheckReport:
-        """What the lanes found."""
-        reports = [outcome.report for outcome in (self._twins, self._train)]
-        known = [report for report in reports if report is not None]
+        """Return what the lanes found."""
+        trained = self._reports()
+        alone = {name: each for name, each in self._read.items() if name != "together"}
         findings = [*self._of_settings()]
-        for report in known:
-            findings += report.findings
-        for outcome in (self._twins, self._train):
+        for outcome in (*self._trained, *alone.values()):
+            findings += () if outcome.report is None else outcome.report.findings
             findings += self._of_death(outcome)
         judgement = Judgement()
-        if len(known) == len(reports):
-            findings += judge_second(known[0], known[1], self._alone.report)
-            deterministic = self._settings.deterministic
-            judgement = judge_runs(known[0], known[1], deterministic=deterministic)
-            self._judge_more(known, judgement)
+        if len(trained) == 2:
+            judgement = judge_runs(
+                trained[0],
+                trained[1],
+                (self._data_of("trial 0"), self._data_of("together")),
+                deterministic=self._settings.deterministic,
+            )
+            self._judge_more(trained, judgement)
+            self._judge_trials(trained[0], judgement)
         findings += judgement.findings
-        metrics = next((report.metrics for report in known if report.metrics), ())
-        findings += self._of_objectives(metrics, known)
+        metrics = next((report.metrics for report in trained if report.metrics), ())
+        findings += self._of_objectives(metrics, trained)
+        known = [*trained, *filter(None, map(self._report_of, self._read))]
         return CheckReport(
             study=self._settings.name,
             findings=ranked(findings),
-            held=(*self._held(reports[0], findings), *judgement.held),
+            held=(*self._held(trained, findings), *judgement.held),
             metrics=metrics,
             estimate=self._estimate(workers),
             seconds=self._seconds(known),
             steps=sum(report.steps for report in known),
+            inline="" if any(each.level == "error" for each in findings) else self._inline(),
         )
 
+    def _report_of(self, name: str) -> RehearsalReport | None:
+        return self._read.get(name, Received()).report
+
+    def _data_of(self, name: str) -> DataDigests | None:
+        report = self._report_of(name)
+        return None if report is None else report.data
+
+    def _judge_trials(self, trained: RehearsalReport, judgement: Judgement) -> None:
+        second = self._report_of("trial 1")
+        if second is None or not judgement.repeats:
+            return
+        judge_trials(trained, second, judgement)
+        first, like = self._report_of("trial 0"), self._report_of("trial 1 like 0")
+        if first is not None and like is not None:
+            finding = validation_finding(first, like)
+            judgement.findings += () if finding is None else (finding,)
+
+    def _inline(self) -> str:
+        """Return what would keep trials in one process from being independent."""
+        outcome, alone = self._read.get("together"), self._report_of("trial 1")
+        report = None if outcome is None else outcome.report
+        if report is None:
+            return ""
+        shared = [finding for finding in report.findings if finding.level == "error"]
+        if shared:
+            first, *more = shared
+            at = "" if first.line is None else f"{first.line}: "
+            return f"{at}{first.message}{f' (and {len(more)} more)' if more else ''}"
+        if alone is None or not report.complete:
+            return ""
+        for what, factory, differs in (
+            ("weights", report.code.model, alone.built != report.built),
+            ("data", report.code.data, alone.data != report.later_data),
+        ):
+            if differs:
+                at = "" if factory.line is None else f"{factory.line}: "
+                return (
+                    f"{at}trial 1 begins with other {what} when trial 0 was built before it: "
+                    f"{factory.name} goes by something that an earlier call left behind; make "
+                    "everything inside it"
+                )
+        return ""
+
     def _estimate(self, workers: int) -> Estimate | None:
-        report = self._train.report
+        report = self._trained[1].report
         if report is None:
             return None
         return estimate(
@@ -193,33 +249,32 @@ class _Check:
             checkpoint_bytes=self._checkpoint_bytes(report),
         )
 
-    def _run_twins(self) -> None:
-        assignment = rehearsal_assignment(
-            self._settings, self._directory / "twins", Rehearsal("twins")
-        )
-        self._twins = self._drive(0, assignment)
-        report = self._twins.report
-        if report is not None and report.second_weights is not None:
-            self._alone = self._drive(
-                0,
-                rehearsal_assignment(self._settings, self._directory / "alone", Rehearsal("alone")),
-            )
+    def _train(self, lane: int) -> Received:
+        return self._rehearse(lane, f"train-{lane}", Rehearsal("train"))
 
-    def _run_train(self) -> None:
-        assignment = rehearsal_assignment(
-            self._settings, self._directory / "train", Rehearsal("train")
-        )
-        self._train = self._drive(1, assignment)
+    def _read_trials(self) -> None:
+        """Build two trials, each in a process of its own; compare what they are validated on."""
+        for number in (0, 1):
+            name = f"trial {number}"
+            self._read[name] = self._rehearse(0, name, Rehearsal("read", number))
+        if validation_differs(self._report_of("trial 0"), self._report_of("trial 1")):
+            # A parameter may ask for it.
+            alike = Rehearsal("build", 1, like=0)
+            self._read["trial 1 like 0"] = self._rehearse(0, "alike", alike)
+
+    def _rehearse(self, lane: int, directory: str, rehearsal: Rehearsal) -> Received:
+        assignment = rehearsal_assignment(self._settings, self._directory / directory, rehearsal)
+        return self._drive(lane, assignment)
 
     def _interruptions(self) -> tuple[Interruption, ...]:
-        report = self._train.report
+        report = self._trained[1].report
         if report is None or not report.complete or report.end < 2:
             return ()
         self._tell("killing it in several places, and resuming it")
         return interruptions(report.end, report.epoch_steps)
 
     def _interrupt(self, interruption: Interruption, lane: int) -> Resumed:
-        report = self._train.report
+        report = self._trained[1].report
         if report is None or report.lengths is None:
             msg = "there is nothing to interrupt: no trial was rehearsed"
             raise ValueError(msg)
@@ -228,7 +283,11 @@ class _Check:
             interruption,
             self._settings,
             self._directory,
-            rehearsal=Rehearsal("trial", lengths.epoch_steps, lengths.validation_steps),
+            rehearsal=Rehearsal(
+                "trial",
+                epoch_steps=lengths.epoch_steps,
+                validation_steps=lengths.validation_steps,
+            ),
             end=report.end,
             drive=lambda number, assignment, until: self._drive(
                 (lane + number) % 2, assignment, until
@@ -247,7 +306,7 @@ class _Check:
         whole, second = paths
         objectives = [objective.name for objective in self._settings.objectives]
         anyway = judge_ends(whole, second, authors, objectives, judgement)
-        judge_interruptions(whole, self._resumed, anyway, authors, judgement)
+        judge_interruptions(whole, self._resumed, anyway, authors, judgement, objectives=objectives)
 
     def _of_settings(self) -> Iterator[Finding]:
         settings = self._settings
@@ -259,21 +318,21 @@ class _Check:
                 "not promised: a resumed or repeated trial may end with another result",
                 self._argument("deterministic"),
             )
-        if self._opened.processes > 1:
-            yield Finding(
-                "note",
-                "settings",
-                f"a trial trains in {self._opened.processes} processes, and is tried here in one: "
-                "what only several can do wrong is not seen",
-                self._argument("strategy"),
-            )
         if self._opened.cannot_fork:
             yield Finding(
                 "note",
                 "settings",
                 f"every trial starts a Python of its own, some seconds each, because "
-                f"{self._opened.cannot_fork}; do that inside the factories, and trials start at "
-                "once",
+                f"{self._opened.cannot_fork}",
+                self._argument("name"),
+            )
+        elif self._opened.imported_by_trials:
+            yield Finding(
+                "note",
+                "settings",
+                f"every trial imports the study in its own process, because "
+                f"{self._opened.imported_by_trials}; what the file does at its top is "
+                "done again for each",
                 self._argument("name"),
             )
 
@@ -302,22 +361,20 @@ class _Check:
             shown = f"the process of the trial {how} while it was {outcome.stage}"
         yield Finding("error", "build", shown, self._argument("model"))
 
-    def _held(self, twins: RehearsalReport | None, findings: list[Finding]) -> Iterator[str]:
+    def _held(self, trained: list[RehearsalReport], findings: list[Finding]) -> Iterator[str]:
         wrong = {finding.check for finding in findings if finding.level == "error"}
-        if twins is None:
+        if not trained:
             return
-        if "independence" not in wrong and twins.walked is not None:
-            one, two = twins.walked
+        report = trained[0]
+        if "independence" not in wrong and report.owned is not None:
             yield (
-                f"two trials, walked against each other ({one} and {two} objects that training "
-                "changes), share none"
+                f"a trial begins anew: its factories make its model, optimizer and callbacks "
+                f"({report.owned} objects that training changes)"
             )
-            if twins.complete:
-                yield "two trials trained in turn do not move each other"
-        if "capture" not in wrong and twins.trace is not None:
+        if "capture" not in wrong and report.trace is not None:
             yield "everything that training changes can be captured"
         names = [objective.name for objective in self._settings.objectives]
-        if "objective" not in wrong and set(names) <= set(twins.metrics):
+        if "objective" not in wrong and set(names) <= set(report.metrics):
             yield f"the objective {', '.join(map(repr, names))} is among what an epoch reports"
 
     def _argument(self, argument: str) -> Line | None:
@@ -350,7 +407,7 @@ class _Check:
             name: sum(getattr(report.seconds, name) for report in reports)
             for name in ("startup", "steps", "work")
         }
-        timed = None if self._train.report is None else self._train.report.timed
+        timed = None if self._trained[1].report is None else self._trained[1].report.timed
         for outcome, steps in self._attempts():
             if outcome.started_after is not None and timed is not None:
                 seconds["startup"] += outcome.started_after

@@ -7,7 +7,7 @@ what follows from it is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,49 +45,45 @@ class Judgement:
 
 
 def judge_runs(
-    first: RehearsalReport, second: RehearsalReport, *, deterministic: bool
+    first: RehearsalReport,
+    second: RehearsalReport,
+    data: tuple[DataDigests | None, DataDigests | None],
+    *,
+    deterministic: bool,
 ) -> Judgement:
-    """Hold the reports of two processes, which did the same, against each other.
+    """Compare the reports of two processes that trained the same trial.
 
     Args:
         first: Of the one process.
         second: Of the other.
+        data: Of two processes that built that trial and read its data.
         deterministic: Whether the study promises kernels that repeat.
     """
     judgement = Judgement()
     authors = first.code
     _judge_weights(first, second, authors, judgement)
     if judgement.repeats:
-        _judge_data(first, second, authors, judgement)
+        _judge_data(*data, authors, judgement)
     if judgement.repeats:
         _judge_steps(first, second, authors, judgement, deterministic=deterministic)
     return judgement
 
 
-def judge_second(
-    twins: RehearsalReport, other: RehearsalReport, alone: RehearsalReport | None
-) -> Iterator[Finding]:
-    """Whether trial 1 begins alike after trial 0 and alone in its process.
-
-    Args:
-        twins: Of the process that built trial 0 before it.
-        other: Of another that built trial 0, which tells whether weights repeat at all.
-        alone: Of the process that built trial 1 alone.
-    """
-    after, before = twins.second_weights, None if alone is None else alone.second_weights
-    if after is None or before is None or after == before or twins.weights != other.weights:
-        return
-    model = twins.code.model
-    yield Finding(
-        "error",
-        "independence",
-        f"trial 1 begins with other weights when trial 0 was built before it in the same process: "
-        f"{model.name} goes by something that an earlier call left behind (a model that was "
-        "made once and is copied, a generator or a counter outside the factory). `sweeper run` gives "
-        "every trial a process of its own, where nothing comes of it; with isolation='inline', or in "
-        "a loop of your own, it would: make everything inside the factory, for every trial anew",
-        model.line,
-    )
+def judge_trials(first: RehearsalReport, second: RehearsalReport, to: Judgement) -> None:
+    """Compare the initial weights of two trials with different seeds."""
+    one, two = first.weights or (), second.weights or ()
+    pairs = [(a, b) for (_, a, varied), (_, b, _) in zip(one, two, strict=False) if varied]
+    model = first.code.model
+    if pairs and all(a == b for a, b in pairs):
+        to.find(
+            "warning",
+            "seeds",
+            "two trials with different seeds begin with the same weights: the model factory sets a "
+            "seed of its own, or loads weights, so trials differ by their parameters alone",
+            model.line,
+        )
+    elif pairs:
+        to.held.append("another seed gives other initial weights")
 
 
 def _judge_weights(
@@ -97,7 +93,7 @@ def _judge_weights(
     if one is None or two is None:
         return
     differing = [
-        path for (path, digest), (_, other) in zip(one, two, strict=False) if digest != other
+        path for (path, digest, _), (_, other, _) in zip(one, two, strict=False) if digest != other
     ]
     if len(one) != len(two):
         differing = differing or ["their number"]
@@ -112,17 +108,12 @@ def _judge_weights(
         )
         to.repeats = False
         return
-    drawn = second.drawn if first.drawn is None else first.drawn
-    others = " and another seed gives others" if drawn else ""
-    to.held.append(
-        f"the same seed gives the same {len(one)} initial weights in two processes{others}"
-    )
+    to.held.append(f"the same seed gives the same {len(one)} initial weights in two processes")
 
 
 def _judge_data(
-    first: RehearsalReport, second: RehearsalReport, authors: StudyAuthors, to: Judgement
+    one: DataDigests | None, two: DataDigests | None, authors: StudyAuthors, to: Judgement
 ) -> None:
-    one, two = first.data, second.data
     if one is None or two is None:
         return
     for name, where in (
@@ -240,7 +231,7 @@ def _blame_step(
     called = [suspect for callback in authors.callbacks for suspect in callback.suspects]
     likely, line = named(
         authors.step.suspects or authors.data.suspects or tuple(called),
-        (*authors.step_ops, *authors.data_ops),
+        authors.data_ops,
     )
     to.find(
         "error",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sweeper.declared.space import CategoricalChoice, Distribution
+from sweeper.records.printing import counted, values_shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,12 @@ class ParentRecord:
     params: Mapping[str, CategoricalChoice] = field(default_factory=dict, repr=False)
     distributions: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
 
+    def __str__(self) -> str:
+        changed = f", with {values_shown(self.changed)}" if self.changed else ""
+        return (
+            f"trial {self.number} at step {self.step} after {counted(self.epoch, 'epoch')}{changed}"
+        )
+
     def to_json(self) -> dict[str, Any]:
         return {"number": self.number, "step": self.step, "digest": self.digest}
 
@@ -70,6 +77,9 @@ class BranchStatus:
     parent: int
     step: int
     state: str
+
+    def __str__(self) -> str:
+        return f"branch {self.number} of trial {self.parent} at step {self.step}, {self.state}"
 
     def to_json(self) -> dict[str, Any]:
         return {

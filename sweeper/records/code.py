@@ -14,6 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+NO_TEXT = "text not kept"
+"""The file of code that was typed at a prompt or piped into Python, whose text is not to be had."""
+
 _SHORT = 8
 _DIGEST = 32
 
@@ -60,9 +63,27 @@ class CodePart:
 
 @dataclass(frozen=True, slots=True)
 class CodeFingerprint:
-    """Fingerprint of all user code that a study's factories reach, by name."""
+    """Fingerprint of all user code that a study's factories reach, by name.
+
+    Attributes:
+        parts: Each of them.
+        without_text: What Python would know of the same code if it had been typed at a prompt or
+            piped in, to compare with a study that was. None where it was, and in the database.
+    """
 
     parts: Mapping[str, CodePart]
+    without_text: CodeFingerprint | None = None
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the text of the code was there to be read."""
+        return all(part.file != NO_TEXT for part in self.parts.values())
+
+    def comparable_with(self, stored: CodeFingerprint | None) -> CodeFingerprint:
+        """Return this code as ``stored`` was read: without its text where that had none."""
+        if self.without_text is None or stored is None or stored.has_text:
+            return self
+        return self.without_text
 
     @property
     def digest(self) -> str:
@@ -75,7 +96,8 @@ class CodeFingerprint:
         return short_code(self.digest)
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        """Return the parts by name, and what is known without the text under an empty name."""
+        said: dict[str, Any] = {
             name: {
                 "digest": part.digest,
                 "file": part.file,
@@ -85,10 +107,13 @@ class CodeFingerprint:
             }
             for name, part in sorted(self.parts.items())
         }
+        if self.without_text is not None:
+            said[""] = self.without_text.to_json()
+        return said
 
     def to_text(self) -> str:
         """As the database keeps it."""
-        return json.dumps(self.to_json(), separators=(",", ":"))
+        return json.dumps(CodeFingerprint(self.parts).to_json(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CodeFingerprint:
@@ -103,7 +128,9 @@ class CodeFingerprint:
                     tuple((int(line), str(digest)) for line, digest in part["statements"]),
                 )
                 for name, part in values.items()
-            }
+                if name
+            },
+            cls.from_json(values[""]) if "" in values else None,
         )
 
     def changes_since(self, before: CodeFingerprint) -> tuple[str, ...]:

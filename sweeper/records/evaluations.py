@@ -15,6 +15,7 @@ from typing import Any
 
 from sweeper.declared.searching import Direction, Objective
 from sweeper.errors import UsageError
+from sweeper.records.printing import counted, values_shown
 
 _LARGER_IS_BETTER = frozenset(
     {
@@ -63,6 +64,12 @@ class EvaluationRecord:
     metrics: Mapping[str, float]
     evaluated_at: datetime
     path: str | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"trial {self.trial} at step {self.step} after {counted(self.epoch, 'epoch')} "
+            f"on {self.data}: {values_shown(self.metrics)}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {

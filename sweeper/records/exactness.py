@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, cast, get_args
 
 from sweeper.errors import DefinitionError
+from sweeper.records.printing import values_shown
 
 AuditPolicy = Literal["auto", "all", "off"]
 """Which intervals a study audits: the first ones and some more, every one, or none."""
@@ -53,6 +54,12 @@ class AuditRecord:
     def alike(self) -> bool | None:
         """Return the verdict; None if there is none yet."""
         return {"alike": True, "differs": False}.get(self.outcome or "")
+
+    def __str__(self) -> str:
+        said = "" if self.message is None else f": {self.message}"
+        return (
+            f"audit of steps {self.from_step} to {self.to_step}: {self.outcome or 'pending'}{said}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {"from_step": self.from_step, "to_step": self.to_step, "alike": self.alike}
@@ -150,6 +157,13 @@ class VerificationRecord:
     step: int | None
     variable: str | None
     report: Mapping[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        epoch = None if self.epoch is None else self.epoch + 1
+        differing = {"epoch": epoch, "step": self.step, "variable": self.variable}
+        shown = values_shown({name: at for name, at in differing.items() if at is not None})
+        at = f" at {shown}" if shown else ""
+        return f"{self.mode} of {self.checked_at:%Y-%m-%d %H:%M}: {self.verdict}{at}"
 
     def to_json(self) -> dict[str, Any]:
         return {

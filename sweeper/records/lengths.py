@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from sweeper.records.printing import counted, values_shown
+
 LengthKind = Literal["reads", "epochs", "steps"]
 """How code may go by the number of epochs: see `LengthRead`."""
 
@@ -40,6 +42,11 @@ class LengthRecord:
     digest: str | None
     at: datetime | None
     values: Mapping[str, float] | None = None
+
+    def __str__(self) -> str:
+        given = {"value": self.value} if self.values is None else self.values
+        trained = counted(self.trained, "epoch")
+        return f"{self.state} after {trained} of {self.epochs}, {values_shown(given)}"
 
     def to_json(self) -> dict[str, Any]:
         return {

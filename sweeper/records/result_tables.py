@@ -1,4 +1,4 @@
-"""Results as plain tables: rows for pandas, text for a terminal, HTML for a notebook.
+"""Results as plain tables: rows for pandas, text for a terminal and for a notebook.
 
 The records print themselves by it, so it takes them as they are and does not import their module.
 """
@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import html
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from sweeper.records.printing import value_shown
 from sweeper.records.status import StudyStatus, ranked
 
 TrialRecord = Any
 """`sweeper.results.TrialRecord`, whose module imports this one."""
 
-_TEXT_ROWS, _HTML_ROWS = 12, 30
-_LONGEST_CELL = 40
+_TEXT_ROWS, _CELL_ROWS, _CELL_WIDTH = 12, 30, 200
 
 
 def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
@@ -64,9 +64,18 @@ def attempt_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
 
 
 def results_text(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
-    """A headline and the best trials, cut to the terminal's width."""
-    width = shutil.get_terminal_size().columns
-    headers, rows = _table(status, trials, _TEXT_ROWS)
+    """Write a headline and the best trials, cut to the terminal's width."""
+    return _text_of(status, trials, shutil.get_terminal_size().columns, _TEXT_ROWS)
+
+
+def results_html(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
+    """Write the same text for a notebook's cell, which is wider and scrolls."""
+    text = html.escape(_text_of(status, trials, _CELL_WIDTH, _CELL_ROWS))
+    return f'<pre style="overflow-x:auto;white-space:pre">{text}</pre>'
+
+
+def _text_of(status: StudyStatus, trials: Sequence[TrialRecord], width: int, most: int) -> str:
+    headers, rows = _table(status, trials, most)
     lines = [_headline(status)]
     if rows:
         sizes = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
@@ -80,19 +89,6 @@ def results_text(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
     return "\n".join(lines)
 
 
-def results_html(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
-    """Return the results as an HTML table; text written by a user is escaped."""
-    headers, rows = _table(status, trials, _HTML_ROWS)
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in headers)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows
-    )
-    left = len(trials) - len(rows)
-    more = f"<p>and {left} more: <code>results.to_dataframe()</code></p>" if left else ""
-    caption = f"<caption>{html.escape(_headline(status))}</caption>"
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
-
-
 def _headline(status: StudyStatus) -> str:
     done = f"{status.study}: {status.finished} of {status.target} trials finished"
     if status.failed:
@@ -104,7 +100,7 @@ def _headline(status: StudyStatus) -> str:
         return f"{done}; no best one yet"
     return (
         f"{done}; best: trial {status.best.number} with {status.objective} "
-        f"{_text(status.best.value)} ({status.direction})"
+        f"{value_shown(status.best.value)} ({status.direction})"
     )
 
 
@@ -114,22 +110,24 @@ def _table(
     chosen = ranked(trials, status)[:most]
     objectives = [objective.name for objective in status.objectives] or [status.objective]
     names = list(dict.fromkeys(name for trial in chosen for name in trial.params))
+    first, last = ["trial", "state", *objectives], ["epochs", "attempts"]
     rows = [
         [
             str(t.number),
             t.state,
-            *(_text(t.value if t.values is None else t.values.get(name)) for name in objectives),
-            *(_text(t.params[name]) if name in t.params else "-" for name in names),
+            *(
+                value_shown(t.value if t.values is None else t.values.get(name))
+                for name in objectives
+            ),
+            *(value_shown(t.params[name]) if name in t.params else "-" for name in names),
             str(len(t.epochs)),
             str(len(t.attempts)),
         ]
         for t in chosen
     ]
-    return ["trial", "state", *objectives, *names, "epochs", "attempts"], rows
+    return [*first, *parameter_headers(names, {*first, *last}), *last], rows
 
 
-def _text(value: object) -> str:
-    if value is None:
-        return "-"
-    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
-    return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
+def parameter_headers(names: Iterable[str], taken: Collection[str]) -> list[str]:
+    """Return a header for each parameter: its name, or ``params_NAME`` where that is taken."""
+    return [f"params_{name}" if name in taken else name for name in names]

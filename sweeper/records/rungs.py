@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sweeper.records.printing import counted, value_shown
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedTrial:
@@ -14,7 +16,7 @@ class ComparedTrial:
 
     Attributes:
         number: The trial's.
-        value: The objective that it had reached; None where it had failed.
+        value: The objective that it had reached; None where it had failed or that is NaN.
         promoted: Whether it went on.
     """
 
@@ -60,7 +62,7 @@ class RungRecord:
 
     Attributes:
         epochs: After which it paused, or was compared there although it was over before.
-        value: The objective that it had reached; None where it had failed.
+        value: The objective that it had reached; None where it had failed or that is NaN.
         promoted: Whether it went on; None before that is decided.
         decision: Of the rung, with everybody who was compared; None before it is decided.
 
@@ -73,6 +75,10 @@ class RungRecord:
     value: float | None
     promoted: bool | None
     decision: RungDecision | None = None
+
+    def __str__(self) -> str:
+        decided = {None: "not decided", True: "promoted", False: "ended"}[self.promoted]
+        return f"rung after {counted(self.epochs, 'epoch')}: value={value_shown(self.value)}, {decided}"
 
     def to_json(self) -> dict[str, Any]:
         decision: Mapping[str, Any] | None = None

@@ -14,6 +14,7 @@ from sweeper.records.ancestry import BranchStatus
 from sweeper.records.code import CodeGroup
 from sweeper.records.exactness import Exactness
 from sweeper.records.model_source import HasModel, ModelSource
+from sweeper.records.printing import counted, value_shown, values_shown
 
 Params = Mapping[str, CategoricalChoice]
 """A trial's parameters: name to value."""
@@ -59,6 +60,12 @@ class WorkerRecord:
     error: str | None
     live: bool
 
+    def __str__(self) -> str:
+        there = "there" if self.live else "gone"
+        said = "" if self.error is None else f": {value_shown(self.error, 200)}"
+        where = f"{counted(self.slots, 'slot')} on {self.host}, pid {self.pid}, {self.engine}"
+        return f"worker with {where}, {there}{said}"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "key": self.key,
@@ -95,6 +102,9 @@ class BestTrial(HasModel):
     params: Params
     source: ModelSource | None = field(default=None, repr=False, compare=False)
 
+    def __str__(self) -> str:
+        return f"trial {self.number}, {values_shown({'value': self.value, **self.params})}"
+
     def to_json(self) -> dict[str, Any]:
         return {"number": self.number, "value": self.value, "params": dict(self.params)}
 
@@ -118,6 +128,9 @@ class ParetoTrial(HasModel):
     values: Mapping[str, float]
     params: Params
     source: ModelSource | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"trial {self.number}, {values_shown(self.values)}, {values_shown(self.params)}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -143,6 +156,10 @@ class _HasResult(Protocol):
 Ranked = TypeVar("Ranked", bound=_HasResult)
 
 
+_REPEATED = ("IndependenceError", "NonFiniteError", "UncapturableError")
+"""Errors, by their names, that a trial meets again: its seed, parameters and data are the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrialStatus:
     """Progress of one trial that has begun.
@@ -157,6 +174,7 @@ class TrialStatus:
         metrics: Of the latest epoch that it finished; empty before the first.
         values: Of a complete trial in a study of several objectives, by their names; else None.
         attempts: How many there were, the running one included.
+        error: The last line of what a failed trial ended with; None of any other.
 
     Examples:
         >>> first, *_ = study.status().trials
@@ -173,6 +191,24 @@ class TrialStatus:
     metrics: Mapping[str, float] = field(default_factory=dict)
     values: Mapping[str, float] | None = None
     attempts: int = 1
+    error: str | None = None
+
+    @property
+    def would_fail_again(self) -> bool:
+        """Whether it failed with an error that another attempt must repeat, bit for bit."""
+        return (self.error or "").startswith(_REPEATED)
+
+    def __str__(self) -> str:
+        of = (
+            counted(self.epoch, "epoch")
+            if self.epochs is None
+            else f"{self.epoch}/{self.epochs} epochs"
+        )
+        given = {"value": self.value} if self.values is None else self.values
+        shown = f"{values_shown(given)}, {values_shown(self.params)}"
+        return (
+            f"trial {self.number} {self.state}, {shown}, {of}, {counted(self.attempts, 'attempt')}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -250,6 +286,12 @@ class StudyStatus:
         ended = ("complete", "pruned", "failed")
         return self.finished >= self.target and all(b.state in ended for b in self.branches)
 
+    def __str__(self) -> str:
+        standing = ("complete", "pruned", "failed", "running", "paused", "interrupted", "waiting")
+        counts = [f"{count} {state}" for state in standing if (count := getattr(self, state))]
+        best = "" if self.best is None else f"; best: {self.best}"
+        return f"{self.study}: {self.finished} of {self.target} trials finished ({', '.join(counts) or 'none'}){best}"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "study": self.study,
@@ -309,3 +351,24 @@ def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
         return (False, sign * trial.value, trial.number)
 
     return sorted(trials, key=rank)
+
+
+def none_complete(study: str, target: int, errors: Iterable[str | None]) -> str:
+    """Say that no trial is complete, and with what the first one failed.
+
+    Args:
+        study: The study's name.
+        target: How many trials it has.
+        errors: What each of its failed trials ended with, in order.
+    """
+    failed = list(errors)
+    text = f"study {study!r} has no complete trial yet"
+    if failed:
+        first = (failed[0] or "no error was kept").strip().rpartition("\n")[2]
+        text += f": {len(failed)} of {target} failed, the first with: {first}"
+    return text
+
+
+def are(count: int | None) -> str:
+    """Return the verb for ``count`` things: "is" of one, "are" of others."""
+    return "is" if count == 1 else "are"

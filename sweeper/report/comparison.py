@@ -41,7 +41,7 @@ class Comparison:
     metrics: Sequence[str]
 
     def to_json(self) -> dict[str, Any]:
-        """What differs, by name, and each trial as ``show`` has it."""
+        """Return what differs, by name, and each trial as ``show`` has it."""
         return {
             "differing": {
                 "params": _differing([trial.params for trial in self.trials]),

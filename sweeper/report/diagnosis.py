@@ -17,7 +17,7 @@ _ENDS = {
 
 
 def diagnosis_page(diagnosis: Diagnosis) -> RenderableType:
-    """A line a finding, and below it what was expected and what to do where it is not in order."""
+    """Return a line per finding; below it what was expected, and what to do where it is not in order."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)

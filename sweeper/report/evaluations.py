@@ -1,4 +1,4 @@
-"""Evaluations as tables: the ranking of `sweeper evaluate`, and those of one trial."""
+"""The ranking of `sweeper evaluate` as a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweeper.report.widths import WholeColumns
 
 
 def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> RenderableType:
-    """One row a checkpoint, in the order given: its rank, whose it is, its metrics and where it is."""
+    """Return a row per checkpoint, in the order given: rank, trial, metrics and path."""
     names = _metrics(records, objective.name)
     rows = [
         [
@@ -25,21 +25,6 @@ def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> 
     paths = [record.path or "-" for record in records]
     headers = ("rank", "trial", "step", "after epoch", *names)
     return WholeColumns(headers, rows, least=5, folded=("checkpoint", paths))
-
-
-def trial_evaluations_table(records: Sequence[EvaluationRecord]) -> RenderableType:
-    """One row a checkpoint and data set of one trial."""
-    names = _metrics(records, None)
-    rows = [
-        [
-            *(str(record.step), str(record.epoch), "no" if record.path is None else "yes"),
-            *(value_text(record.metrics.get(name), 6) for name in names),
-        ]
-        for record in records
-    ]
-    data = [record.data for record in records]
-    headers = ("step", "after epoch", "kept", *names)
-    return WholeColumns(headers, rows, least=4, folded=("evaluated on", data))
 
 
 def _metrics(records: Sequence[EvaluationRecord], first: str | None) -> list[str]:

@@ -13,7 +13,7 @@ _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> RenderableType:
-    """The whole page.
+    """Return what `sweeper check` prints.
 
     Args:
         report: What was found.
@@ -43,6 +43,9 @@ def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> Rend
         parts += [Text(""), Text.assemble(("metrics  ", "dim"), names)]
     if report.estimate is not None:
         parts += [Text(""), _estimate(report.estimate)]
+    if report.inline:
+        said = f"with isolation='inline' trials would not be independent: {one_line(report.inline)}"
+        parts += [Text(""), Text(said, style="dim")]
     if next_commands:
         parts += [Text(""), Text("next:", style="dim")]
         parts += [Text(f"  {one_line(command)}") for command in next_commands]

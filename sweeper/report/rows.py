@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 def study_rows(statuses: Sequence[StudyStatus]) -> list[Row]:
-    """A row a study: its counts, and its best trial."""
+    """Return a row per study: its counts, and its best trial."""
     return [
         {
             "study": status.study,
@@ -38,7 +38,7 @@ def study_rows(statuses: Sequence[StudyStatus]) -> list[Row]:
 
 
 def trial_status_rows(trials: Sequence[TrialStatus]) -> list[Row]:
-    """A row a trial of a status, in their order."""
+    """Return a row per trial of a status, in their order."""
     return [
         {
             "number": trial.number,
@@ -56,7 +56,7 @@ def trial_status_rows(trials: Sequence[TrialStatus]) -> list[Row]:
 
 
 def trial_rows(trials: Sequence[TrialRecord]) -> list[Row]:
-    """A row a trial, with the metrics of its latest epoch."""
+    """Return a row per trial, with the metrics of its latest epoch."""
     return [
         {
             "study": trial.study,
@@ -77,12 +77,12 @@ def trial_rows(trials: Sequence[TrialRecord]) -> list[Row]:
 
 
 def epoch_rows(trial: TrialRecord) -> list[Row]:
-    """A row an epoch of one trial: its number from 0, and its metrics."""
+    """Return a row per epoch of one trial: its number from 0, and its metrics."""
     return [epoch.to_json() for epoch in trial.epochs]
 
 
 def evaluation_rows(records: Sequence[EvaluationRecord]) -> list[Row]:
-    """A row a checkpoint, with its rank in the order given."""
+    """Return a row per checkpoint, with its rank in the order given."""
     rows = []
     for rank, record in enumerate(records, 1):
         values = record.to_json()

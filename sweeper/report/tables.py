@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from sweeper.declared.searching import Objective
 from sweeper.records.code import CodeGroup
 from sweeper.records.exactness import Exactness
 from sweeper.records.status import ranked
+from sweeper.report.figures.choosing import status_objectives
 from sweeper.report.formats import one_line, params_text, time_text, value_text
 from sweeper.report.trials import STATE_STYLES, TrialsTable
 from sweeper.report.widths import plain_table
@@ -27,13 +27,12 @@ _UNFINISHED = ("waiting", "running", "interrupted", "paused")
 
 
 def objectives_text(status: StudyStatus) -> str:
-    """What the study's trials are compared by: ``maximize val_accuracy``."""
-    objectives = status.objectives or (Objective(status.objective, status.direction),)
-    return ", ".join(f"{each.direction} {each.name}" for each in objectives)
+    """Write what the study's trials are compared by: ``maximize val_accuracy``."""
+    return ", ".join(f"{each.direction} {each.name}" for each in status_objectives(status))
 
 
 def codes_lines(status: StudyStatus) -> list[RenderableType]:
-    """Which trials ran under which code, where there are several; a line each."""
+    """Return which trials ran under which code, a line each; nothing where there is one code."""
     if not status.codes:
         return []
     lines: list[RenderableType] = [
@@ -48,7 +47,7 @@ def codes_lines(status: StudyStatus) -> list[RenderableType]:
 
 
 def lengths_lines(status: StudyStatus) -> list[RenderableType]:
-    """Which trials train for how many epochs, where some were extended and others not."""
+    """Return which trials train for how many epochs, where some were extended and others not."""
     lengths: dict[int, list[str]] = {}
     for trial in status.trials:
         lengths.setdefault(trial.epochs or 0, []).append(str(trial.number))
@@ -62,7 +61,7 @@ def lengths_lines(status: StudyStatus) -> list[RenderableType]:
 
 
 def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
-    """One row a study: how far it is, what runs, what failed, the best value."""
+    """Return a row per study: how far it is, what runs, what failed, the best value."""
     if not statuses:
         return Text("no studies yet; start one with: sweeper run FILE")
     table = plain_table("study")
@@ -90,11 +89,11 @@ def _count(status: StudyStatus, state: str) -> Text:
 
 
 def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> RenderableType:
-    """One study: its objective and counts, its trials by rank, the best one, what to type next."""
+    """Return a study's objective and counts, its trials by rank, the best one, what to type next."""
     parts: list[RenderableType] = [_counts_line(status), Text(objectives_text(status))]
     unfinished = [trial for trial in status.trials if trial.state in _UNFINISHED]
     finished = [trial for trial in status.trials if trial.state not in _UNFINISHED]
-    names = [each.name for each in status.objectives] or [status.objective]
+    names = [each.name for each in status_objectives(status)]
     if unfinished:
         parts += [Text(""), TrialsTable(unfinished, latest=names)]
     if finished:
@@ -123,12 +122,12 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
 
 
 def exactness_line(exactness: Exactness) -> Text:
-    """What the study's audits found, in one line."""
+    """Return what the study's audits found, in one line."""
     return Text(exactness.line, style="dim" if exactness.warning is None else "bold red")
 
 
 def next_lines(commands: Sequence[str]) -> list[RenderableType]:
-    """What to type next, a line each."""
+    """Return the commands to type next, a line each."""
     if not commands:
         return []
     return [Text(""), Text("next:", style="dim"), *(Text(f"  {one_line(c)}") for c in commands)]

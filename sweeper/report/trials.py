@@ -6,7 +6,7 @@ has no room, each trial's parameters stand under its row as ``name=value``. No n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -15,6 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from sweeper.records.result_tables import parameter_headers
 from sweeper.report.formats import choice_text, params_text, value_text
 from sweeper.report.widths import fits, plain_table
 from sweeper.results import TrialStatus
@@ -74,7 +75,7 @@ class TrialsTable:
         differing = [n for n in names if len(trials) < 2 or not _is_alike(trials, n)]
         own = self._own_columns(trials)
         for columns in (names, differing):
-            table = _table(trials, [*own, *map(_parameter, columns)])
+            table = _table(trials, [*own, *_parameters(columns, {each.header for each in own})])
             if fits(table, options, console):
                 yield table
                 break
@@ -89,7 +90,7 @@ class TrialsTable:
             yield Text(f"and {hidden} more; --csv and --json have all of them", style="dim")
 
     def _own_columns(self, trials: Sequence[TrialStatus]) -> list[_Column]:
-        """All but parameters; the first two name the trial, the next ones are what it measured."""
+        """Return all columns but the parameters'; the first two name the trial, the next ones its metrics."""
         found = [_Column("trial", lambda t: str(t.number)), _Column("state", _state, left=True)]
         if self._latest:
             found.append(_Column("epoch", _epoch_now))
@@ -115,7 +116,7 @@ def _folded(
     console: Console,
     options: ConsoleOptions,
 ) -> Iterator[RenderableType | Segment]:
-    """Each trial's row, and below it, indented, what has no column of its own."""
+    """Draw each trial's row, and below it, indented, what has no column of its own."""
     kept = list(own)
     while len(kept) > 2 and not fits(_table(trials, kept), options, console):
         kept.pop()
@@ -152,8 +153,13 @@ def _is_alike(trials: Sequence[TrialStatus], name: str) -> bool:
     return all(name in t.params and t.params[name] == first.get(name) for t in trials)
 
 
-def _parameter(name: str) -> _Column:
-    return _Column(name, lambda t: choice_text(t.params[name]) if name in t.params else "-")
+def _parameters(names: Sequence[str], taken: Collection[str]) -> list[_Column]:
+    headers = parameter_headers(names, taken)
+    return [_Column(header, _parameter(name)) for header, name in zip(headers, names, strict=True)]
+
+
+def _parameter(name: str) -> Callable[[TrialStatus], str]:
+    return lambda t: choice_text(t.params[name]) if name in t.params else "-"
 
 
 def _value(name: str) -> Callable[[TrialStatus], str]:
@@ -169,7 +175,7 @@ def _state(trial: TrialStatus) -> str:
 
 
 def _epoch_now(trial: TrialStatus) -> str:
-    """The epoch that it is in, or goes on in, from 1."""
+    """Write the epoch that the trial is in, or goes on in, from 1."""
     if trial.epochs is None:
         return str(trial.epoch + 1)
     return f"{min(trial.epoch + 1, trial.epochs)} of {trial.epochs}"

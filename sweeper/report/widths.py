@@ -26,7 +26,7 @@ def plain_table(first: str | None = None) -> Table:
 
 
 def fits(table: Table, options: ConsoleOptions, console: Console) -> bool:
-    """Whether the table has room with every cell on one line."""
+    """Return whether the table has room with every cell on one line."""
     natural = Measurement.get(console, options.update(width=_ANY_WIDTH), table).maximum
     return natural <= options.max_width
 
@@ -41,14 +41,12 @@ class WholeColumns:
         least: Columns that stay whatever the width.
         folded: The header of a further column, at the right, whose words are broken where they
             must, and its cells.
-        elsewhere: Where the columns that were left out can be had.
     """
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
     least: int
     folded: tuple[str, Sequence[str]] | None = None
-    elsewhere: str = "--csv and --json have them"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw as many columns as there is room for, and name the others."""
@@ -63,7 +61,9 @@ class WholeColumns:
         yield self._table(shown, folded=True)
         if shown < len(self.headers):
             names = ", ".join(self.headers[shown:])
-            yield Text(f"not shown for want of room: {names}; {self.elsewhere}", style="dim")
+            yield Text(
+                f"not shown for want of room: {names}; --csv and --json have them", style="dim"
+            )
 
     def _table(self, shown: int, *, folded: bool = False) -> Table:
         table = plain_table()

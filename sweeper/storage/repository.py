@@ -18,6 +18,7 @@ from sweeper.results import (
     BestTrial,
     CheckpointRecord,
     EpochRecord,
+    StudyResults,
     StudyStatus,
     TrialRecord,
     WorkerRecord,
@@ -377,6 +378,14 @@ class Repository:
     def trials(self, study: str) -> tuple[TrialRecord, ...]:
         """Return every trial that has begun, whole, in the order of their numbers."""
         return self.database.read(lambda c: reading.read_trials(c, study))
+
+    def results(self, study: str) -> StudyResults:
+        """Return the study's status and every trial that has begun.
+
+        Raises:
+            UnknownStudyError: There is no such study.
+        """
+        return StudyResults(self.status(study), self.trials(study))
 
     def environments(self, study: str) -> tuple[Environment, ...]:
         """Return the surroundings that the study's attempts ran under."""

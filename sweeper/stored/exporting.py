@@ -7,18 +7,20 @@ and imports neither TensorFlow nor the study.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from sweeper.declared.space import CategoricalChoice
 from sweeper.definition import StudySettings
-from sweeper.errors import ExecutionError, ExportError, ParameterError, StudyFileError
-from sweeper.execution.launch.conversation import POLL_INTERVAL, TrialSupervisor, converse
+from sweeper.errors import ExecutionError, ExportError, StudyFileError
+from sweeper.execution.launch.conversation import WithoutDatabase, converse
 from sweeper.execution.launch.launchers import WarmServer, choose_launcher
-from sweeper.execution.launch.trial_process import Launcher, TrialProcess
+from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.exports import ExportOrder, ModelExported
 from sweeper.execution.protocol.messages import Failed, Message, Warned
-from sweeper.execution.protocol.questions import Suggest, Suggested
+from sweeper.execution.protocol.questions import Suggest
 from sweeper.execution.worker.assignment import assignment_of
 from sweeper.export.code_changes import check_code
 from sweeper.export.formats import check_format
@@ -129,7 +131,7 @@ def _converse(
             files=str(files),
             export=order,
         )
-        supervisor = _Export(found, request.notice)
+        supervisor = _Export(threading.Event(), "", found, request.notice)
         status = converse(launcher, assignment, supervisor)
         if supervisor.card is not None:
             return supervisor.card
@@ -147,23 +149,17 @@ def _converse(
 
 
 @dataclass
-class _Export(TrialSupervisor):
+class _Export(WithoutDatabase):
     found: StoredModel
     notice: Callable[[str], None]
     card: dict[str, object] | None = field(default=None, init=False)
     failed: Failed | None = field(default=None, init=False)
 
-    def poll(self, process: TrialProcess) -> float | None:
-        del process
-        return POLL_INTERVAL
+    def value_of(self, question: Suggest) -> CategoricalChoice:
+        return self.found.value_of(question.name)
 
-    def handle(self, message: Message) -> Message | None:
+    def receive(self, message: Message) -> None:
         match message:
-            case Suggest():
-                try:
-                    return Suggested(self.found.value_of(message.name))
-                except ParameterError as error:
-                    return Suggested(None, error=str(error))
             case ModelExported():
                 self.card = message.card
             case Failed():
@@ -172,4 +168,3 @@ class _Export(TrialSupervisor):
                 self.notice(message.message)
             case _:
                 pass
-        return None

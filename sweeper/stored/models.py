@@ -124,7 +124,7 @@ class StudyModels:
         definition: StudyDefinition | None = None,
         source: str | None = None,
     ) -> StudyModels:
-        """Those of a study where ``settings`` say that it is."""
+        """Return the models of the study stored where ``settings`` say."""
         return cls(
             study,
             settings.storage,
@@ -199,7 +199,7 @@ class StudyModels:
         """
         if self.source is not None:
             return target_source(self.source, self.study.partition("~")[0])
-        return recall_source(self.study, row.source, _GONE)
+        return recall_source(self.study, row.source, _GONE, row.code)
 
     def load_definition(self, row: StudyRow) -> StudyDefinition:
         """The study's definition, imported unless this process has it.

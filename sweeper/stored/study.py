@@ -49,8 +49,7 @@ class StoredStudy(CanBranch):
             DatabaseUnavailableError: The database is not.
         """
         with Database.open(self.models.storage, create=False) as database:
-            repository = Repository(database)
-            found = StudyResults(repository.status(self.name), repository.trials(self.name))
+            found = Repository(database).results(self.name)
         return drawable(found, self.models)
 
     def status(self) -> StudyStatus:

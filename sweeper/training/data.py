@@ -30,7 +30,7 @@ class Data:
         train: One of these; needed wherever something is trained.
 
             - ``(x, y)`` or ``(x, y, sample_weight)``: NumPy arrays, pandas frames and series or
-              TensorFlow tensors of equal length, or dicts, lists or tuples of such arrays. Floats
+              TensorFlow tensors (ragged ones, too) of equal length, or dicts, lists or tuples of such arrays. Floats
               are cast to Keras's ``floatx``, as ``model.fit`` does.
             - a ``keras.utils.PyDataset``
             - a ``tf.data.Dataset`` of batches

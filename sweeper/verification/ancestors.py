@@ -12,8 +12,9 @@ from sweeper.checkpoints.reading import list_checkpoints
 from sweeper.definition import StudySettings
 from sweeper.errors import CheckpointError, SweeperError
 from sweeper.events import Event
+from sweeper.execution.launch.conversation import Stopping
 from sweeper.execution.launch.trial_process import Launcher
-from sweeper.execution.replays import Answers, ReplayOrder, Stopping, run_again
+from sweeper.execution.replays import Answers, ReplayOrder, run_again
 from sweeper.execution.trial.pinning import link_checkpoint
 from sweeper.paths import Location, RemotePath, RunPaths
 from sweeper.records.ancestry import ParentRecord

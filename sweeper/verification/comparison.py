@@ -9,20 +9,31 @@ replay contradicts is one where exactness is promised.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from sweeper.checkpoints.reading import read_manifest
 from sweeper.declared.searching import At, Direction, value_at
-from sweeper.execution.protocol.messages import Failed, Finished, PrunedHere
+from sweeper.execution.protocol.messages import (
+    CheckpointCommitted,
+    Failed,
+    Finished,
+    PrunedHere,
+)
 from sweeper.execution.replays import Replayed
+from sweeper.replay.comparison import compare_checkpoints, tensor_entries
+from sweeper.replay.findings import Difference, errors
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import Observation
 from sweeper.training.randomness.seeds import TrialSeeds
-from sweeper.verification.findings import Compared, Finding, Level
+from sweeper.verification.end_model import first_that_differs
+from sweeper.verification.findings import Compared, Finding, Level, What
 from sweeper.verification.kept import KeptCheckpoint
-from sweeper.verification.tensors import SeenCheckpoint
 
 _SHOWN_EPOCHS = 3
+_SHOWN_VALUES = 3
+_VARIABLES = ("model", "optimizer", "optimizers", "metrics", "reachable")
 
 
 @dataclass(frozen=True)
@@ -45,8 +56,85 @@ class StoredTrial:
     direction: Direction = "minimize"
 
 
+@dataclass(frozen=True)
+class SeenCheckpoint:
+    """A checkpoint of the replay, compared with the kept one while both were on disk.
+
+    Attributes:
+        digest: The replay's.
+        tensors: How many tensors were compared.
+        differences: Everything in which the two differ.
+    """
+
+    kept: KeptCheckpoint
+    digest: str
+    tensors: int = 0
+    differences: Sequence[Difference] = ()
+
+    @property
+    def is_another(self) -> bool:
+        """Whether it differs in what is never excused, from which all else may follow."""
+        return any(not each.excusable for each in errors(self.differences))
+
+    def judged(
+        self, judge: Callable[[Sequence[Difference]], Sequence[Difference]]
+    ) -> SeenCheckpoint:
+        """Return the same with its differences as ``judge`` returns them."""
+        return replace(self, differences=judge(self.differences))
+
+
+def see(
+    kept: KeptCheckpoint,
+    committed: CheckpointCommitted,
+    directories: tuple[str, str],
+    objectives: Sequence[str],
+) -> SeenCheckpoint:
+    """Compare a checkpoint of the replay, still on disk, with the kept one.
+
+    Args:
+        kept: The kept one.
+        committed: The replay's.
+        directories: The trial's directory, its own and the replay's.
+        objectives: The study's.
+
+    Raises:
+        CheckpointError: The replay's cannot be read.
+    """
+    if kept.manifest is None or kept.path is None:
+        return SeenCheckpoint(kept, committed.digest)
+    path, origin = Path(committed.path), kept.manifest.origin
+    names = {*tensor_entries(kept.manifest), *tensor_entries(read_manifest(path))}
+    own = (origin and origin.directory) or directories[0]
+    found = compare_checkpoints(
+        kept.path,
+        path,
+        directories=(own, directories[1]),
+        objectives=objectives,
+        sides=("in the kept checkpoint", "in the replay"),
+        damaged=kept.damage is not None,
+    )
+    return SeenCheckpoint(kept, committed.digest, len(names), found)
+
+
+def excusable_metrics(stored: StoredTrial, replayed: Replayed) -> set[tuple[int, str]]:
+    """Return epoch and name of the metrics that the replay has otherwise, and that may be measured."""
+    found = set()
+    for record in stored.record.epochs:
+        again = replayed.epochs.get(record.epoch)
+        for name, value in record.metrics.items():
+            exact = name in (*stored.objectives, "loss")
+            if not exact and again and not _equal(value, again.metrics.get(name)):
+                found.add((record.epoch, name))
+    return found
+
+
 def compare(
-    stored: StoredTrial, replayed: Replayed, seen: Sequence[SeenCheckpoint], *, promised: bool
+    stored: StoredTrial,
+    replayed: Replayed,
+    seen: Sequence[SeenCheckpoint],
+    *,
+    promised: bool,
+    measured: Container[tuple[int, str]] = (),
 ) -> list[Finding]:
     """Everything that differs; causes before what follows from them.
 
@@ -55,16 +143,18 @@ def compare(
         replayed: Its replay.
         seen: The replay's checkpoints, compared with the kept ones.
         promised: Whether the study promises exactness.
+        measured: Epoch and name of metrics that two replays have otherwise, too.
     """
     level: Level = "error" if promised else "warning"
+    metrics = list(_metrics(stored, replayed, level, measured))
     return [
         *_seed(stored),
         *_questions(stored, replayed, level),
         *_files(stored),
         *_ending(stored, replayed, level),
-        *_metrics(stored, replayed, level),
+        *metrics,
         *_optunas(stored),
-        *_checkpoints(stored, seen, level),
+        *_checkpoints(stored, seen, level, reported=bool(metrics)),
         *_final(stored, replayed, level),
         *_limits(stored, seen),
     ]
@@ -131,7 +221,9 @@ def _ending(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[F
         yield Finding(level, "replay", message, epoch=first, by_replay=True)
 
 
-def _metrics(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Finding]:
+def _metrics(
+    stored: StoredTrial, replayed: Replayed, level: Level, measured: Container[tuple[int, str]]
+) -> Iterator[Finding]:
     """The epochs that differ: the first ones each metric by metric, the rest counted."""
     history = _history(stored.kept)
     database = {record.epoch: record.metrics for record in stored.record.epochs}
@@ -145,7 +237,13 @@ def _metrics(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[
         found = [
             finding
             for name in dict.fromkeys(n for metrics in witnesses.values() for n in metrics)
-            for finding in _metric(epoch, name, witnesses, history.get(epoch), level)
+            for finding in _metric(
+                epoch,
+                name,
+                witnesses,
+                history.get(epoch),
+                "note" if (epoch, name) in measured else level,
+            )
         ]
         if found:
             by_epoch[epoch] = found
@@ -220,8 +318,16 @@ def _optunas(stored: StoredTrial) -> Iterator[Finding]:
 
 
 def _checkpoints(
-    stored: StoredTrial, seen: Sequence[SeenCheckpoint], level: Level
+    stored: StoredTrial, seen: Sequence[SeenCheckpoint], level: Level, *, reported: bool
 ) -> Iterator[Finding]:
+    """Yield what differs in checkpoints.
+
+    Args:
+        stored: The finished trial.
+        seen: The replay's checkpoints.
+        level: Of what the replay alone contradicts.
+        reported: Whether metrics differ already, of which each checkpoint has a history.
+    """
     for kept in stored.kept:
         if kept.recorded is not None and kept.manifest is not None:
             files, database = kept.manifest.digest, kept.recorded.digest
@@ -236,24 +342,31 @@ def _checkpoints(
                     stored=database,
                 )
     for each in seen:
-        yield from _seen(each, level)
+        yield from checkpoint_findings(each, level, reported=reported)
 
 
-def _seen(seen: SeenCheckpoint, level: Level) -> Iterator[Finding]:
+def checkpoint_findings(seen: SeenCheckpoint, level: Level, *, reported: bool) -> Iterator[Finding]:
+    """Yield what differs between a kept checkpoint and the replay's; see `_checkpoints`."""
     kept = seen.kept
     subject = f"the checkpoint of step {kept.step}"
-    if seen.differing:
-        yield Finding(
-            level,
-            "tensor",
-            f"{subject}: {seen.differing[0]} is the first that differs ({seen.first}); "
-            f"{len(seen.differing)} of {seen.tensors} tensors do",
+
+    def finding(at: Level, what: What, message: str, variable: str) -> Finding:
+        return Finding(
+            at,
+            what,
+            message,
             epoch=kept.last_epoch,
             step=kept.step,
             file=None if kept.path is None else str(kept.path),
-            variable=seen.differing[0],
+            variable=variable,
             by_replay=True,
         )
+
+    found = errors(seen.differences)
+    variables = [each for each in found if each.component in _VARIABLES]
+    if variables:
+        message = f"{subject}: {first_that_differs(variables, seen.tensors)}"
+        yield finding(level, "tensor", message, variables[0].name)
     elif kept.manifest is None and kept.recorded and kept.recorded.digest != seen.digest:
         yield Finding(
             level,
@@ -266,12 +379,28 @@ def _seen(seen: SeenCheckpoint, level: Level) -> Iterator[Finding]:
             replayed=seen.digest,
             by_replay=True,
         )
-    for name in seen.random:
-        message = f"{subject}: the state of {name.replace('_', ' ')} differs"
-        yield Finding(level, "state", message, epoch=kept.last_epoch, step=kept.step, variable=name)
-    if seen.own_state:
-        names = ", ".join(seen.own_state[:3])
-        yield Finding("note", "state", f"{subject}: {names} differ, which no result depends on")
+    rest = [
+        each for each in found if each not in variables and not (reported and _is_reported(each))
+    ]
+    # What callbacks keep follows the weights: where those differ, they are the cause.
+    follows = [each for each in rest if variables and each.excusable]
+    states = [each for each in rest if each not in follows]
+    for each in states[:_SHOWN_VALUES]:
+        yield finding(level, "state", f"{subject}: {each}", each.name)
+    if len(states) > _SHOWN_VALUES:
+        more = f"{subject}: {len(states) - _SHOWN_VALUES} more values differ"
+        yield Finding("note", "state", more, step=kept.step)
+    for each in (d for d in seen.differences if d.level == "warning"):
+        yield finding("warning", "state", f"{subject}: {each}", each.name)
+    measured = [each for each in seen.differences if each.level == "note"]
+    for names, why in ((follows, "as the weights do"), (measured, "which no result depends on")):
+        if names:
+            shown = ", ".join(each.name for each in names[:_SHOWN_VALUES])
+            yield Finding("note", "state", f"{subject}: {shown} differ, {why}", step=kept.step)
+
+
+def _is_reported(difference: Difference) -> bool:
+    return difference.component == "history" or difference.path.startswith("position/logs")
 
 
 def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Finding]:

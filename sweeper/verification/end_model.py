@@ -11,17 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from sweeper.checkpoints.end import find_end, read_end, same_as
 from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint
-from sweeper.checkpoints.tensors import Array
 from sweeper.errors import CheckpointError
-from sweeper.execution.audit.differences import how_tensors_differ, variable_name, variable_names
 from sweeper.execution.protocol.messages import Finished
 from sweeper.execution.replays import Replayed
 from sweeper.paths import Location, RunPaths, end_model_beside
+from sweeper.replay.comparison import compare_model
+from sweeper.replay.findings import Difference
 from sweeper.results import TrialRecord
 from sweeper.verification.findings import Finding, Level
 from sweeper.verification.kept import KeptCheckpoint
-
-_MODEL = "model/"
 
 
 def compare_end_models(
@@ -88,22 +86,15 @@ def _model_of(end: LoadedCheckpoint, kept: Iterable[KeptCheckpoint]) -> LoadedCh
 def _differences(
     ours: LoadedCheckpoint, theirs: LoadedCheckpoint, where: Location, level: Level
 ) -> Iterator[Finding]:
-    names = [n for n in dict.fromkeys([*ours.tensors, *theirs.tensors]) if n.startswith(_MODEL)]
-    parted = []
-    for name in names:
-        one, other = ours.tensors.get(name), theirs.tensors.get(name)
-        if _content(one) != _content(other):
-            parted.append(name)
-    if parted:
-        first = parted[0]
-        pair = ours.tensors.get(first), theirs.tensors.get(first)
-        how = how_tensors_differ(*pair, ("kept model", "replay"))
-        shown = variable_name(first, variable_names(ours.state)) or first
+    sides = ("in the kept model", "in the replay's")
+    found = compare_model(ours.tensors, theirs.tensors, ours.state, sides)
+    if found:
+        shown = found[0].name
+        tensors = sum(name.startswith("model/") for name in {*ours.tensors, *theirs.tensors})
         yield Finding(
             level,
             "tensor",
-            f"the model as training left it: {shown} is the first that differs ({how}); "
-            f"{len(parted)} of {len(names)} tensors do",
+            f"the model as training left it: {first_that_differs(found, tensors)}",
             epoch=max(0, ours.epoch - 1),
             step=ours.step,
             file=str(where),
@@ -112,5 +103,9 @@ def _differences(
         )
 
 
-def _content(tensor: Array | None) -> object:
-    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.tobytes())
+def first_that_differs(found: Sequence[Difference], tensors: int) -> str:
+    """Return a phrase with the first of ``found``, and how many of ``tensors`` differ."""
+    how = found[0].how.removeprefix("differs ")
+    return (
+        f"{found[0].name} is the first that differs ({how}); {len(found)} of {tensors} tensors do"
+    )

@@ -7,8 +7,8 @@ that would resume from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
 from sweeper.checkpoints.values import decode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
-from sweeper.execution.audit.differences import random_states, variable_names
 from sweeper.paths import Location, RemotePath, RunPaths, parse_location
+from sweeper.replay.comparison import variable_names
 from sweeper.results import CheckpointRecord, EpochRecord, TrialRecord
 
 _TENSOR = re.compile(r"tensor '([^']+)'")
@@ -42,7 +42,6 @@ class KeptCheckpoint:
         damaged_file: The file that does not verify.
         damaged_variable: The variable or tensor in it that does not.
         epochs: The epochs that it knows to be over; empty where it is damaged.
-        random: The states of random generators that are no tensors, by component.
         between_epochs: Whether it was taken between two epochs.
     """
 
@@ -55,7 +54,6 @@ class KeptCheckpoint:
     damaged_file: str | None = None
     damaged_variable: str | None = None
     epochs: tuple[EpochRecord, ...] = ()
-    random: Mapping[str, Any] = field(default_factory=dict, repr=False)
     between_epochs: bool = True
 
     @property
@@ -127,7 +125,6 @@ def _read(record: CheckpointRecord | None, path: Location | None) -> KeptCheckpo
         path=path,
         manifest=read_manifest(path),
         epochs=_epochs(loaded),
-        random=random_states(loaded.state),
         between_epochs=loaded.state["position"]["step_in_epoch"] == 0,
     )
 

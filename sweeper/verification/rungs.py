@@ -6,6 +6,7 @@ or a decision that was changed in the database by hand is found by name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from sweeper.declared.budgets import promoted, rung_schedule
@@ -120,7 +121,8 @@ def _reached(trial: TrialRecord | None, epochs: int, settings: StudySettings) ->
     earlier = sum(rung.epochs < epochs for rung in trial.rungs)
     if trial.state == "failed" and paused <= earlier:
         return None
-    return value_at(values, settings.at, settings.direction) if values else None
+    value = value_at(values, settings.at, settings.direction) if values else math.nan
+    return None if math.isnan(value) else value
 
 
 def _finding(

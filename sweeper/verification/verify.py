@@ -18,14 +18,20 @@ from typing import Any, Literal
 
 from sweeper.definition import StudySettings
 from sweeper.events import Event, Listener, Notice, TrialVerified, VerificationOpened
+from sweeper.execution.audit.findings import read_authors
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.sources import load_source, recall_source
 from sweeper.execution.launch.trial_process import Launcher
+from sweeper.execution.protocol.messages import CheckpointCommitted
 from sweeper.execution.replays import Answers, Replayed, ReplayOrder, run_again
 from sweeper.execution.side_by_side import run_side_by_side
 from sweeper.execution.signals import interrupting
+from sweeper.execution.trial.pinning import link_checkpoint
 from sweeper.execution.unchanged import unchanged_settings
 from sweeper.paths import RunPaths
+from sweeper.replay.clocks import excuse_measured
+from sweeper.replay.comparison import compare_checkpoints
+from sweeper.replay.findings import Difference, errors, excuse, reported
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
@@ -35,10 +41,18 @@ from sweeper.support.scratch import scratch_directory
 from sweeper.training.fingerprint import differences
 from sweeper.verification.ancestors import Ancestors, answers_of
 from sweeper.verification.choosing import choose
-from sweeper.verification.comparison import StoredTrial, compare, compared
+from sweeper.verification.comparison import (
+    SeenCheckpoint,
+    StoredTrial,
+    compare,
+    compared,
+    excusable_metrics,
+    see,
+)
 from sweeper.verification.end_model import compare_end_models
 from sweeper.verification.findings import (
     Finding,
+    Level,
     ReplayRun,
     StudyVerification,
     TrialVerification,
@@ -47,7 +61,6 @@ from sweeper.verification.kept import what_is_kept
 from sweeper.verification.parameters import Redrawn, redraw, rejudge
 from sweeper.verification.replay import STOPPED, where_to_kill
 from sweeper.verification.rungs import check_rungs
-from sweeper.verification.tensors import SeenCheckpoint, see
 
 
 @dataclass(frozen=True)
@@ -91,7 +104,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
         repository = Repository(database)
         row = repository.study(request.study)
         choose(repository, request.study, request.which)
-        source = recall_source(request.study, row.source)
+        source = recall_source(request.study, row.source, code=row.code)
 
         def notice(message: str) -> None:
             request.listener(Notice(message))
@@ -131,6 +144,53 @@ def verify_with(
     trials = verifier.verify(chosen) if chosen else ()
     codes = repository.status(request.study).codes
     return StudyVerification(request.study, trials, passed_over, verifier.surroundings, codes)
+
+
+@dataclass
+class Parted:
+    """Checkpoints of a replay that differ in what may be measured, and what a second replay says.
+
+    Attributes:
+        directory: Where they are kept.
+        files: The trial's directory as the replay knew it.
+        checkpoints: By step and finished epochs.
+        anyway: What two replays have otherwise.
+    """
+
+    directory: Path
+    files: str
+    checkpoints: dict[tuple[int, int], Path] = field(default_factory=dict)
+    anyway: list[Difference] = field(default_factory=list)
+    _known: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.checkpoints)
+
+    def keep(
+        self, position: tuple[int, int], path: Path, differences: Sequence[Difference]
+    ) -> None:
+        """Keep a checkpoint of the replay if no kept one differs in all that it may differ in."""
+        new = {each.path for each in reported(differences) if each.excusable} - self._known
+        if new and position not in self.checkpoints:
+            self._known |= new
+            self.checkpoints[position] = self.directory / path.name
+            link_checkpoint(path, self.checkpoints[position])
+
+    def compare(
+        self, position: tuple[int, int], path: Path, files: str, objectives: Sequence[str]
+    ) -> None:
+        """Compare with the second replay's checkpoint at the same position."""
+        if position in self.checkpoints:
+            self.anyway += compare_checkpoints(
+                self.checkpoints[position],
+                path,
+                directories=(self.files, files),
+                objectives=objectives,
+            )
+
+    def excuse(self, differences: Sequence[Difference]) -> Sequence[Difference]:
+        """Return ``differences``, excused where the two replays differ at the same path."""
+        return excuse(differences, self.anyway)
 
 
 @dataclass
@@ -242,41 +302,74 @@ class _Verifier:
         self, stored: StoredTrial, params: Mapping[str, Any], kill: tuple[int, int] | None
     ) -> _Outcome:
         kept = {(each.step, each.epoch): each for each in stored.kept}
-        seen: list[SeenCheckpoint] = []
+        number, objectives = stored.record.number, stored.objectives
         order = ReplayOrder(
             settings=replace(self.settings, epochs=stored.record.length or self.settings.epochs),
-            number=stored.record.number,
+            number=number,
             answers=Answers(params, answers_of(stored.record).distributions),
             parent=stored.record.parent,
             checkpoints=tuple(kept),
             prune_after=_pruned_after(stored.record),
             also_after=None if kill is None else kill[0],
             die_after=None if kill is None else kill[1],
-            seen=lambda committed: seen.append(
-                see(kept[committed.step, committed.epoch], committed)
-            ),
             when_stopped=STOPPED,
         )
+        own = RunPaths(self.request.runs_dir.absolute(), self.settings.name)
         with scratch_directory("verify") as directory:
+            level: Level = "error" if self.settings.deterministic else "warning"
             otherwise = self._ancestors().provide(stored.record, Path(directory))
             if otherwise is not None:
-                finding = Finding(
-                    "error" if self.settings.deterministic else "warning", "replay", otherwise
-                )
-                return _Outcome(Replayed(), [], [finding])
-            replayed = run_again(order, self.launcher, Path(directory), self.tell, self.stopping)
-            at_the_end = compare_end_models(
-                stored.record,
-                stored.kept,
-                replayed,
-                paths=RunPaths(self.request.runs_dir.absolute(), self.settings.name),
-                replay=RunPaths(Path(directory), self.settings.name),
-                level="error" if self.settings.deterministic else "warning",
+                return _Outcome(Replayed(), [], [Finding(level, "replay", otherwise)])
+            paths = RunPaths(Path(directory), self.settings.name)
+            directories = (str(own.trial_files(number)), str(paths.trial_files(number)))
+            seen: dict[tuple[int, int], SeenCheckpoint] = {}
+            parted = Parted(Path(directory) / "parted", directories[1])
+
+            def look(committed: CheckpointCommitted) -> None:
+                position = (committed.step, committed.epoch)
+                seen[position] = see(kept[position], committed, directories, objectives)
+                parted.keep(position, Path(committed.path), seen[position].differences)
+
+            replayed = run_again(
+                replace(order, seen=look), self.launcher, Path(directory), self.tell, self.stopping
             )
-        seen = list({(s.kept.step, s.kept.epoch): s for s in seen}.values())
-        findings = compare(stored, replayed, seen, promised=self.settings.deterministic)
+            at_the_end = compare_end_models(
+                stored.record, stored.kept, replayed, paths=own, replay=paths, level=level
+            )
+            metrics = excusable_metrics(stored, replayed)
+            if not any(each.is_another for each in seen.values()) and (parted or metrics):
+                again = self._again(order, stored, parted, whole=bool(metrics))
+                metrics = {each for each in metrics if _parted(each, replayed, again)}
+                authors = None
+                excused = [each.judged(parted.excuse) for each in seen.values()]
+                if any(errors(each.differences) for each in excused):
+                    authors = read_authors(self.launcher, self.settings, self.search)
+                excused = [each.judged(lambda d: excuse_measured(d, authors)) for each in excused]
+            else:
+                excused, metrics = list(seen.values()), set()
+        findings = compare(
+            stored, replayed, excused, promised=self.settings.deterministic, measured=metrics
+        )
         findings += at_the_end
-        return _Outcome(replayed, seen, findings)
+        return _Outcome(replayed, excused, findings)
+
+    def _again(
+        self, order: ReplayOrder, stored: StoredTrial, parted: Parted, *, whole: bool
+    ) -> Replayed:
+        """Run the replay once more, as far as it takes to see what two replays have otherwise."""
+        if not whole:
+            order = replace(order, ends_at=max(parted.checkpoints))
+        with scratch_directory("verify") as directory:
+            self._ancestors().provide(stored.record, Path(directory))
+            paths = RunPaths(Path(directory), self.settings.name)
+            files = str(paths.trial_files(stored.record.number))
+
+            def look(committed: CheckpointCommitted) -> None:
+                position = (committed.step, committed.epoch)
+                parted.compare(position, Path(committed.path), files, stored.objectives)
+
+            again = replace(order, seen=look)
+            return run_again(again, self.launcher, Path(directory), self.tell, self.stopping)
 
     def _ancestors(self) -> Ancestors:
         name = self.settings.name
@@ -351,6 +444,14 @@ class _Verifier:
             step=verification.step,
             variable=verification.variable,
         )
+
+
+def _parted(metric: tuple[int, str], one: Replayed, other: Replayed) -> bool:
+    """Return whether two replays have a metric otherwise."""
+    epoch, name = metric
+    records = [replayed.epochs.get(epoch) for replayed in (one, other)]
+    values = [None if record is None else record.metrics.get(name) for record in records]
+    return values[0] != values[1]
 
 
 def _pruned_after(record: TrialRecord) -> int | None:

@@ -124,7 +124,7 @@ def test_what_is_no_regular_file_is_damage_and_nobody_waits_for_it(store, name, 
     reader.join(20)
     assert not reader.is_alive(), "it waits for somebody to write"
     assert found[-1].step == 1
-    assert "is no regular file" in found[0]
+    assert "is not a regular file" in found[0]
 
 
 def test_a_state_that_is_nested_without_end_is_damage(store) -> None:

@@ -202,14 +202,16 @@ def test_a_store_that_does_not_answer_is_no_empty_one(prefix, monkeypatch) -> No
         read_kept([prefix], [path])
 
 
-def test_a_listing_that_hides_a_manifest_costs_no_checkpoint(prefix) -> None:
+def test_a_listing_that_hides_a_manifest_costs_no_checkpoint(prefix, monkeypatch) -> None:
     class HidesManifests(FileObjects):
         def list(self, prefix: RemotePath) -> dict[tuple[str, ...], int]:
             listed = super().list(prefix)
             return {names: size for names, size in listed.items() if names[-1] != MANIFEST_FILE}
 
     RemoteCheckpointStore(prefix).commit(snapshot(1))
-    assert sweep_remote(prefix, HidesManifests()) == ()
+    with monkeypatch.context() as hiding:
+        hiding.setattr(objects_module, "_objects", lambda *_: HidesManifests())
+        assert sweep_remote(prefix) == ()
     assert load_newest([prefix], pytest.fail).step == 1
 
 

@@ -189,8 +189,9 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "best digits",
-        "error: study 'digits' has no complete trial yet (1 of 3 done, 1 failed), so no"
-        " best one; see `sweeper resume digits` or `sweeper retry digits --failed`",
+        "error: study 'digits' has no complete trial yet: 1 of 3 failed, the first with: "
+        "ValueError: no such layer. No trial is the best one; see `sweeper resume digits` or "
+        "`sweeper retry digits --failed`",
         1,
         "a study",
     ),

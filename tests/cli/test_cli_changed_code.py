@@ -111,19 +111,18 @@ EDITS: dict[str, tuple[str, str, str, str | None]] = {
     "the epochs": (FILE, "epochs=2", "epochs=3", "epochs was 2 and is now 3"),
 }
 REFUSED = (
-    "error: study 'edits' was defined otherwise when it was created: {}. Its finished trials belong "
-    "to the old definition: restore it, begin anew under the same name with `sweeper run FILE "
-    "--fresh`, which keeps them as edits~1, or accept the mixture with --accept-changes, which ranks "
+    "error: study 'edits' was defined differently when it was created: {}. Its finished trials belong "
+    "to the old definition: restore it, start over under the same name with `sweeper run FILE "
+    "--fresh`, which keeps them as edits~1, or accept the change with --accept-changes, which ranks "
     "them apart\n"
 )
 UNVERIFIED = (
-    "error: study 'edits' is defined otherwise than when its trials ran: {}. Restore the definition "
+    "error: study 'edits' is not defined as it was when its trials ran: {}. Restore the definition "
     "to verify them\n"
 )
 _UNNAMED = re.compile(
-    r"error: (\S+study_of_edits\.py) on this machine is not the file that study 'edits' is run from "
-    r"\(its SHA-256 begins with \w{12}, and \w{12} was expected\)\. If it is the newer one, name it: "
-    r"sweeper run \1(:study)?\. Otherwise copy the one that was run here\n"
+    r"error: (\S+study_of_edits\.py) has changed since study 'edits' was run from it: [^.]+\. Restore it, "
+    r"or type `sweeper run \1(:study)?`, which compares what the study uses and says how to go on\n"
 )
 """A database names the file, so it is not run once it says something else; `run FILE` names it."""
 
@@ -223,13 +222,15 @@ def test_what_run_resume_and_verify_say_of_an_edit(edit: str, call: Call, finish
         assert verify.out == "0 of 0 verified trials hold\n"
         return
     refused = REFUSED.format(message)
-    assert (run.code, run.out, run.err) == (1, "", refused)
+    said = f"importing TensorFlow and {FILE} ...\n"
+    assert (run.code, run.out, run.err) == (1, "", said + refused)
     if file == FILE:
         for other in (resume, verify, call("resume", "edits", "--accept-changes")):
             assert (other.code, other.out) == (2, "")
             assert _UNNAMED.fullmatch(other.err), other.err
         return
-    assert (resume.code, resume.out, resume.err) == (1, "", refused)
+    said = "importing TensorFlow and the study edits ...\n"
+    assert (resume.code, resume.out, resume.err) == (1, "", said + refused)
     assert (verify.code, verify.out, verify.err) == (1, "", UNVERIFIED.format(message))
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from sweeper.checkpoints.format import Snapshot
 from sweeper.checkpoints.marker import Marker, claim_directory
+from sweeper.checkpoints.names import unfinished_name
 from sweeper.checkpoints.origin import Origin
 from sweeper.checkpoints.policy import Keep
 from sweeper.checkpoints.store import CheckpointStore
@@ -122,6 +123,21 @@ def test_what_dead_processes_and_readers_left_goes(files: StudyFiles) -> None:
     subprocess.run([sys.executable, "-c", code, str(whole.parent)], check=True)
     files.repository.finish(claim.token, Ending("interrupted"))
     assert sorted(item.why for item in files.collect()) == ["damaged", "unfinished"]
+    assert list(whole.parent.iterdir()) == [whole]
+
+
+def test_what_another_host_left_unfinished_goes_once_its_attempt_is_over(files: StudyFiles) -> None:
+    """Nothing can be known from here of a process there; the database knows that its attempt is over."""
+    claim = files.claim()
+    (whole,) = files.write(claim, 5)
+    own = WorkerIdentity.here().abridged()
+    name = unfinished_name("writing", "step-000000006").replace(f"-h{own.host}", "-h00000000")
+    machine = own.boot_id.partition("/")[0]
+    left = whole.with_name(name.replace(f"-m{machine}", "-m00000000"))
+    left.mkdir()
+    assert files.collect() == (), "a running trial keeps all"
+    files.repository.finish(claim.token, Ending("interrupted"))
+    assert [(item.path, item.why) for item in files.collect()] == [(left, "unfinished")]
     assert list(whole.parent.iterdir()) == [whole]
 
 

@@ -154,7 +154,7 @@ def test_tables_hold_what_people_look_for(call: Call, reader: FakeReader) -> Non
     for part in ("host-a:4711", "d" * 32, "2.0 KiB", "runs/digits/step-000000045", "val_accuracy"):
         assert part in shown
     assert "sweeper logs digits 0" in shown
-    assert "digits 1" in call("best", "digits").out
+    assert "Trial 1 of digits" in call("best", "digits").out
 
 
 def test_a_users_text_is_never_read_as_markup(

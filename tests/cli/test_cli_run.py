@@ -15,6 +15,9 @@ from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.events import Event, Listener, StudyOpened
 from sweeper.results import StudyResults
 
+BEGINNING = "importing TensorFlow and s.py ...\n"
+"""What `sweeper run s.py` says first."""
+
 
 def test_what_is_typed_reaches_the_sweep(call: Call, sweep: FakeSweep) -> None:
     answer = call(
@@ -111,7 +114,7 @@ def test_ctrl_c_before_the_sweep_listens_for_it_is_an_interruption_too(
     sweep.error, sweep.opens = KeyboardInterrupt(), None
     answer = call("run", "s.py")
     assert (answer.code, answer.out) == (130, "")
-    assert answer.err.splitlines() == ["interrupted", "resume with:", "  sweeper run s.py"]
+    assert answer.err == f"{BEGINNING}interrupted\nresume with:\n  sweeper run s.py\n"
 
 
 def every_error() -> list[type[SweeperError]]:
@@ -142,14 +145,14 @@ def test_a_module_that_fails_shows_the_users_traceback_once_before_the_message(
     sweep.error, sweep.opens = StudyImportError("s.py cannot be imported", traceback), None
     answer = call("run", "s.py")
     assert answer.code == 1
-    assert answer.err == f"{traceback}error: s.py cannot be imported\n"
+    assert answer.err == f"{BEGINNING}{traceback}error: s.py cannot be imported\n"
 
 
 def test_an_unexpected_error_is_one_line_that_calls_it_a_bug(call: Call, sweep: FakeSweep) -> None:
     sweep.error, sweep.opens = RuntimeError("odd\nthing"), None
     answer = call("run", "s.py")
     assert answer.code == 1
-    (line,) = answer.err.splitlines()
+    (line,) = answer.err.removeprefix(BEGINNING).splitlines()
     assert line.startswith("error: RuntimeError: odd thing; this is a bug in sweeper")
 
 

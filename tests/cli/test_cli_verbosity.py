@@ -34,7 +34,8 @@ def busy(sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch) -> FakeSweep:
 
 
 def told(err: str) -> list[str]:
-    return [" ".join(line.split()[:5]) for line in err.splitlines()]
+    lines = [line for line in err.splitlines() if not line.endswith(" ...")]
+    return [" ".join(line.split()[:5]) for line in lines]
 
 
 ENDED = ["trial 0 attempt 1 complete", "trial 1 attempt 1 failed", "notice: worth knowing"]
@@ -55,6 +56,9 @@ def test_as_much_is_told_as_was_asked_for(
     del busy
     answer = call(*verb, *flags)
     assert told(answer.err) == lines
+    quiet = "-q" in flags
+    assert answer.err.startswith("importing TensorFlow and") != quiet, "before all else"
+    assert (" ...\n" in answer.err) != quiet
     assert answer.out, "the summary is printed however quiet the progress is"
 
 

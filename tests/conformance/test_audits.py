@@ -1,4 +1,4 @@
-"""What every database must hold of audits: claimed once, decided once, and nobody waits for ever."""
+"""What every database must hold of audits: claimed once, decided once, and settled."""
 
 from __future__ import annotations
 
@@ -92,7 +92,6 @@ def test_the_first_trial_is_the_first_though_another_asks_before_it(
 ) -> None:
     first, other = take(repository), take(repository)
     assert audits.plan("digits", other.number, drawn=False) == ("none", 0)
-    assert audits.held("digits", ME.host)
     assert audits.plan("digits", first.number, drawn=False) == ("first", 0)
 
 
@@ -260,40 +259,6 @@ def test_a_verdict_is_written_once_whatever_happens_to_its_commit(
         lambda: audits.decide(other, "differs", seconds=1.0, report={"message": "no"}),
     )
     assert [a.outcome for a in repository.trial("digits", 0).audits] == ["alike", "differs"]
-
-
-# Who waits
-
-
-def test_others_wait_for_the_first_trial_and_its_audits(
-    repository: Repository, audits: Audits
-) -> None:
-    first = first_trial(repository, audits)
-    assert audits.held("digits", ME.host), "its intervals are still to come"
-    audits.add(first.token, interval(0, 20))
-    audits.add(first.token, interval(20, 40))
-    repository.finish(first.token, Ending("complete", value=1.0))
-    assert audits.held("digits", ME.host)
-    for _ in range(2):
-        audits.decide(got(audits, first_only=True), "alike", seconds=1.0)
-    assert not audits.held("digits", ME.host)
-
-
-def test_nobody_waits_for_a_trial_that_nobody_runs(repository: Repository, audits: Audits) -> None:
-    first = first_trial(repository, audits)
-    repository.finish(first.token, Ending("interrupted"))
-    assert not audits.held("digits", ME.host)
-
-
-def test_nobody_waits_for_a_machine_without_a_worker(
-    repository: Repository, audits: Audits
-) -> None:
-    first = first_trial(repository, audits)
-    audits.add(first.token, replace(interval(), host="another-machine"))
-    repository.finish(first.token, Ending("complete", value=1.0))
-    assert not audits.held("digits", ME.host)
-    repository.join("digits", ELSEWHERE, key=OTHER)
-    assert audits.held("digits", ME.host)
 
 
 # The share of the study's time

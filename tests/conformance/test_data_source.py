@@ -50,6 +50,11 @@ def arrays(seed: np.random.SeedSequence | None = SEED) -> DataSource:
     return ArraySource((x, np.arange(20)), batch_size=6, seed=seed, name="train")
 
 
+def ragged(seed: np.random.SeedSequence | None = SEED) -> DataSource:
+    rows = tf.RaggedTensor.from_row_lengths(np.arange(40.0), [row % 5 for row in range(20)])
+    return ArraySource((rows, np.arange(20)), batch_size=6, seed=seed, name="train")
+
+
 # PyDatasets
 
 
@@ -276,6 +281,7 @@ class Case:
 
 SOURCES: dict[str, Case] = {
     "arrays": Case(arrays),
+    "arrays, ragged": Case(ragged),
     "arrays in order": Case(lambda: arrays(None)),
     "arrays, 3 steps": Case(arrays, 3),
     "arrays, 7 steps": Case(arrays, 7),
@@ -391,7 +397,9 @@ def _note_nothing(run: Run, reader: Reader, epoch: int, step: int) -> None:
 
 
 def described(batch: Any) -> str:
-    return str([np.asarray(leaf).tolist() for leaf in tf.nest.flatten(batch)])
+    return str(
+        [np.asarray(part).tolist() for part in tf.nest.flatten(batch, expand_composites=True)]
+    )
 
 
 def every_step(run: Run) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -424,3 +425,19 @@ def test_a_removed_study_leaves_no_rung(repository: Repository) -> None:
     for table in ("sweeper_rungs", "sweeper_rung_members", "sweeper_round_starts"):
         query = sa.text(f"SELECT count(*) FROM {table}")
         assert repository.database.read(lambda c, q=query: c.scalar(q)) == 0
+
+
+def test_a_trial_whose_value_is_nan_at_a_rung_is_left_behind(repository: Repository) -> None:
+    create(repository, Halving(), trials=3)
+    ran = run_to_the_end(repository, {0: math.nan, 1: 0.5, 2: math.inf})
+    assert ran == [(0, 1), (1, 1), (2, 1), (1, 3), (1, 9)]
+    assert states(repository) == ["pruned", "complete", "pruned"]
+    (rung,) = repository.trial(STUDY, 0).rungs
+    assert (rung.value, rung.promoted) == (None, False)
+    assert repository.trial(STUDY, 2).value == math.inf
+
+
+def test_where_all_values_are_nan_nobody_goes_on(repository: Repository) -> None:
+    create(repository, Halving(), trials=3)
+    assert len(run_to_the_end(repository, dict.fromkeys(range(3), math.nan))) == 3
+    assert states(repository) == ["pruned"] * 3

@@ -22,6 +22,7 @@ from sweeper.diagnosing.machine import machine_findings
 from sweeper.diagnosing.packages import installed_version, package_findings
 from sweeper.diagnosing.runs_directory import directory_findings
 from sweeper.diagnosing.stored_studies import database_findings
+from sweeper.installation import install_command
 from sweeper.records.diagnoses import Diagnosis, Finding
 from sweeper.settings import Settings, load_settings
 from sweeper.storage.database import Database
@@ -79,7 +80,7 @@ def test_a_package_that_is_missing_or_too_old_is_broken_and_an_extra_is_not() ->
     assert (found["tensorflow"].level, found["tensorflow"].seen) == ("broken", "not installed")
     assert "pip install" in found["tensorflow"].advice
     assert found["[ray]"].level == "ok"
-    assert found["[ray]"].advice == "pip install 'sweeper-keras[ray]'"
+    assert found["[ray]"].advice == install_command("ray")
     assert by_name(package_findings())["keras"].level == "ok"
 
 

@@ -1,10 +1,13 @@
-"""The blocks of a page, and which of them run."""
+"""The blocks of a page, which of them run, and as what: a file, a notebook's cell, or commands."""
 
 from __future__ import annotations
 
+import ast
+import builtins
 import re
+import symtable
 import textwrap
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,8 @@ class Block:
         file: What it is written to, in place of being run; empty for none.
         marker: ``"not run"``, or ``"long"`` of what runs only when asked for; else empty.
         why: What the marker says.
+        shown: What the page shows as its output: the text block that follows it at once.
+        program: The text of the file that it is run as; empty where it is a cell.
     """
 
     page: str
@@ -37,6 +42,8 @@ class Block:
     file: str = ""
     marker: str = ""
     why: str = ""
+    shown: str = ""
+    program: str = ""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -46,10 +53,14 @@ class Block:
 
 
 def blocks_of(text: str, page: str) -> list[Block]:
-    """Every block of a page, in order."""
-    found = []
+    """Return every block of a page, in order."""
+    found: list[Block] = []
+    end = 0
     for each in _FENCE.finditer(text):
         title = re.search(r'title="([^"]+)"', each["info"])
+        if found and each["language"] == "text" and not text[end : each.start()].strip():
+            found[-1] = replace(found[-1], shown=textwrap.dedent(each["text"]))
+        end = each.end()
         found.append(
             Block(
                 page,
@@ -73,3 +84,75 @@ def all_pages() -> list[Path]:
     """Every page that a reader finds, the README first."""
     documents = [p for p in sorted(DOCS.rglob("*.md")) if "generation" not in p.parts]
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *documents]
+
+
+def is_guard(statement: ast.stmt) -> bool:
+    """Return whether a statement is ``if __name__ == "__main__":``."""
+    return isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"
+
+
+def has_guard(text: str) -> bool:
+    """Return whether something in a block runs only where its file is run as a program."""
+    return any(map(is_guard, ast.parse(text).body))
+
+
+def without_guards(text: str) -> str:
+    """Return a block without what runs only where its file is run; the other lines stay in place."""
+    lines = text.splitlines(keepends=True)
+    for statement in filter(is_guard, ast.parse(text).body):
+        for number in range(statement.lineno - 1, statement.end_lineno or 0):
+            lines[number] = "\n"
+    return "".join(lines)
+
+
+def foreign_names(text: str) -> set[str]:
+    """Return the names that a block uses, and has from somewhere else."""
+    module = symtable.symtable(text, "block", "exec")
+    own = {each.get_name() for each in module.get_symbols() if each.is_assigned()}
+    own |= {each.get_name() for each in module.get_symbols() if each.is_imported()}
+    used, tables = set(), [module]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        used |= {
+            each.get_name()
+            for each in table.get_symbols()
+            if each.is_referenced() and (table is module or each.is_global())
+        }
+    return used - own - set(dir(builtins)) - {"__name__", "__file__"}
+
+
+def as_programs(found: list[Block]) -> list[Block]:
+    """Give the blocks of a page that are run as a file its text.
+
+    A block with a guard is a program, and so is each of the README, whose reader has no notebook yet. It
+    is the file as it stands; one that goes on from the blocks before stands below them, as in the file of a
+    reader who has copied the page so far. A block that has a study and no guard is run for one trial.
+    """
+    before = ""
+    given = []
+    for block in found:
+        text = block.text
+        if block.language == "python" and not block.file:
+            program = text if has_guard(text) or block.page == "README.md" else ""
+            if not program and (names := studies_of(text)):
+                runs = "\n".join(f"    {name}.run(trials=1)" for name in names)
+                program = f'{text}\n\nif __name__ == "__main__":\n{runs}\n'
+            above = before * bool(program and foreign_names(text))
+            given.append(replace(block, program=above + program))
+            before += without_guards(text) + "\n\n"
+        else:
+            given.append(block)
+    return given
+
+
+def studies_of(text: str) -> list[str]:
+    """Return the names that a block gives to its studies."""
+    return [
+        statement.targets[0].id
+        for statement in ast.parse(text).body
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and isinstance(statement.value, ast.Call)
+        and ast.unparse(statement.value.func) == "Study"
+    ]

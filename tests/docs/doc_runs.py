@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import shared_imports
-from doc_blocks import ROOT, SHELL, Block, blocks
+from doc_blocks import ROOT, SHELL, Block, as_programs, blocks
 from shared_commands import UNWATCHED, shared_commands
 
 from sweeper.execution.launch.hash_seed import HASH_SEED
@@ -80,8 +80,12 @@ def run_pages(
             process, and so are its servers.
         watched: The pages whose forked commands check a new study early, and audit its trials.
     """
-    every = [block for name in places for block in blocks_of[name]]
-    shared = not installed and any(each.language in SHELL for each in every)
+    given = {
+        name: as_programs([block for block in blocks_of[name] if block.language != "text"])
+        for name in places
+    }
+    every = [block for found in given.values() for block in found]
+    shared = not installed and any(each.language in SHELL or each.program for each in every)
     with _environment(directory, shared=shared) as here:
         jobs = [
             {
@@ -90,7 +94,7 @@ def run_pages(
                 "environment": here if name in watched else {**here, UNWATCHED: "1"},
                 "output": str(directory / f"{name.replace('/', '-')}.txt"),
                 "server": _SERVER if shared else [],
-                "blocks": [block.to_json() for block in blocks_of[name]],
+                "blocks": [block.to_json() for block in given[name]],
             }
             for name, place in places.items()
         ]

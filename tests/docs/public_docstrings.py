@@ -69,12 +69,20 @@ def has_example(thing: Any) -> bool:
 
 
 def examples() -> Iterator[Block]:
-    """The examples in the docstrings of every public name."""
-    for path in public_paths():
-        thing = public_object(path)
+    """The examples in the docstrings of the whole package, of public names and of others."""
+    for thing in _documented(loaded()):
         for section in thing.docstring.parse("google", warnings=False):
             if section.kind.value == "examples":
-                yield Block(path, thing.lineno or 1, "pycon", _code(section))
+                yield Block(thing.path, thing.lineno or 1, "pycon", _code(section))
+
+
+def _documented(thing: Any) -> Iterator[Any]:
+    """What has a docstring in ``thing``, itself included."""
+    if thing.docstring is not None:
+        yield thing
+    for member in thing.members.values():
+        if not member.is_alias and not member.is_attribute:
+            yield from _documented(member)
 
 
 def undescribed(thing: Any) -> Iterator[str]:

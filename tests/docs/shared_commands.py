@@ -15,6 +15,7 @@ import array
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -41,25 +42,30 @@ WHAT_COMMANDS_IMPORT = (
 
 @contextlib.contextmanager
 def shared_commands(directory, environment):
-    """A directory for ``PATH`` whose ``sweeper`` is forked, while the process lives.
+    """A directory for ``PATH`` whose ``sweeper`` and ``python FILE`` are forked, while the process lives.
 
     It is forked from the run's own process, if there is one.
 
     Args:
         directory: For the process' socket and for the program.
         environment: What pages' shells begin with. That directory is put into its ``PATH``, and the
-            addresses that the program needs are added.
+            addresses that the programs need are added.
     """
     from pathlib import Path
 
     from shared_imports import ADDRESS as IMPORTS
-    from shared_imports import await_socket, shared_imports
+    from shared_imports import SERVER, await_socket, shared_imports
 
     programs = Path(directory) / "programs"
     programs.mkdir()
-    program = programs / "sweeper"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -S -E {__file__} "$@"\n')
-    program.chmod(0o755)
+    forked = shlex.join([sys.executable, *SERVER, "run"])
+    for name, text in {
+        "sweeper": f'exec {sys.executable} -P -S -E {__file__} "$@"',
+        "python": f'case "$1" in *.py) exec {forked} "$@";; esac\nexec {sys.executable} "$@"',
+    }.items():
+        program = programs / name
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
     environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
     if ADDRESS in os.environ:
         environment |= {ADDRESS: await_socket(os.environ[ADDRESS]), IMPORTS: os.environ[IMPORTS]}

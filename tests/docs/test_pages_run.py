@@ -1,6 +1,6 @@
-"""Every block of the guides and of the reference runs as it stands, in the order of the page.
+"""Every block of the pages and docstrings runs as a reader runs it, to its end, in the page's order.
 
-By default all but the blocks marked as long, with commands that are forked from one process; those
+`page_runner` says how each kind of block is run, and what is looked at. By default all but the blocks marked as long, with commands that are forked from one process; those
 of the guides neither check a new study early nor audit its trials, their common study trains few
 epochs, and some studies fewer trials (`FEWER`). Where pages are asked for, those with commands, long
 blocks or fewer trials run whole, and their commands are the installed one.
@@ -8,20 +8,32 @@ blocks or fewer trials run whole, and their commands are the installed one.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doc_blocks import DOCS, ROOT, SHELL, Block, all_pages, blocks, blocks_of
+from doc_blocks import (
+    DOCS,
+    ROOT,
+    SHELL,
+    Block,
+    all_pages,
+    as_programs,
+    blocks,
+    blocks_of,
+    has_guard,
+)
 from doc_runs import checkout, run_pages, runnable
 from public_docstrings import examples
 
+README = "README.md"
 TUTORIAL = "docs/tutorial/index.md"
 EXAMPLES = "docs/reference/index.md"
-OWN_TESTS = ("README.md", TUTORIAL, EXAMPLES)
-"""Pages that are run apart: in a directory of their own, or by a file of its own."""
+OWN_TESTS = (README, TUTORIAL, EXAMPLES)
+"""Pages that are run in a directory of their own, with nothing from the guides in it."""
 
 FIRST = "docs/how-to/index.md"
 """The page whose study the others go on from."""
@@ -29,6 +41,7 @@ FIRST = "docs/how-to/index.md"
 
 TUTORIAL_TRIALS = 3
 FEWER = {
+    README: {"trials=16,": "trials=3,", "epochs=30,": "epochs=2,"},
     TUTORIAL: {" trials=5,": f" trials={TUTORIAL_TRIALS},"},
     "docs/how-to/from-a-keras-script.md": {" trials=2,": " trials=1,"},
     "docs/how-to/from-keras-tuner.md": {" trials=2,": " trials=1,"},
@@ -88,26 +101,24 @@ def failures(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, 
     directory = tmp_path_factory.mktemp("pages")
     place = checkout(directory / "checkout", epochs=3)
     names = pages_here()
-    found = {
-        name: with_fewer_trials(name, runnable(ROOT / name))
-        for name in (*names, TUTORIAL, EXAMPLES)
-    }
+    found = {name: with_fewer_trials(name, runnable(ROOT / name)) for name in (*names, *OWN_TESTS)}
     found[EXAMPLES] += examples()
-    apart = {TUTORIAL: home, EXAMPLES: tmp_path_factory.mktemp("reference"), "compared.md": place}
+    apart = {name: tmp_path_factory.mktemp("apart") for name in (README, EXAMPLES)}
+    apart |= {TUTORIAL: home, "compared.md": place}
     installed = Path(sys.executable).with_name("sweeper")
     compared = blocks_of(COMPARED.format(installed=installed), "compared.md")
     return run_pages(
         {**dict.fromkeys(names, place), **apart},
         directory,
         {**found, "compared.md": compared},
-        watched=[TUTORIAL, EXAMPLES],
+        watched=OWN_TESTS,
     )
 
 
 WHOLE = [
     str(page.relative_to(ROOT))
     for page in all_pages()
-    if str(page.relative_to(ROOT)) not in OWN_TESTS
+    if str(page.relative_to(ROOT)) not in (TUTORIAL, EXAMPLES)
     and (
         str(page.relative_to(ROOT)) in FEWER
         or any(
@@ -139,6 +150,10 @@ def test_a_page_runs_whole_with_the_installed_command(
 @pytest.mark.parametrize("page", pages_here())
 def test_a_pages_blocks_run_as_they_stand(page: str, failures: dict[str, str]) -> None:
     assert page not in failures, failures[page]
+
+
+def test_the_readmes_blocks_run_as_they_stand(failures: dict[str, str]) -> None:
+    assert README not in failures, failures[README]
 
 
 def test_every_example_of_a_docstring_gives_what_it_says(failures: dict[str, str]) -> None:
@@ -183,12 +198,76 @@ def test_the_tutorials_long_block_runs_too(tmp_path: Path) -> None:
     check_tutorial(home, 5)
 
 
-def test_control_a_block_that_fails_is_named(tmp_path: Path) -> None:
-    text = "```python\nx = 1\n```\n\n```python\nassert x == 2, 'not two'\n```\n"
-    found = blocks_of(text, "wrong.md")
-    said = run_pages({"wrong.md": tmp_path}, tmp_path, {"wrong.md": found})
-    assert "not two" in said["wrong.md"]
-    assert "wrong.md:6" in said["wrong.md"]
+[README_STUDY] = with_fewer_trials(
+    README, [block for block in blocks(ROOT / README) if "Study(" in block.text]
+)
+README_AS_IT_WAS = README_STUDY.text.replace('metrics=["accuracy"]', '["accuracy"]')
+"""Keras's third argument of ``compile`` is ``loss_weights``: every trial fails, and ``run`` returns."""
+
+BROKEN = {
+    "cell": ("```python\nx = 1\n```\n\n```python\nassert x == 2, 'not two'\n```\n", "not two"),
+    "guard": (
+        "```python\nif __name__ == '__main__':\n    assert False, 'under its guard'\n```\n",
+        "under its guard",
+    ),
+    "goes-on": (
+        "```python\nx = 1\n```\n\n```python\nif __name__ == '__main__':\n    assert x == 2, x\n```\n",
+        "AssertionError: 1",
+    ),
+    "traceback": (
+        "```console\npython -c 'import no_such_module' || true\n```\n",
+        "prints a traceback",
+    ),
+    "shown": ("```console\necho 3 of 5 done\n```\n\n```text\n4 of 9 left\n```\n", "# of # left"),
+}
+"""A page of each kind that must fail, and what is said of it."""
+
+
+@pytest.fixture(scope="module")
+def failures_of_broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    directory = tmp_path_factory.mktemp("broken")
+    found = {name: blocks_of(text, f"{name}.md") for name, (text, _) in BROKEN.items()}
+    quiet = "\n".join(line for line in README_AS_IT_WAS.splitlines() if "print(" not in line)
+    found["readme"] = [replace(README_STUDY, text=README_AS_IT_WAS)]
+    found["ends-well"] = [replace(README_STUDY, text=quiet)]
+    places = {name: directory / name for name in found}
+    for place in places.values():
+        place.mkdir()
+    return run_pages(places, directory, found)
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_control_a_block_that_ends_otherwise_than_its_reader_expects_fails(
+    kind: str, failures_of_broken: dict[str, str]
+) -> None:
+    said = failures_of_broken[kind]
+    assert BROKEN[kind][1] in said
+    assert f"{kind}.md:" in said
+
+
+def test_control_the_readme_with_a_compile_that_makes_every_trial_fail_fails(
+    failures_of_broken: dict[str, str],
+) -> None:
+    assert README_STUDY.text != README_AS_IT_WAS
+    assert "returned non-zero exit status 1" in failures_of_broken["readme"]
+
+
+def test_control_a_block_whose_trials_all_fail_fails_though_it_ends_well(
+    failures_of_broken: dict[str, str],
+) -> None:
+    assert re.search(r"README\.md:\d+: \d trials failed", failures_of_broken["ends-well"])
+
+
+def test_what_stands_under_a_guard_is_run_by_each_page() -> None:
+    """In the default run: as a program of the page, or where a page writes a file, by its command."""
+    for page in all_pages():
+        found = as_programs(blocks(page))
+        for block in found:
+            if block.language == "python" and has_guard(block.text):
+                typed = f"python {block.file}" if block.file else ""
+                commands = "".join(each.text for each in found if each.language in SHELL)
+                assert block.program or typed in commands, f"{block} is never run as a program"
+                assert not block.marker, f"{block} is left out of the default run"
 
 
 def test_the_guides_are_all_here() -> None:

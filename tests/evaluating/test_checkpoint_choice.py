@@ -1,4 +1,4 @@
-"""The study and the page on choosing a checkpoint, run as they stand.
+"""The study on choosing a checkpoint, run as it stands.
 
 By default one of the study's trials, which keeps many checkpoints for each reason; those of several
 trials are ranked in `test_evaluate.py`.
@@ -7,16 +7,14 @@ trials are ranked in `test_evaluate.py`.
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
-from sweeps import command, python
+from sweeps import command
 
 UNWATCHED = True
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "how-to" / "choose-a-checkpoint.md"
 
 
 @pytest.mark.parametrize("trials", [1, pytest.param(4, marks=pytest.mark.whole)])
@@ -44,14 +42,3 @@ def test_many_checkpoints_are_kept_each_for_a_reason_and_the_best_on_held_out_da
         candidate = epoch["loss"] < epoch["val_loss"] < 0.15
         assert candidate or epoch is lowest or epoch["epoch"] == max(epochs) - 1
         assert each["step"] == 20 * each["epoch"]
-
-
-# `evaluate` from Python is in test_evaluate.py by default.
-@pytest.mark.whole
-def test_the_blocks_of_the_page_run_one_after_the_other(tmp_path: Path) -> None:
-    found = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(found) == 2
-    (tmp_path / "pasted.py").write_text("\n".join(found))
-    done = python("pasted.py", cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert re.match(r"[01] \d+ 0\.\d+ .*step-", done.out), done.out

@@ -535,4 +535,5 @@ def test_a_study_whose_file_was_changed_is_not_evaluated(copy: Copy, ran: Ran) -
                 "small", WorkerOptions(1, database_url(copy.runs), copy.runs), lambda _: None
             )
         )
-    assert "is not the file that study 'small' is run from" in str(changed_since.value)
+    assert "has changed since study 'small' was run from it" in str(changed_since.value)
+    assert "build_model has changed (line " in str(changed_since.value)

@@ -24,6 +24,8 @@ BY_DEFAULT = frozenset(
         *("plain", "callback-with-a-list"),
         # What the walk captures: in a closure, in a module, and in an object of a library.
         *("loss-closure-counter", "module-global-int", "series-that-grows"),
+        # Made once, at the top of the file.
+        *("dataset-shuffled-at-top", "step-with-objects-at-top"),
         # Data: a dataset with an order of its own, a variable in a map, and what is either right or
         # refused, in the first segment or by the second.
         *("pydataset-progressive", "dataset-map-closure-variable"),
@@ -36,6 +38,7 @@ BY_DEFAULT = frozenset(
         *("negatives-by-random-shuffle", "generator-in-a-loop"),
         # Output that nothing exempts and that something does, a clock, weights swapped for validation.
         *("bar-without-output-only", "output-only-bar", "time-history", "ema-for-validation"),
+        "averages-left-in-the-model",
         # What never changes: a teacher in a closure, and an open file.
         *("call-over-fixed-teacher", "holds-open-file"),
         # Validation that goes on, a vector, and identity. That real servers hash alike is shown by

@@ -17,9 +17,9 @@ from exactness_list import Outcome, StudyPart
 
 from sweeper import errors
 from sweeper.checkpoints.reading import load_checkpoint
-from sweeper.execution.audit.differences import READ_AHEAD
 from sweeper.execution.protocol.messages import Failed, Finished
 from sweeper.execution.protocol.replays import Replay
+from sweeper.replay.comparison import READ_AHEAD
 
 _OF_RESULTS = ("position", "history", "model", "optimizer", "metrics", "reachable")
 """What of a checkpoint the results depend on, whatever else its callbacks keep."""

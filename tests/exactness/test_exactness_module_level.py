@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from exactness_checks import check
 
-GROUPS = ("module_level", "per_process")
+GROUPS = ("made_once", "module_level", "per_process")
 
 
 def test_it_ends_the_same_after_kills_or_is_refused(part, kills, judge) -> None:

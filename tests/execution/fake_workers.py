@@ -30,6 +30,7 @@ from sweeper.execution.launch.trial_process import ExitStatus
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.messages import Assignment
 from sweeper.execution.serving import run_side_by_side
+from sweeper.execution.worker import context as context_module
 from sweeper.execution.worker.context import SlotContext
 from sweeper.execution.worker.leases import Stay
 from sweeper.execution.worker.slot import serve_slot
@@ -177,6 +178,7 @@ def decide_early(members: int) -> None:
 def work(options: WorkerOptions, events: Connection) -> None:
     """What a worker process runs."""
     os.setsid()
+    context_module.LONGEST_ABSENCE = options.longest_absence
     if options.decides_at is not None:
         decide_early(options.decides_at)
 
@@ -201,7 +203,6 @@ def work(options: WorkerOptions, events: Connection) -> None:
             listener=tell,
             make_auditor=Auditor,
             stay=Stay(slots=options.slots, lease_seconds=options.lease_seconds),
-            longest_absence=options.longest_absence,
         )
         signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())
         run_side_by_side(lambda: serve_slot(context), options.slots)

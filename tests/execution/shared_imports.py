@@ -255,6 +255,12 @@ def _ran(file, *words):
     from sweeper.execution.launch import server_process
 
     server_process._SERVER = SERVER
+    if "SWEEPER_TEST_UNWATCHED" in os.environ:
+        sys.path.append(os.path.join(_ROOT, "tests", "docs"))
+        from shared_commands import leave_unwatched
+
+        sys.path.pop()
+        leave_unwatched(setattr)
 
     sys.argv = [file, *(words[1:] if file == "-c" else words)]
     try:
@@ -262,6 +268,7 @@ def _ran(file, *words):
             sys.modules["__main__"] = types.ModuleType("__main__")
             exec(words[0], vars(sys.modules["__main__"]))
         else:
+            sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
             runpy.run_path(file, run_name="__main__")
     except SystemExit as ended:
         return ended.code or 0

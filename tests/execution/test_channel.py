@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sweeper.declared.space import Categorical, FloatRange, IntRange
 from sweeper.errors import ExecutionError
-from sweeper.execution.protocol.audits import AuditOrder, GoOn, Held, IntervalPinned
+from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
 from sweeper.execution.protocol.branches import BranchStart
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.evaluations import (
@@ -35,6 +35,7 @@ from sweeper.execution.protocol.messages import (
     Finished,
     Message,
     PausedHere,
+    Preparing,
     PrunedHere,
     Started,
     StepsReached,
@@ -43,7 +44,6 @@ from sweeper.execution.protocol.messages import (
     Surroundings,
     Warned,
 )
-from sweeper.execution.protocol.peers import Agreed, ClusterJoined, PeerDone, ResumedFrom
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.protocol.study_source import StudySource
@@ -95,10 +95,6 @@ branches = st.builds(
 )
 
 MESSAGES = {
-    ClusterJoined: st.builds(ClusterJoined, counts, st.lists(words).map(tuple)),
-    ResumedFrom: st.builds(ResumedFrom, st.none() | words),
-    Agreed: st.builds(Agreed, words, counts, counts),
-    PeerDone: st.builds(PeerDone),
     Assignment: st.builds(
         Assignment,
         study=words,
@@ -136,6 +132,7 @@ MESSAGES = {
     Suggest: st.builds(Suggest, words, float_ranges | int_ranges | categoricals),
     Suggested: st.builds(Suggested, choices, st.none() | words),
     Stop: st.just(Stop()),
+    Preparing: st.builds(Preparing, words),
     Started: st.builds(Started, counts, counts, counts),
     Surroundings: st.builds(Surroundings, st.dictionaries(words, words | st.lists(words))),
     StepsReached: st.builds(StepsReached, counts, counts),
@@ -165,8 +162,6 @@ MESSAGES = {
     CheckpointPassedOver: st.builds(CheckpointPassedOver, candidates, words),
     Evaluated: st.builds(Evaluated, st.none() | words, words),
     ModelExported: st.builds(ModelExported, st.dictionaries(words, words | st.lists(words))),
-    Held: st.builds(Held, counts),
-    GoOn: st.just(GoOn()),
     Failed: st.builds(Failed, words, words, st.sampled_from(["trial", "memory", "environment"])),
 }
 

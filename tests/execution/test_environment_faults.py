@@ -92,7 +92,7 @@ control, worker = socket.socketpair()
 server = _Server(control)
 server._descriptors.append(int(sys.argv[1]))
 assigned = dataclasses.asdict(assignment(log=os.path.join("nowhere", "log.txt")))
-server._fork(None, {"request": 1, "assignment": assigned}, ())
+server._fork({"request": 1, "assignment": assigned}, ())
 os.wait()
 """
 

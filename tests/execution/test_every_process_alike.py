@@ -19,7 +19,7 @@ from study_files import StudyText
 from sweeps import LIMIT, Result, RunningCommand, command, differing, results_of, sweep, trials_in
 
 from sweeper.events import Notice
-from sweeper.execution.launch.hash_seed import hashes_are_random
+from sweeper.execution.launch.hash_seed import hashes_differ
 
 UNWATCHED = True
 
@@ -138,10 +138,10 @@ def test_numbers_of_the_systems_are_reported_by_name_before_training(forked: Run
 
 def test_an_inline_trial_hashes_otherwise_and_says_so(file: Path, forked: Run) -> None:
     """Also the negative control: the split does go by the seed."""
-    if hashes_are_random():
+    if hashes_differ():
         inline = run_here(file)
     else:
         inline = run(file, "inline", {"PYTHONHASHSEED": "random"})
-    assert "set PYTHONHASHSEED=0" in inline.output
+    assert "start Python with PYTHONHASHSEED=0" in inline.output
     assert differing(forked.results, inline.results) == [0]
     assert inline.hashes != forked.hashes

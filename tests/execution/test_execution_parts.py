@@ -106,7 +106,7 @@ def test_an_engine_that_is_not_there_is_refused_by_name(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
         UsageError,
-        match=r"engine 'ray' needs the package 'ray'.*pip install 'sweeper-keras\[ray\]'",
+        match=r"engine 'ray' needs the package 'ray'.*pip install .*\[ray\]'",
     ):
         check_engine("ray")
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from scripted_trials import ScriptedTrial, finish, scripted_sweep
 
 from sweeper.errors import UsageError
 from sweeper.execution.serving import run_side_by_side
+from sweeper.execution.worker import gpus
 from sweeper.execution.worker.gpus import Gpu, SlotDevice, SlotDevices, find_gpus, share_gpus
 from sweeper.execution.worker.slot import serve_slot
 
@@ -26,11 +27,22 @@ NVIDIA = "0, GPU-aa, 40960\n1, GPU-bb, 40960\n2, GPU-cc, [N/A]\n"
 ROCM = json.dumps({"card0": {"VRAM Total Memory (B)": str(16 * 2**30)}, "system": {}})
 
 
-def machine(nvidia: str | None = None, rocm: str | None = None) -> Callable[..., str | None]:
-    def ask(words: Sequence[str]) -> str | None:
-        return nvidia if words[0] == "nvidia-smi" else rocm
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Set what the machine's tools print, and the environment; no driver is there."""
 
-    return ask
+    def set_up(
+        environment: dict[str, str], nvidia: str | None = None, rocm: str | None = None
+    ) -> None:
+        printed = {"nvidia-smi": nvidia, "rocm-smi": rocm}
+        monkeypatch.setattr(gpus, "_printed", lambda words: printed[words[0]])
+        monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
+        for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+
+    return set_up
 
 
 @pytest.mark.parametrize(
@@ -43,65 +55,73 @@ def machine(nvidia: str | None = None, rocm: str | None = None) -> Callable[...,
     ],
 )
 def test_gpus_are_found_as_the_environment_and_nvidia_smi_name_them(
-    wanted: str, environment: dict[str, str], found: list[tuple[str, int | None]]
+    wanted: str,
+    environment: dict[str, str],
+    found: list[tuple[str, int | None]],
+    machine: Callable[..., None],
 ) -> None:
-    gpus = find_gpus(wanted, environment, machine(NVIDIA))
-    assert [(gpu.id, gpu.memory) for gpu in gpus] == found
+    machine(environment, NVIDIA)
+    assert [(gpu.id, gpu.memory) for gpu in find_gpus(wanted)] == found
 
 
-def test_rocms_tool_is_asked_where_nvidias_is_not_there() -> None:
-    assert find_gpus("all", {}, machine(rocm=ROCM)) == (Gpu("0", 16384),)
+def test_rocms_tool_is_asked_where_nvidias_is_not_there(machine: Callable[..., None]) -> None:
+    machine({}, rocm=ROCM)
+    assert find_gpus("all") == (Gpu("0", 16384),)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "environment", "ask", "says"),
+    ("wanted", "environment", "nvidia", "says"),
     [
-        ("all", {}, machine(), "no GPU was found here"),
+        ("all", {}, None, "no GPU was found here"),
         (
             "all",
             {"CUDA_VISIBLE_DEVICES": "-1"},
-            machine(NVIDIA),
+            NVIDIA,
             "no GPU was found here (it is '-1')",
         ),
-        ("0", {}, machine(), "--gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi"),
-        ("0", {"CUDA_VISIBLE_DEVICES": "-1"}, machine(), "--gpus 0: no GPU was found here"),
-        ("0,7", {}, machine(NVIDIA), "there is no GPU 7 here; there are 0, 1, 2"),
-        ("0,0", {}, machine(NVIDIA), "each once"),
-        (",", {}, machine(), "give ids with commas between"),
-        ("all", {}, machine("garbage", "more of it"), "no GPU was found here"),
+        ("0", {}, None, "--gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi"),
+        ("0", {"CUDA_VISIBLE_DEVICES": "-1"}, None, "--gpus 0: no GPU was found here"),
+        ("0,7", {}, NVIDIA, "there is no GPU 7 here; there are 0, 1, 2"),
+        ("0,0", {}, NVIDIA, "each once"),
+        (",", {}, None, "give ids with commas between"),
+        ("all", {}, "garbage", "no GPU was found here"),
     ],
 )
 def test_gpus_that_are_not_there_are_refused(
-    tmp_path: Path,
     wanted: str,
     environment: dict[str, str],
-    ask: Callable[..., str | None],
+    nvidia: str | None,
     says: str,
+    machine: Callable[..., None],
 ) -> None:
+    machine(environment, nvidia, "more of it")
     with pytest.raises(UsageError) as caught:
-        find_gpus(wanted, environment, ask, tmp_path)
+        find_gpus(wanted)
     assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("file", ["nvidia0", "kfd", "dxg"])
 def test_an_id_is_taken_on_trust_where_a_driver_is_there_without_its_tool(
-    tmp_path: Path, file: str
+    tmp_path: Path, file: str, machine: Callable[..., None]
 ) -> None:
+    machine({})
     (tmp_path / file).touch()
-    assert find_gpus("3", {}, machine(), tmp_path) == (Gpu("3", None),)
+    assert find_gpus("3") == (Gpu("3", None),)
 
 
-def test_an_id_is_taken_on_trust_where_the_environment_has_ids(tmp_path: Path) -> None:
-    given = {"CUDA_VISIBLE_DEVICES": "MIG-1"}
-    assert find_gpus("MIG-1", given, machine(), tmp_path) == (Gpu("MIG-1", None),)
+def test_an_id_is_taken_on_trust_where_the_environment_has_ids(
+    machine: Callable[..., None],
+) -> None:
+    machine({"CUDA_VISIBLE_DEVICES": "MIG-1"})
+    assert find_gpus("MIG-1") == (Gpu("MIG-1", None),)
 
 
 def test_trials_share_a_gpus_memory_and_neighbours_have_different_gpus() -> None:
-    gpus = (Gpu("0", 40000), Gpu("1", 20000))
-    assert share_gpus(gpus, 1) == (SlotDevice("0"), SlotDevice("1"))
+    two = (Gpu("0", 40000), Gpu("1", 20000))
+    assert share_gpus(two, 1) == (SlotDevice("0"), SlotDevice("1"))
     halves = (SlotDevice("0", 18000), SlotDevice("1", 9000))
-    assert share_gpus(gpus, 2) == halves * 2
-    assert share_gpus(gpus[:1], 1, memory=512) == (SlotDevice("0", 512),)
+    assert share_gpus(two, 2) == halves * 2
+    assert share_gpus(two[:1], 1, memory=512) == (SlotDevice("0", 512),)
     with pytest.raises(UsageError, match="--gpu-memory MB"):
         share_gpus((Gpu("0", None),), 2)
     assert share_gpus((Gpu("0", None),), 2, memory=512) == (SlotDevice("0", 512),) * 2

@@ -12,13 +12,18 @@ from textwrap import dedent
 
 import pytest
 from study_files import StudyText
-from sweeps import Result, command, differing, python, results_of, sweep, trials_in
+from sweeps import Ended, Result, command, differing, python, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
 from sweeper.events import Notice
 from sweeper.execution.launch import server_process
 from sweeper.execution.launch.environment import trial_environment
-from sweeper.execution.launch.launchers import ForkLauncher, SpawnLauncher, WarmServer
+from sweeper.execution.launch.launchers import (
+    ForkLauncher,
+    SpawnLauncher,
+    WarmServer,
+    choose_launcher,
+)
 from sweeper.execution.launch.sources import target_source
 from sweeper.execution.launch.trial_process import ExitStatus, Launcher, TrialProcess
 from sweeper.execution.protocol.messages import (
@@ -53,6 +58,7 @@ WATCHED = StudyText(
         ],
         "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "drawn": DRAWN_AT_IMPORT,
+        "program": Path("/proc/self/cmdline").read_text(),
         "environment": [
             *(f"{name}={value}" for name, value in os.environ.items()),
             *Path("/proc/self/environ").read_text().split(chr(0)),
@@ -91,11 +97,46 @@ STARTS_THREADS = """
 import threading
 threading.Thread(target=threading.Event().wait, name="my-thread", daemon=True).start()
 """
-CANNOT_FORK = {
+NOT_SHARED = {
     RUNS_TENSORFLOW: "importing the study ran TensorFlow",
     STARTS_THREADS: "importing the study started threads (my-thread)",
 }
-"""What a study that is else the same may have at its top level, and what is said of it."""
+"""What a study that is else the same may have at its top level, so that each trial imports it itself,
+and what is said of it."""
+
+SERVER_WITH_THREADS = """
+import sys, threading
+threading.Thread(target=threading.Event().wait, name="a-debugger", daemon=True).start()
+from sweeper.execution.launch.warm_server import main
+main(sys.argv[1:])
+"""
+"""A server that has a thread before it imports the study, as under some debuggers."""
+
+AT_TOP = StudyText(
+    head="""
+    import tensorflow as tf
+
+    SAMPLES = np.random.default_rng(3).normal(size=(160, 16)).astype("float32")
+    DATA = tf.data.Dataset.from_tensor_slices((SAMPLES, SAMPLES.sum(1)))
+    DATA = DATA.shuffle(160, seed=1, reshuffle_each_iteration=False).batch(8)
+
+
+    def die_once(batch):
+        mark = Path(os.environ["SWEEPER_TEST_DIES"])
+        if batch == 12 and mark.exists():
+            mark.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+    """,
+    model="""
+    program = Path("/proc/self/cmdline").read_text()
+    (trial.directory / "seen.json").write_text(json.dumps({"program": program}))
+    """,
+    data="return Data(train=DATA)",
+    callbacks="keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: die_once(batch))",
+    arguments="""objective="loss", epochs=2, trials=2, sampler="random", audit="off",
+    checkpoint_every=Every(steps=5)""",
+)
+"""A study with a `tf.data` dataset at its top, as many scripts have one; it can be killed once."""
 
 
 @dataclass(frozen=True)
@@ -120,14 +161,14 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return WATCHED.write(tmp_path_factory.mktemp("watched") / "watched.py")
 
 
-def unforkable(head: str, directory: Path) -> Path:
+def with_head(head: str, directory: Path) -> Path:
     text = replace(WATCHED, head=dedent(WATCHED.head) + head)
-    return text.write(directory / "unforkable.py")
+    return text.write(directory / "other_head.py")
 
 
 @pytest.fixture(scope="module")
 def observe(watched: Path, forked_servers: tuple[str, ...]) -> Callable[[str], Observed]:
-    """Trials 0 and 1 forked; 2 of the same study spawned, where it has threads; and all three inline.
+    """Trials 0 and 1 forked; 2 spawned, or importing a study itself that has threads; all three inline.
 
     A study that goes on is not rehearsed, and each rehearsal is another import of TensorFlow where
     it is spawned.
@@ -137,10 +178,14 @@ def observe(watched: Path, forked_servers: tuple[str, ...]) -> Callable[[str], O
     def run(isolation: str) -> Observed:
         if isolation not in known:
             runs = watched.parent / isolation
-            if isolation == "spawn":
+            if isolation in ("spawn", "importing"):
                 shutil.copytree(run("fork").runs, runs)
-                file = unforkable(STARTS_THREADS, watched.parent)
-                known[isolation] = observed(file, runs, "auto", 3, forked_servers)
+                importing = with_head(STARTS_THREADS, watched.parent)
+                known[isolation] = (
+                    observed(watched, runs, "spawn", 3, forked_servers)
+                    if isolation == "spawn"
+                    else observed(importing, runs, "auto", 3, forked_servers)
+                )
             else:
                 trials = 2 if isolation == "fork" else 3
                 server = REAL_SERVER if isolation == "fork" else forked_servers
@@ -171,7 +216,7 @@ def observed(
     return Observed(results, seen_in(runs)[before:], runs, ended.err)
 
 
-@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+@pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
 def test_forked_spawned_and_inline_trials_give_equal_digests(
     observe: Callable[[str], Observed], isolation: str
 ) -> None:
@@ -189,7 +234,7 @@ def test_a_study_that_is_spawned_from_its_beginning_gives_the_same(
     assert differing(observe("fork").results, spawned.results) == []
 
 
-@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+@pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
 def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op(
     observe: Callable[[str], Observed], isolation: str
 ) -> None:
@@ -199,7 +244,7 @@ def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op
     assert all(s["threads"] == [2, 2] for s in seen)
 
 
-@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+@pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
 def test_no_trials_process_has_the_credentials_of_the_database_or_the_cluster(
     observe: Callable[[str], Observed], isolation: str
 ) -> None:
@@ -236,7 +281,9 @@ def test_inline_trials_share_one_process(observe: Callable[[str], Observed]) -> 
 def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(
     observe: Callable[[str], Observed],
 ) -> None:
-    drawn = [s["drawn"] for how in ("fork", "spawn", "inline") for s in observe(how).seen]
+    drawn = [
+        s["drawn"] for how in ("fork", "importing", "spawn", "inline") for s in observe(how).seen
+    ]
     assert all(d == drawn[0] for d in drawn)
 
 
@@ -248,37 +295,92 @@ def test_what_tensorflow_says_of_its_start_is_not_heard_of_its_server(
     assert [word for word in ("cuda", "initializelog", "onednn") if word in said] == []
 
 
-def test_a_study_that_cannot_be_forked_is_spawned_and_says_so(
+def test_a_trial_that_imports_its_study_is_forked_and_the_run_says_why(
     observe: Callable[[str], Observed],
 ) -> None:
-    said = observe("spawn").err
-    assert CANNOT_FORK[STARTS_THREADS] in said
-    assert "a Python of its own" in said
-    assert "a Python of its own" not in observe("fork").err
+    importing = observe("importing")
+    assert NOT_SHARED[STARTS_THREADS] in importing.err
+    assert "imports the study in its own process" in importing.err
+    assert "imports the study in its own process" not in observe("fork").err
+    assert [s for s in importing.seen if "spawned_trial" in str(s["program"])] == []
+    spawned = observe("spawn").seen
+    assert all("spawned_trial" in str(s["program"]) for s in spawned), "the control"
 
 
-@pytest.mark.whole
 @pytest.mark.usefixtures("forking")
-def test_a_study_that_runs_tensorflow_is_spawned_with_the_same_results_and_says_so(
-    observe: Callable[[str], Observed], tmp_path: Path
+@pytest.mark.parametrize("head", NOT_SHARED, ids=["tensorflow", "threads"])
+def test_what_each_trial_imports_itself_has_the_same_results_and_may_be_forked(
+    observe: Callable[[str], Observed], tmp_path: Path, head: str
 ) -> None:
-    shutil.copytree(observe("fork").runs, tmp_path / "runs")
-    swept = sweep(unforkable(RUNS_TENSORFLOW, tmp_path), tmp_path / "runs", trials=3)
+    swept = sweep(with_head(head, tmp_path), tmp_path / "runs", isolation="fork", trials=1)
     said = [e.message for e in swept.events if isinstance(e, Notice)]
-    reason = CANNOT_FORK[RUNS_TENSORFLOW]
-    assert any(reason in n and "a Python of its own" in n for n in said), said
-    assert differing(observe("inline").results, results_of(swept.trials)) == []
+    assert any(NOT_SHARED[head] in message for message in said), said
+    [seen] = seen_in(tmp_path / "runs")
+    assert "spawned_trial" not in str(seen["program"])
+    assert seen["threads"] == [2, 2]
+    expected = {0: observe("fork").results[0]}
+    assert differing(expected, results_of(swept.trials)) == []
 
 
-@pytest.mark.usefixtures("forking")
-@pytest.mark.parametrize("head", CANNOT_FORK, ids=["tensorflow", "threads"])
-def test_a_study_that_cannot_be_forked_is_refused_where_it_is_to_be(
-    tmp_path: Path, head: str
+@pytest.fixture(scope="module")
+def dataset_at_top(
+    tmp_path_factory: pytest.TempPathFactory, forked_servers: tuple[str, ...]
+) -> Callable[[str], tuple[dict[int, Result], Path]]:
+    """Run `AT_TOP` in one way: "fork", "spawn", or "killed", which is forked and killed once."""
+    directory = tmp_path_factory.mktemp("at_top")
+    file = AT_TOP.write(directory / "at_top.py")
+
+    def run(how: str) -> tuple[dict[int, Result], Path]:
+        runs, mark = directory / how, directory / f"{how}.mark"
+        if how == "killed":
+            mark.touch()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server_process, "_SERVER", forked_servers)
+            isolation = "spawn" if how == "spawn" else "auto"
+            words = ("run", file, "--isolation", isolation, "--runs-dir", runs, "--workers", 1)
+            ended = command(*words, cwd=directory, env={"SWEEPER_TEST_DIES": str(mark)})
+        assert ended.code == 0, ended.err
+        assert not mark.exists()
+        return results_of(trials_in(runs)), runs
+
+    known: dict[str, tuple[dict[int, Result], Path]] = {}
+    return lambda how: known.setdefault(how, run(how)) if how not in known else known[how]
+
+
+def test_a_dataset_at_the_top_of_the_file_gives_forked_trials_the_results_of_spawned_ones(
+    dataset_at_top: Callable[[str], tuple[dict[int, Result], Path]],
 ) -> None:
-    with pytest.raises(DefinitionError, match="cannot be forked") as refused:
-        sweep(unforkable(head, tmp_path), tmp_path / "never", isolation="fork")
-    assert CANNOT_FORK[head] in str(refused.value)
-    assert not (tmp_path / "never").exists()
+    forked, runs = dataset_at_top("fork")
+    spawned, spawned_runs = dataset_at_top("spawn")
+    assert all(result.digest for result in forked.values())
+    assert differing(forked, spawned) == []
+    assert differing(forked, {0: forked[1], 1: forked[0]}) != [], "the control"
+    assert [s for s in seen_in(runs) if "spawned_trial" in str(s["program"])] == []
+    assert all("spawned_trial" in str(s["program"]) for s in seen_in(spawned_runs)), "the control"
+
+
+def test_a_trial_that_imports_its_study_is_killed_and_resumes_bit_for_bit(
+    dataset_at_top: Callable[[str], tuple[dict[int, Result], Path]],
+) -> None:
+    killed, runs = dataset_at_top("killed")
+    [first, second] = trials_in(runs)[0].attempts
+    assert first.outcome == "crashed"
+    assert second.start_step in {5, 10}
+    assert differing(dataset_at_top("fork")[0], killed) == []
+
+
+def test_a_server_that_has_threads_forks_nothing_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, watched: Path
+) -> None:
+    monkeypatch.setattr(server_process, "_SERVER", ("-P", "-c", SERVER_WITH_THREADS))
+    server = WarmServer(target_source(str(watched)))
+    loaded = server.loaded()
+    assert loaded.cannot_fork == "importing TensorFlow and Keras started threads (a-debugger)"
+    with pytest.raises(DefinitionError, match="the words"):
+        choose_launcher(server, loaded, "fork", "the words")
+    launcher = choose_launcher(server, loaded, "auto")
+    launcher.close()
+    assert isinstance(launcher, SpawnLauncher)
 
 
 # ---------------------------------------------------------------- where the study is defined
@@ -317,25 +419,45 @@ def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
     assert json.loads(ended.out) == [expected[0].digest]
     assert differing(expected, results_of(trials_in(tmp_path / "runs"))) == []
 
-    # A later command finds the study's code in the script, whose guard keeps it from running.
+    # A later command finds the study's code in the script, which is read up to where it runs it.
     more = command("resume", "small", "--trials", 2, cwd=tmp_path)
-    if tail is GUARDED:
-        assert more.code == 0, more.err
-        assert [t.state for t in trials_in(tmp_path / "runs")] == ["complete"] * 2
-    else:
-        assert more.code == 1
-        assert 'put the call under `if __name__ == "__main__":`' in more.err
-        assert "Traceback" not in more.err
+    assert more.code == 0, more.err
+    assert [t.state for t in trials_in(tmp_path / "runs")] == ["complete"] * 2
+
+
+def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(
+    dataset_at_top: Callable[[str], tuple[dict[int, Result], Path]],
+    tmp_path: Path,
+    forked_servers: tuple[str, ...],
+) -> None:
+    def run(text: StudyText, *arguments: str) -> Ended:
+        script = text.write(tmp_path / "script.py")
+        env = {"SWEEPER_TEST_DIES": str(tmp_path / "never")}
+        return python(*forked_servers, "run", script, *arguments, cwd=tmp_path, env=env)
+
+    guarded = replace(AT_TOP, tail=GUARDED)
+    with_argument = run(guarded, "another-learning-rate")
+    assert with_argument.code == 1
+    assert "study 'small' cannot be sent to the processes that run its trials" in with_argument.err
+    epochs = AT_TOP.arguments.replace("epochs=2", 'epochs=2 if __name__ == "__main__" else 3')
+    otherwise = run(replace(guarded, arguments=epochs))
+    assert otherwise.code == 1
+    assert "is defined otherwise when" in otherwise.err
+    assert not (tmp_path / "runs").exists()
+
+    ended = run(guarded)
+    assert ended.code == 0, ended.err
+    assert differing(dataset_at_top("fork")[0], results_of(trials_in(tmp_path / "runs"))) == []
 
 
 @pytest.mark.usefixtures("forking")
-def test_a_study_that_runs_itself_when_imported_is_refused(tmp_path: Path) -> None:
-    file = StudyText(tail="study.run()").write(tmp_path / "unguarded.py")
-    ended = command("run", file, cwd=tmp_path)
-    assert ended.code == 1
-    assert ended.err.count("error:") == 1
-    assert "is run while its own file is being imported" in ended.err
-    assert not (tmp_path / "runs").exists()
+def test_a_file_that_runs_its_study_when_imported_is_read_up_to_there(tmp_path: Path) -> None:
+    tail = "study.run()\nraise SystemExit('read on')"
+    file = StudyText(tail=tail).write(tmp_path / "unguarded.py")
+    ended = command("run", file, "--trials", 1, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert [t.state for t in trials_in(tmp_path / "runs")] == ["complete"]
+    assert "read on" not in ended.err
 
 
 @pytest.mark.usefixtures("forking")

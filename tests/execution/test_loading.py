@@ -200,3 +200,30 @@ def test_a_bare_definition_cannot_be_run_from_python(tmp_path: Path) -> None:
     assert load_definition(str(file)).name == "g"
     with pytest.raises(StudyFileError, match=r"write sweeper\.Study"):
         load_study(file)
+
+
+def test_a_file_is_read_up_to_the_line_that_runs_its_study(tmp_path: Path) -> None:
+    file = tmp_path / "unguarded_study.py"
+    line = "{0} = Study(name={0!r}, model=print, data=print, epochs=1, trials=1)\n"
+    text = "from sweeper import Study\n" + line.format("first")
+    file.write_text(text + "first.run()\n" + line.format("second"))
+
+    assert load_definition(str(file)).name == "first"
+    assert not is_loading()
+    # What stands behind the call is not there, and the message says why.
+    with pytest.raises(StudyFileError, match=r"'second'.* up to line 3 of .*unguarded_study.py"):
+        load_definition(str(file), study_name="second")
+
+
+def test_a_module_that_runs_its_study_is_read_up_to_there_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package_of_studies"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "one.py").write_text(
+        "from sweeper import Study\nstudy = Study(name='one', model=print, data=print, epochs=1, "
+        "trials=1)\ntry:\n    study.evaluate()\nexcept Exception:\n    raise SystemExit(3)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert load_definition("package_of_studies.one").name == "one"

@@ -35,7 +35,7 @@ from sweeper.execution.protocol.messages import Finished, StoppedHere
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
-def trial(channel, assignment, load, start_peers):
+def trial(channel, assignment, load):
     prctl.adopt_orphans()
     reading, writing = os.pipe()
     child = subprocess.Popen(SLEEP)
@@ -67,7 +67,12 @@ def trial(channel, assignment, load, start_peers):
 
 warm_server.serve_trial = trial
 warm_server._import_everything = lambda: None
-warm_server._Server.load = lambda self, source: SimpleNamespace(strategy=None)
+
+def load(self, source):
+    self._continue_in_child(lambda: 0)
+    self._definition = SimpleNamespace(strategy=None)
+
+warm_server._Server.load = load
 warm_server.main(sys.argv[1:])
 '''
 
@@ -154,6 +159,27 @@ def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_k
     assert waiting.wait(20) == ExitStatus(-signal.SIGKILL)
     assert not any(map(live, others))
     waiting.channel.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills what has lost its parent")
+@pytest.mark.parametrize("which", ["parent", "child"])
+def test_both_processes_of_a_server_and_its_trials_end_with_either(
+    server: WarmServer, tmp_path: Path, which: str
+) -> None:
+    trial = server.fork(assignment("waits", tmp_path))
+    assert trial is not None
+    family = family_of("waits", tmp_path)
+    parent, child = server._process.pid, psutil.Process(trial.pid).ppid()
+    assert psutil.Process(child).ppid() == parent
+    os.kill(parent if which == "parent" else child, signal.SIGKILL)
+    assert server._process.wait() == -signal.SIGKILL
+    assert until(lambda: not any(map(live, [parent, child, trial.pid])))
+    assert until(lambda: not server.alive)
+    if which == "child":
+        assert not any(map(live, family)), "the parent has killed what the trial left"
+    for pid in filter(live, family):
+        os.kill(pid, signal.SIGKILL)
+    trial.channel.close()
 
 
 DRIVER = """

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -17,12 +15,8 @@ from sweeper.checkpoints.reading import load_checkpoint
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.checkpoints.writer import BackgroundWriter
 from sweeper.errors import CheckpointError
-from sweeper.execution.protocol.audits import AuditOrder, GoOn, Held, IntervalPinned
-from sweeper.execution.protocol.channel import Channel
-from sweeper.execution.protocol.messages import Stop
-from sweeper.execution.trial import process
+from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
 from sweeper.execution.trial.pinning import AuditPins, PinningStore
-from sweeper.execution.trial.process import ChannelLink
 from sweeper.training.state.state import Position
 
 STEPS = 8
@@ -193,42 +187,3 @@ def test_of_an_object_store_a_copy_is_kept_here_for_as_long_as_it_is_needed(tmp_
         store.commit(snapshot(step))
     found = pins.unreported()
     assert [(step_at(n.from_path), step_at(n.to_path)) for n in found] == [(8, 16), (16, 24)]
-
-
-@pytest.mark.parametrize("answer", [GoOn(), Stop()])
-def test_a_held_trial_waits_until_it_is_asked_to_go_on_or_to_stop(
-    monkeypatch: pytest.MonkeyPatch, answer: GoOn | Stop
-) -> None:
-    gone = threading.Event()
-
-    def worker_is_gone() -> NoReturn:
-        gone.set()
-        raise SystemExit
-
-    def ended(args: threading.ExceptHookArgs) -> None:
-        assert args.exc_type is SystemExit
-
-    # A trial process ends itself when its worker is gone. This one is the test's, so only the thread
-    # that listens ends; the test must not end before it has come to that.
-    monkeypatch.setattr(threading, "excepthook", ended)
-    monkeypatch.setattr(process, "worker_is_gone", worker_is_gone)
-    ours, theirs = Channel.pair()
-    trials = Channel.on(theirs.detach())
-    before = set(threading.enumerate())
-    link = ChannelLink(trials)
-    [listening] = set(threading.enumerate()) - before
-    try:
-        waiting = threading.Thread(target=link.hold, args=(16,))
-        waiting.start()
-        assert ours.receive(10) == Held(16)
-        waiting.join(0.3)
-        assert waiting.is_alive(), "negative control: nothing was answered yet"
-        ours.send(answer)
-        waiting.join(10)
-        assert not waiting.is_alive()
-        assert link.stop_requested() == isinstance(answer, Stop)
-    finally:
-        ours.close()
-        assert gone.wait(10)
-        listening.join()
-        trials.close()

@@ -45,6 +45,7 @@ def test_it_is_begun_before_what_takes_long_is_imported(tmp_path: Path) -> None:
     imported = set(ended.stdout.split())
     assert "sweeper" in imported, ended.stderr
     assert not imported & {"numpy", "sqlalchemy", "optuna", "rich", "tensorflow"}
+    assert ended.stderr == "importing TensorFlow and study.py ...\n", "said before it is begun"
 
 
 LOOK = """

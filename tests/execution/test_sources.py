@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 from sweeps import python
 
-from sweeper.errors import DefinitionError, StudyFileError, StudyImportError
+from sweeper.errors import (
+    DefinitionChangedError,
+    DefinitionError,
+    StudyFileError,
+    StudyImportError,
+)
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.sources import (
     describe_source,
@@ -43,6 +48,23 @@ def test_what_cannot_travel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     lock = threading.Lock()
     with pytest.raises(DefinitionError, match=r"study 's' cannot be sent .* lock"):
         source_of(study(model=lambda trial: lock))
+
+
+def test_what_cannot_travel_is_imported_where_it_was_loaded_from(tmp_path: Path) -> None:
+    file = tmp_path / "locking-study.py"
+    file.write_text(
+        "import threading\nfrom sweeper import Study\nLOCK = threading.Lock()\n"
+        "def model(trial): return LOCK\n"
+        "study = Study(name='filed', model=model, data=model, epochs=1, trials=1)\n"
+    )
+    loaded = load_definition(str(file))
+    source = source_of(loaded)
+    assert (source.how, source.target, source.study) == ("target", str(file), "filed")
+    assert load_source(source) is loaded
+    file.write_text(file.read_text().replace("return LOCK", "return [LOCK]"))
+    del sys.modules[loaded.model.__module__]
+    with pytest.raises(DefinitionChangedError):
+        load_source(source)
 
 
 def test_a_study_loaded_from_a_file_is_found_there_again(tmp_path: Path) -> None:
@@ -191,3 +213,25 @@ def test_no_module_of_the_current_directory_hides_a_library(tmp_path: Path) -> N
     ended = python(program, cwd=here, env={"PYTHONPATH": f"{root}:{stubs}"})
     assert "as far as it has to come" in ended.err, ended.err
     assert not (here / "ran").exists()
+
+
+def test_a_file_that_was_edited_since_is_refused_by_what_changed_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "edited_study.py"
+    text = (
+        "from sweeper import Study\n\n\ndef model(trial):\n    return 1\n\n\n"
+        "def data(trial):\n    return WIDTH\n\n\nWIDTH = 3\n"
+        "study = Study(name='filed', model=model, data=data, epochs=1, trials=1)\n"
+    )
+    file.write_text(text)
+    definition = load_definition(str(file))
+    described, code = describe_source(target_source(str(file))), definition.code()
+    assert recall_source("filed", described, code=code).target == str(file)
+
+    file.write_text(text.replace("return 1", "return 2"))
+    with pytest.raises(
+        StudyFileError, match=r"has changed since .*: model has changed \(line 4\)\."
+    ):
+        recall_source("filed", described, code=code)
+    file.write_text(text.replace("WIDTH = 3", "WIDTH = 4"))
+    with pytest.raises(StudyFileError, match="so it is a constant or other code"):
+        recall_source("filed", described, code=code)

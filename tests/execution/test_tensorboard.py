@@ -174,7 +174,7 @@ def test_without_the_package_the_command_that_installs_it_is_said(
     for name in [name for name in sys.modules if name.startswith("tensorboard")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(DefinitionError, match=r"sweeper-keras\[tensorboard\]"):
+    with pytest.raises(DefinitionError, match=r"pip install .*\[tensorboard\]"):
         check_tensorboard()
 
 

@@ -69,7 +69,9 @@ def loaded(file: Path) -> Iterator[StudyDefinition]:
         gc.unfreeze()
 
 
-def rehearsed(file: Path, directory: Path, part: Part = "train") -> RehearsalReport:
+def rehearsed(
+    file: Path, directory: Path, part: Part = "train", *, number: int = 0
+) -> RehearsalReport:
     """The report of one rehearsal of the study in ``file``, whose files go below ``directory``."""
     link = Answering()
     with loaded(file) as definition:
@@ -88,7 +90,7 @@ def rehearsed(file: Path, directory: Path, part: Part = "train") -> RehearsalRep
             files=str(directory / "files"),
             log="",
             checkpoints=(str(directory / "checkpoints"),),
-            rehearsal=Rehearsal(part),
+            rehearsal=Rehearsal(part, number),
         )
         rehearse(definition, assignment, link)
     assert link.report is not None

@@ -18,8 +18,8 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweeper.independence.ownership import aliases, parts, reachable
-from sweeper.independence.ownership.aliases import owned_by, shared
+from sweeper.independence.ownership import parts, reachable
+from sweeper.independence.ownership.aliases import outermost, owned_by
 from sweeper.independence.ownership.reachable import walk
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import Sort
@@ -103,6 +103,11 @@ def build(layers, optimizer, metric, case):
     return model
 
 
+def shared(first, second):
+    """The outermost objects that two trainings own, as the first has them."""
+    return outermost({key: each for key, each in first.items() if key in second})
+
+
 @settings(
     max_examples=30,
     deadline=None,
@@ -151,7 +156,7 @@ def test_a_walk_that_stops_at_layers_lists_misses_what_a_layer_keeps_elsewhere(m
 
     assert [each.name for each in both()] == ["own_inner"]
     monkeypatch.delitem(parts._OTHERS, Sort.OBJECT)
-    assert both() == ()
+    assert both() == []
 
 
 @pytest.mark.parametrize(
@@ -286,7 +291,7 @@ def test_two_objects_that_say_they_are_equal_are_not_shared():
         def __hash__(self):
             return 1
 
-    assert shared(owned_by(extra={"a": Same()}), owned_by(extra={"b": Same()})) == ()
+    assert shared(owned_by(extra={"a": Same()}), owned_by(extra={"b": Same()})) == []
 
 
 def test_a_shared_part_is_reported_once_by_its_outermost_object():
@@ -295,7 +300,7 @@ def test_a_shared_part_is_reported_once_by_its_outermost_object():
     models = [keras.Sequential([keras.Input((UNITS,)), outer]) for _ in range(2)]
     (sharing,) = shared(*(owned_by(model=model) for model in models))
     assert (sharing.kind, sharing.name) == ("model", "outer")
-    assert sharing.first_path == sharing.second_path == "model.layers[0]"
+    assert sharing.path == "model.layers[0]"
     paths = [each.path for each in owned_by(model=models[0]).values()]
     assert "model.layers[0] 'outer' → layers[0] 'inner' → kernel" in paths
 
@@ -353,5 +358,5 @@ def test_every_owned_object_is_inside_another_or_a_root():
     model = keras.Sequential([keras.Input((UNITS,)), keras.layers.Dense(1)])
     model.compile(optimizer="adam", loss="mse", metrics=["mae"])
     owned = owned_by(model=model)
-    assert [each.kind for each in aliases.outermost(owned)] == ["model"]
+    assert [each.kind for each in outermost(owned)] == ["model"]
     assert all(each.inside is None or each.inside in owned for each in owned.values())

@@ -24,8 +24,9 @@ from sweeper.independence.reports import (
     Timed,
     Trace,
 )
+from sweeper.independence.validation import validation_finding
 from sweeper.preflight.estimates import checkpoints_kept, estimate
-from sweeper.preflight.judging import Judgement, judge_runs
+from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
 
 CLOCK = Suspect("time.time", Line("s.py", 30), "Jitter.on_epoch_end")
 URANDOM = Suspect("os.urandom", Line("s.py", 40), "load_data")
@@ -47,7 +48,6 @@ def report() -> dict[str, Any]:
         given=Authored(""),
         step=Authored("Noisy", Line("s.py", 5)),
         callbacks=(Authored("EarlyStopping"), Authored("Jitter", Line("s.py", 28), (CLOCK,))),
-        step_ops=(),
         data_ops=(),
     )
     data = DataDigests(
@@ -65,8 +65,7 @@ def report() -> dict[str, Any]:
         findings=(),
         seconds=Spent(),
         steps=2,
-        weights=(("dense/kernel", "1"), ("dense/bias", "2")),
-        drawn=1,
+        weights=(("dense/kernel", "1", True), ("dense/bias", "2", False)),
         data=data,
         trace=Trace(("model variable dense/kernel", "optimizer variable rate"), events),
     )
@@ -82,7 +81,7 @@ def judged(
         both(each)
     change(second)
     one, two = map(REPORTS.validate_python, (first, second))
-    return judge_runs(one, two, deterministic=deterministic)
+    return judge_runs(one, two, (one.data, two.data), deterministic=deterministic)
 
 
 def one(judgement: Judgement) -> Finding:
@@ -130,6 +129,62 @@ def test_data_that_differ_are_the_data_factorys_and_no_step_is_blamed(
     finding = one(judged(changed, both=with_suspect))
     assert (finding.check, str(finding.line)) == ("determinism", "s.py:40")
     assert f"{message} differs; most likely by os.urandom in load_data (s.py:40)" in finding.message
+
+
+def trials(change: Any = lambda second: None) -> Judgement:
+    first, second = report(), report()
+    change(second)
+    judgement = Judgement()
+    judge_trials(*map(REPORTS.validate_python, (first, second)), judgement)
+    return judgement
+
+
+def test_a_seed_that_makes_no_difference_is_a_warning_and_one_that_does_holds() -> None:
+    assert (one(trials()).level, one(trials()).check) == ("warning", "seeds")
+    judgement = trials(lambda second: second["weights"][0].__setitem__(1, "9"))
+    assert judgement.findings == []
+    assert judgement.held == ["another seed gives other initial weights"]
+
+
+def test_weights_that_nothing_draws_say_nothing_of_seeds() -> None:
+    def drawn_by_nothing(each: Any) -> None:
+        each["weights"] = each["weights"][1:]
+
+    first, second = report(), report()
+    for each in (first, second):
+        drawn_by_nothing(each)
+    judgement = Judgement()
+    judge_trials(*map(REPORTS.validate_python, (first, second)), judgement)
+    assert (judgement.findings, judgement.held) == ([], [])
+
+
+def validated(first: str | None, second: str | None, *splits: Suspect) -> Finding | None:
+    reports = []
+    for digest in (first, second):
+        plain = {**report(), "validation": digest}
+        plain["code"]["splits"] = [asdict(split) for split in splits]
+        reports.append(REPORTS.validate_python(plain))
+    return validation_finding(*reports)
+
+
+def test_other_validation_data_are_a_warning_that_names_the_split_and_the_cure() -> None:
+    split = Suspect("train_test_split without random_state", Line("s.py", 21), "load_data")
+    found = validated("2:a", "2:b", split)
+    assert found is not None
+    assert (found.level, found.check, str(found.line)) == ("warning", "validation", "s.py:21")
+    assert "most likely by train_test_split without random_state in load_data" in found.message
+    assert "give it random_state=0" in found.message
+    unnamed = validated("2:a", "2:b")
+    assert unnamed is not None
+    assert str(unnamed.line) == "s.py:20"
+    assert "load_data gave two trials with equal parameters other validation data; draw" in (
+        unnamed.message
+    )
+
+
+@pytest.mark.parametrize("digests", [("2:a", "2:a"), (None, "2:a"), ("2:a", None), (None, None)])
+def test_equal_or_unknown_validation_data_are_no_finding(digests: Any) -> None:
+    assert validated(*digests) is None
 
 
 def test_a_callback_that_leaves_another_state_is_named_with_its_hook_and_call() -> None:

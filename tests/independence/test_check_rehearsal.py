@@ -6,15 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from corpus import REFUSED, rehearsed_by_default
+from corpus import ALLOWED, INLINE, REFUSED, expected, rehearsed_by_default
 from rehearsals import PLAIN, UNVALIDATED, rehearsed
 from study_files import StudyText
 
 from sweeper.execution.trial import rehearsal
-from sweeper.independence.findings import CheckReport, Finding
-from sweeper.independence.guard import Guard
+from sweeper.independence.findings import Finding
 from sweeper.independence.reports import RehearsalReport
-from sweeper.preflight.judging import Judgement, judge_runs
+from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
 
 LOSS = 'objective="loss", epochs=1, trials=2, sampler="random"'
 
@@ -79,8 +78,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def twice(text: StudyText, directory: Path) -> Judgement:
     file = text.write(directory / "study_twice.py")
     reports = [rehearsed(file, directory / side) for side in ("one", "two")]
-    assert all(report.complete for report in reports), [r.findings for r in reports]
-    return judge_runs(reports[0], reports[1], deterministic=True)
+    read = [rehearsed(file, directory / side, "read") for side in ("three", "four")]
+    assert all(report.complete for report in (*reports, *read)), [r.findings for r in reports]
+    return judge_runs(reports[0], reports[1], (read[0].data, read[1].data), deterministic=True)
 
 
 def line_with(directory: Path, text: str) -> str:
@@ -226,81 +226,80 @@ def test_what_cannot_be_trained_is_an_error_with_its_line(
     assert str(finding.line) == line_with(tmp_path, at)
 
 
-@pytest.fixture
-def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two lines of defence less: only what training moves can tell."""
-    monkeypatch.setattr(Guard, "check", lambda self, what, built: None)
-    monkeypatch.setattr(rehearsal, "shared", lambda first, second: ())
-
-
-SHARED = StudyText(
+DRAWN_BEFORE = StudyText(
     head="""
-    TRUNK = []
-    def trunk():
-        if not TRUNK:
-            TRUNK.append(keras.layers.Dense(16, activation="relu"))
-        return TRUNK[0]
+    NUMBERS = np.random.default_rng(3)
 
-    def shared_model(trial):
-        trial.suggest_float("rate", 0.1, 0.2)
-        model = keras.Sequential([keras.Input((16,)), trunk(), keras.layers.Dense(4)])
+    def generated(trial):
+        keras.utils.set_random_seed(int(NUMBERS.integers(1 << 30)))
+        model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(4)])
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         return model
     """,
-    data=UNVALIDATED,
-    tail="study.model = shared_model",
+    tail="study.model = generated",
+    data="""
+    order = NUMBERS.permutation(len(x))
+    return Data(train=(x[order], y[order]), batch_size=8)
+    """,
     arguments=LOSS,
 )
 
 
-def test_two_trials_that_move_each_other_are_seen_to(tmp_path: Path, unguarded: None) -> None:
-    file = SHARED.write(tmp_path / "study_shared.py")
-    report = rehearsed(file, tmp_path / "run", "twins")
-    moved = [f for f in report.findings if "changed trial" in f.message]
-    assert [f.message.split(":")[0] for f in moved] == [
-        "training trial 1 changed trial 0",
-        "training trial 0 changed trial 1",
-    ]
-    assert all(f.check == "independence" and f.level == "error" for f in moved)
-
-
-def test_two_trials_of_a_sound_study_do_not_move_each_other(
-    tmp_path: Path, unguarded: None
+def test_a_generator_of_the_module_repeats_in_processes_that_build_one_trial(
+    tmp_path: Path,
 ) -> None:
-    sound = StudyText(model=PLAIN, data=UNVALIDATED, arguments=LOSS)
-    file = sound.write(tmp_path / "study_sound.py")
-    report = rehearsed(file, tmp_path / "run", "twins")
-    assert report.complete
-    assert report.findings == ()
+    judgement = twice(DRAWN_BEFORE, tmp_path)
+    assert judgement.repeats
+    assert judgement.findings == []
+
+
+def test_a_trial_that_was_built_after_another_begins_otherwise_and_that_is_no_finding(
+    tmp_path: Path,
+) -> None:
+    file = DRAWN_BEFORE.write(tmp_path / "study_before.py")
+    together = rehearsed(file, tmp_path / "together", "together")
+    assert together.complete
+    assert together.findings == ()
+    assert together.built != rehearsed(file, tmp_path / "alone", "read", number=1).built
 
 
 def test_a_seed_that_makes_no_difference_is_a_warning(tmp_path: Path) -> None:
     text = StudyText(
         model=f"keras.utils.set_random_seed(7)\n{PLAIN}", data=UNVALIDATED, arguments=LOSS
     )
-    report = rehearsed(text.write(tmp_path / "study_seed.py"), tmp_path / "run", "twins")
-    warning = only(report, "warning")
-    assert warning.check == "seeds"
+    file = text.write(tmp_path / "study_seed.py")
+    judgement = Judgement()
+    judge_trials(
+        rehearsed(file, tmp_path / "one"),
+        rehearsed(file, tmp_path / "two", "read", number=1),
+        judgement,
+    )
+    [warning] = judgement.findings
+    assert (warning.level, warning.check) == ("warning", "seeds")
     assert "begin with the same weights" in warning.message
 
 
-def test_a_factory_that_goes_by_what_ran_before_is_a_warning(tmp_path: Path) -> None:
-    text = StudyText(
-        head="NUMBERS = np.random.default_rng(3)",
-        model=f"keras.utils.set_random_seed(int(NUMBERS.integers(1 << 30)))\n{PLAIN}",
-        data=UNVALIDATED,
-        arguments=LOSS,
-    )
-    report = rehearsed(text.write(tmp_path / "study_before.py"), tmp_path / "run")
-    assert "was built again in the same process" in only(report, "warning").message
+@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
+@pytest.mark.parametrize(
+    "file", rehearsed_by_default([*REFUSED, *INLINE]), ids=lambda file: file.stem
+)
+def test_what_trials_of_one_process_would_share_is_told_with_its_line(
+    file: Path, tmp_path: Path
+) -> None:
+    report = rehearsed(file, tmp_path, "together")
+    message = expected(file).strip().partition(": ")[2]
+    first = next(f for f in report.findings if f.level == "error")
+    assert first.check == "independence"
+    assert first.line is not None
+    assert first.line.file.startswith(str(file.parent))
+    assert first.message == message
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
-@pytest.mark.parametrize("file", rehearsed_by_default(REFUSED), ids=lambda file: file.stem)
-def test_a_pitfall_does_not_hold_and_says_in_which_line(file: Path, tmp_path: Path) -> None:
-    report = rehearsed(file, tmp_path, "build")
-    found = [f for f in report.findings if f.level == "error"]
-    assert [f.check for f in found] == ["independence"]
-    assert found[0].line is not None
-    assert found[0].line.file.startswith(str(file.parent))
-    assert not CheckReport(file.stem, tuple(found)).holds
+@pytest.mark.parametrize("file", rehearsed_by_default(ALLOWED), ids=lambda file: file.stem)
+def test_trials_of_a_sound_study_share_nothing_in_one_process_either(
+    file: Path, tmp_path: Path
+) -> None:
+    report = rehearsed(file, tmp_path, "together")
+    assert report.complete
+    assert [f for f in report.findings if f.level == "error"] == []

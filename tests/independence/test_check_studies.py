@@ -77,11 +77,10 @@ def assert_it_holds(report: dict[str, Any]) -> None:
     assert [f for f in report["findings"] if f["level"] != "note"] == []
     held = "\n".join(report["held"])
     for promise in (
-        "share none",
-        "do not move each other",
+        "a trial begins anew",
         "can be captured",
         "the same seed gives the same",
-        "and another seed gives others",
+        "another seed gives other initial weights",
         "in different orders, and each repeats",
         "repeat bit for bit in another process",
         "killed (SIGKILL) after step",
@@ -93,6 +92,108 @@ def assert_it_holds(report: dict[str, Any]) -> None:
     assert estimate["disk_bytes"] > estimate["checkpoint_bytes"] > 0
     assert estimate["memory_bytes"] == 2 * estimate["trial_bytes"] > 0
     assert report["steps"] > 0
+    assert report["inline"] == ""
+
+
+MADE_ONCE = StudyText(
+    name="made_once",
+    head="""
+    import tensorflow as tf
+
+    NUMBERS = np.random.default_rng(0)
+    SCALE = NUMBERS.normal(size=16).astype("float32")
+    ORDER = tf.data.Dataset.range(200).shuffle(200).batch(8)
+    """,
+    model=PLAIN,
+    data="""
+    noise = NUMBERS.normal(size=x.shape).astype("float32")
+    order = ORDER.map(lambda at: (tf.gather(x + noise, at), tf.gather(y, at)))
+    return Data(train=order, validation=(x * SCALE, y), batch_size=8)
+    """,
+    arguments='objective="val_loss", epochs=2, trials=2, sampler="random"',
+)
+
+
+def test_a_shuffled_dataset_and_a_generator_of_the_module_hold_and_only_inline_is_told(
+    checked: Checked, tmp_path: Path
+) -> None:
+    file = MADE_ONCE.write(tmp_path / "made_once.py")
+    report = checked(file, 0)
+    assert [f for f in report["findings"] if f["level"] != "note"] == []
+    held = "\n".join(report["held"])
+    assert "in different orders, and each repeats" in held
+    assert "killed (SIGKILL) after step" in held
+    line = 1 + file.read_text().splitlines().index("def load_data(trial):")
+    assert report["inline"].startswith(f"{file}:{line}: a dataset is Data(train=…)")
+    assert "module attribute made_once.ORDER" in report["inline"]
+
+
+PICKED = StudyText(
+    name="picked",
+    head="""
+    import random
+
+    class Picked(keras.utils.PyDataset):
+        def __init__(self, x, y):
+            super().__init__()
+            self.x, self.y = x, y
+
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            rows = [random.choice(range(len(self.x))) for _ in range(8)]
+            return self.x[rows], self.y[rows]
+    """,
+    model=PLAIN,
+    data="return Data(train=Picked(x, y))",
+    arguments='objective="loss", epochs=3, trials=2, sampler="random"',
+)
+
+
+def test_batches_that_pythons_generator_picks_hold_although_lengths_are_known_by_making_some(
+    checked: Checked, tmp_path: Path
+) -> None:
+    report = checked(PICKED.write(tmp_path / "picked.py"), 0)
+    assert [f for f in report["findings"] if f["level"] != "note"] == []
+    assert "killed (SIGKILL) after step" in "\n".join(report["held"])
+
+
+def test_data_that_a_generator_of_the_module_draws_hold_and_only_inline_is_told(
+    checked: Checked, tmp_path: Path
+) -> None:
+    text = StudyText(
+        name="drawn",
+        head="NUMBERS = np.random.default_rng(0)",
+        model=PLAIN,
+        data="""
+        noise = NUMBERS.normal(size=x.shape).astype("float32")
+        return Data(train=(x + noise, y), batch_size=8)
+        """,
+        arguments='objective="loss", epochs=2, trials=2, sampler="random"',
+    )
+    report = checked(text.write(tmp_path / "drawn.py"), 0)
+    assert [f for f in report["findings"] if f["level"] != "note"] == []
+    assert (
+        "trial 1 begins with other data when trial 0 was built before it: load_data goes by "
+        "something that an earlier call left behind"
+    ) in report["inline"]
+
+
+def test_a_split_by_the_trials_seed_is_a_warning_and_exits_with_0(
+    checked: Checked, tmp_path: Path
+) -> None:
+    split = StudyText(
+        model=PLAIN,
+        data="""
+        held_out = np.random.default_rng(trial.seed).permutation(len(x))[:40]
+        return Data(train=(x, y), validation=(x[held_out], y[held_out]), batch_size=8)
+        """,
+        arguments='objective="val_loss", epochs=1, trials=2, sampler="random"',
+    )
+    [finding] = checked(split.write(tmp_path / "split.py"), 0)["findings"]
+    assert (finding["level"], finding["check"]) == ("warning", "validation")
+    assert "so their values do not compare" in finding["message"]
 
 
 @pytest.mark.whole  # by default: two rehearsals of it, in test_check_rehearsal.py

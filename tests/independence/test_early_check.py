@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import gc
-import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from corpus import ALLOWED, PITFALLS, REFUSED, expected, rehearsed_by_default
+from corpus import ALLOWED, INLINE, PITFALLS, REFUSED, refused_in_a_process, rehearsed_by_default
 from rehearsals import PLAIN, UNVALIDATED, rehearsed
 from study_files import StudyText
-from sweeps import Swept, command, sweep, trials_in
+from sweeps import Swept, sweep, trials_in
 
 from sweeper.errors import IndependenceError, Interrupted
 from sweeper.events import Notice
 from sweeper.execution import early_check
 from sweeper.independence.findings import Finding
-from sweeper.independence.guard import Earlier
-from sweeper.independence.ownership.object_age import Inventory
 from sweeper.independence.reports import RehearsalReport
-from sweeper.preflight.judging import judge_second
 
-REPEATED = {"training_step_made_once", "same_layers_in_a_clone", "thread_local"}
+REPEATED = {"training_step_made_once", "thread_local"}
 """Checked early on request only: by default `test_check_rehearsal` builds them, and here their like,
 which is refused to the first trial or made by it, is checked."""
 
 ONE_EPOCH = 'objective="loss", epochs=1, trials=2, sampler="random", audit="off"'
-APART = "trials that are built in one process share something: "
 
 
 def checked_by_default(files: list[Path]) -> list[Any]:
@@ -42,96 +37,28 @@ def checked_by_default(files: list[Path]) -> list[Any]:
 
 
 def of_sharing(report: RehearsalReport) -> list[Finding]:
-    found = report.findings
-    return [f for f in found if f.check == "isolation" or f.level == "error"]
+    return [f for f in report.findings if f.level == "error"]
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
-@pytest.mark.parametrize("file", checked_by_default(REFUSED), ids=lambda file: file.stem)
-def test_what_a_process_of_its_own_makes_harmless_is_a_warning_and_all_else_an_error(
+@pytest.mark.parametrize(
+    "file", checked_by_default([*REFUSED, *INLINE]), ids=lambda file: file.stem
+)
+def test_what_a_process_of_its_own_makes_the_trials_is_no_finding_and_all_else_an_error(
     file: Path, tmp_path: Path
 ) -> None:
-    trial, _, message = expected(file).strip().partition(": ")
-    first, *_ = found = of_sharing(rehearsed(file, tmp_path, "early"))
-    assert first.line is not None
-    if trial == "trial 0":
-        assert [(f.level, f.check, f.message) for f in found] == [
-            ("error", "independence", message)
-        ]
-        return
-    shared, _, advice = message.rpartition("; ")
-    shared = shared.replace("of this trial", "of a second trial").replace(
-        "of trial 0", "of the first"
+    message = refused_in_a_process(file)
+    found = of_sharing(rehearsed(file, tmp_path, "build"))
+    assert [(f.level, f.check, f.message) for f in found] == (
+        [("error", "independence", message)] if message else []
     )
-    assert {(f.level, f.check) for f in found} == {("warning", "isolation")}
-    assert first.message.startswith(
-        f"{APART}{shared}. In this run every trial has a process of its own"
-    )
-    assert first.message.endswith(f"they would share it: {advice}")
+    assert all(f.line is not None for f in found)
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
 @pytest.mark.parametrize("file", checked_by_default(ALLOWED), ids=lambda file: file.stem)
 def test_a_sound_study_is_neither_refused_nor_warned_of(file: Path, tmp_path: Path) -> None:
-    assert of_sharing(rehearsed(file, tmp_path, "early")) == []
-
-
-def test_a_rehearsal_lets_go_of_what_was_there_before_it(tmp_path: Path) -> None:
-    rehearsed(PITFALLS / "allowed" / "cached_data.py", tmp_path, "early")
-    assert [each for each in gc.get_objects() if type(each) is Inventory and each._held] == []
-
-
-@pytest.mark.parametrize("name", ["cached_dataset", "cached_weights", "shuffled_once"])
-def test_a_sound_study_shares_nothing_among_two_alike_and_two_others(
-    name: str, tmp_path: Path
-) -> None:
-    report = rehearsed(PITFALLS / "allowed" / f"{name}.py", tmp_path, "build")
-    assert report.complete
-    assert [f for f in report.findings if f.level == "error"] == []
-
-
-def test_a_check_to_which_everything_was_there_before_refuses_what_is_harmless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Earlier, "made", lambda self, thing: False)
-    file = PITFALLS / "refused" / "memoized.py"
-    assert [f.level for f in of_sharing(rehearsed(file, tmp_path, "early"))] == ["error"]
-
-
-COPIED = StudyText(
-    head="""
-    import copy
-    import functools
-
-    @functools.cache
-    def base():
-        return keras.Sequential([keras.Input((16,)), keras.layers.Dense(4)])
-
-    def copied_model(trial):
-        model = copy.copy(base())
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        return model
-    """,
-    data=UNVALIDATED,
-    tail="study.model = copied_model",
-    arguments=ONE_EPOCH,
-)
-
-
-def test_a_copy_of_a_model_that_was_made_once_is_found_by_what_trials_begin_with(
-    tmp_path: Path,
-) -> None:
-    def judged(text: StudyText, name: str) -> list[Finding]:
-        file = text.write(tmp_path / f"{name}.py")
-        built = rehearsed(file, tmp_path / name / "two", "build")
-        assert built.complete
-        return list(judge_second(built, built, rehearsed(file, tmp_path / name / "one", "alone")))
-
-    [finding] = judged(COPIED, "study_copied")
-    assert (finding.level, finding.check) == ("error", "independence")
-    assert "trial 1 begins with other weights when trial 0 was built before it" in finding.message
-    assert "a model that was made once and is copied" in finding.message
-    assert judged(StudyText(), "study_plain") == []
+    assert of_sharing(rehearsed(file, tmp_path, "build")) == []
 
 
 SLOW = StudyText(
@@ -153,9 +80,8 @@ SLOW = StudyText(
 
 
 def test_a_refusal_is_waited_for_however_long_two_trials_take_to_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(early_check, "_UNTOLD_SECONDS", 0.2)
     file = SLOW.write(tmp_path / "slow.py")
     with pytest.raises(IndependenceError, match=r"module attribute slow\.LOG") as raised:
         sweep(file, tmp_path / "runs", workers=2)
@@ -193,53 +119,67 @@ def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Pa
     )
     swept = sweep(text.write(tmp_path / "first.py"), tmp_path / "runs")
     assert [trial.state for trial in swept.trials] == ["failed", "complete"]
-    assert warned_of_sharing(swept) == [], "what is sound is not warned of"
+    assert warned_early(swept) == [], "what is sound is not warned of"
 
 
-def warned_of_sharing(swept: Swept) -> list[str]:
+def warned_early(swept: Swept) -> list[str]:
+    """What a run says of its study, beside how its processes start and what it waits for."""
     notices = [event.message for event in swept.events if isinstance(event, Notice)]
-    return [m for m in notices if "in the same process" in m or "in one process" in m]
+    of_processes = ("every trial ", "the first trial waits", "a worker waits", "a trial waits")
+    return [message for message in notices if not message.startswith(of_processes)]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("memoized", f"{APART}model 'encoder' is model.layers[0] of a second trial and "),
-        ("copied", "trial 1 begins with other weights when trial 0 was built before it"),
-        pytest.param("dataset_once", None, marks=pytest.mark.whole),
-    ],
+@pytest.mark.parametrize("directory", ["refused/memoized", "inline/loss_tracker"])
+def test_what_its_processes_keep_apart_runs_without_a_word(directory: str, tmp_path: Path) -> None:
+    kept = PITFALLS / f"{directory}.py"
+    file = tmp_path / kept.name
+    text = kept.read_text().replace('optimizer="adam"', 'optimizer="sgd"')
+    file.write_text(text.replace("trials=2,", 'trials=2,\n    audit="off",'))
+    swept = sweep(file, tmp_path / "runs", trials=2)
+    assert [trial.state for trial in swept.trials] == ["complete"] * 2
+    assert warned_early(swept) == []
+
+
+SPLIT = StudyText(
+    name="split",
+    model=PLAIN,
+    data="""
+    held_out = {how}
+    return Data(train=(x, y), validation=(x[held_out], y[held_out]), batch_size=8)
+    """,
+    arguments='objective="val_loss", epochs=1, trials=2, sampler="random", audit="off"',
 )
-def test_a_run_warns_of_what_only_its_processes_keep_apart_and_goes_on(
-    name: str, message: str | None, tmp_path: Path
-) -> None:
-    if name == "copied":
-        file = COPIED.write(tmp_path / "copied.py")
-    else:
-        kept = PITFALLS / ("refused" if message else "allowed") / f"{name}.py"
-        file = tmp_path / kept.name
-        text = kept.read_text().replace('optimizer="adam"', 'optimizer="sgd"')
-        file.write_text(text.replace("trials=2,", 'trials=2,\n    audit="off",'))
-    # What a copy begins with is seen before any trial; one goes on as two do.
-    trials = 1 if name == "copied" else 2
-    swept = sweep(file, tmp_path / "runs", trials=trials)
-    assert [trial.state for trial in swept.trials] == ["complete"] * trials
-    warned = warned_of_sharing(swept)
-    assert len(warned) == (message is not None)
-    if message is not None:
-        assert re.match(r"\S+\.py:\d+: ", warned[0])
-        assert message in warned[0]
+VALIDATED = {
+    "np.random.permutation(len(x))[:40]": "permutation in load_data",
+    "np.random.default_rng(trial.seed).permutation(len(x))[:40]": "permutation in load_data",
+    "np.random.default_rng(0).permutation(len(x))[:40]": None,
+    # Another order of the same samples.
+    "np.random.permutation(40)": None,
+    # A parameter asks for it.
+    "slice(int(trial.suggest_float('from', 0, 100)), 120)": None,
+}
 
 
-@pytest.mark.whole  # by default: a shared callback, in test_check_studies.py
-def test_a_loss_tracker_of_the_module_ends_a_run_with_4_and_says_where_to_make_it(
-    tmp_path: Path,
+@pytest.mark.parametrize("how", VALIDATED)
+def test_trials_that_are_validated_on_other_samples_are_warned_of_once(
+    how: str, tmp_path: Path
 ) -> None:
-    ended = command("run", PITFALLS / "refused" / "loss_tracker.py", "--workers", 1, cwd=tmp_path)
-    assert ended.code == 4, ended.err
-    assert "metric 'loss' is global variable 'loss_tracker' of model.train_step" in ended.err
-    assert "make them in CustomModel.__init__, as attributes of self" in ended.err
-    assert "no trial was run, since each would be refused" in ended.err
-    assert trials_in(tmp_path / "runs", "loss-tracker") == ()
+    text = replace(SPLIT, data=SPLIT.data.format(how=how))
+    file = text.write(tmp_path / "split.py")
+    swept = sweep(file, tmp_path / "runs")
+    assert [trial.state for trial in swept.trials] == ["complete"] * 2
+    warned, call = warned_early(swept), VALIDATED[how]
+    assert len(warned) == (call is not None)
+    if call is not None:
+        numbers = [
+            i for i, li in enumerate(file.read_text().splitlines(), 1) if "permutation" in li
+        ]
+        assert warned[0].startswith(
+            f"{file}:{numbers[0]}: trials are validated on different samples, so their values do not "
+            f"compare: load_data gave two trials with equal parameters other validation data; most "
+            f"likely by {call}"
+        )
+        assert warned[0].endswith("draw the split from a seed that does not depend on the trial")
 
 
 def test_the_rest_of_the_check_is_not_waited_for_once_the_study_is_asked_to_stop(

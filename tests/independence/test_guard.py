@@ -64,13 +64,15 @@ def test_a_trial_that_is_gone_is_not_kept_alive_by_what_is_known_of_it():
     guarded(model, earlier, trial=1)
 
 
-def test_what_no_module_of_the_users_leads_to_is_found_by_who_refers_to_it(monkeypatch):
+def test_what_no_module_of_the_users_leads_to_is_refused_without_a_name(monkeypatch):
     monkeypatch.setattr(
         keras.layers, "shared_by_all", [keras.layers.Dense(3, name="hidden")], raising=False
     )
     with pytest.raises(IndependenceError) as raised:
         guarded(lambda: model(sys.modules["keras"].layers.shared_by_all[0]), Earlier())
-    assert "and module attribute keras.layers.shared_by_all[0]; " in str(raised.value)
+    assert str(raised.value).startswith(
+        "layer 'hidden' is model.layers[0] of this trial and something that was there before "
+    )
 
 
 def test_what_only_a_running_function_has_is_refused_without_a_name():
@@ -183,3 +185,52 @@ def test_inline_the_second_trial_may_not_have_the_firsts_model(tmp_path, monkeyp
         ("complete", None),
         ("failed", f"IndependenceError: {message}"),
     ]
+
+
+SHUFFLED_AT_TOP = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+from sweeper import Data, Every, Study
+
+x = np.random.default_rng(0).normal(size=(96, 4)).astype("float32")
+train_ds = tf.data.Dataset.from_tensor_slices((x, x.sum(1))).shuffle(96).batch(8)
+
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    return model
+
+
+def load_data(trial):
+    return Data(train=train_ds)
+
+
+study = Study(
+    name="shuffled", model=build_model, data=load_data, objective="loss", epochs=2, trials=1, audit="off"
+)
+"""
+
+
+def test_a_dataset_shuffled_at_the_top_is_the_same_in_every_process_and_refused_inline(
+    tmp_path, monkeypatch
+):
+    file = tmp_path / "shuffled_at_the_top.py"
+    file.write_text(SHUFFLED_AT_TOP)
+    (auto,) = sweep(file, tmp_path / "auto").trials
+    (spawned,) = sweep(file, tmp_path / "spawned", isolation="spawn").trials
+    assert (auto.state, spawned.state) == ("complete", "complete")
+    assert auto.digest == spawned.digest
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    try:
+        (inline,) = sweep(file, tmp_path / "inline", workers=1, isolation="inline").trials
+    finally:
+        forget_modules(before, tmp_path)
+    assert inline.state == "failed"
+    assert (
+        "a dataset is Data(train=…) of this trial and module attribute" in inline.attempts[-1].error
+    )
+    assert "reshuffle_each_iteration=False" in inline.attempts[-1].error

@@ -1,6 +1,7 @@
 """The corpus: what must be refused is, by the whole message, and nothing else is.
 
-A refusal's message, and the warnings of a study that passes, stand in a ``.txt`` beside the file.
+A refusal's message, and the warnings of a study that passes, stand in a ``.txt`` beside the file. Every
+file is judged for two trials inline, and for one trial in a process of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from corpus import ALLOWED, REFUSED, Verdict, expected, judge
+from corpus import ALLOWED, INLINE, REFUSED, Verdict, expected, judge, refused_in_a_process
 
 from sweeper.independence.ownership import object_age
 
@@ -50,8 +51,8 @@ def test_the_corpus_is_as_large_as_promised() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
-@pytest.mark.parametrize("file", REFUSED, ids=name)
-def test_a_pitfall_is_refused_with_both_ends_named(
+@pytest.mark.parametrize("file", [*REFUSED, *INLINE], ids=name)
+def test_a_pitfall_is_refused_inline_with_both_ends_named(
     file: Path, tmp_path: Path, counts: Counts
 ) -> None:
     verdict = judge(file, tmp_path)
@@ -65,6 +66,20 @@ def test_a_sound_study_is_not_refused(file: Path, tmp_path: Path, counts: Counts
     verdict = judge(file, tmp_path)
     counts.allowed[file.stem] = bool(verdict.refusal)
     assert verdict.described() == expected(file)
+
+
+@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
+@pytest.mark.parametrize("file", [*REFUSED, *INLINE], ids=name)
+def test_in_a_process_of_its_own_what_is_not_fresh_is_refused_and_all_else_is_the_trials(
+    file: Path, tmp_path: Path
+) -> None:
+    verdict = judge(file, tmp_path, inline=False)
+    assert (verdict.refusal, verdict.warnings) == (refused_in_a_process(file), [])
+
+
+def test_what_a_process_refuses_and_what_only_inline_does_are_counted() -> None:
+    refused = sum(bool(refused_in_a_process(file)) for file in REFUSED)
+    assert (refused, len(REFUSED), len(INLINE)) == (30, 46, 13)
 
 
 def test_a_guard_that_takes_everything_to_be_new_refuses_nothing(

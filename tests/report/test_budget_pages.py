@@ -154,7 +154,7 @@ def test_a_studys_page_has_each_decision(written: Written) -> None:
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     assert f"0 0 1 4 1 (0.1), 3 (0.2) {today}" in text, "all four compared after epoch 1"
     assert f"0 0 2 2 1 (0.1) {today}" in text, "two after epoch 2"
-    assert "Rungs" not in written.shown("longer")
+    assert "rungs of the budget" not in written.shown("longer")
 
 
 def test_a_trials_page_says_what_became_of_it_at_each_rung(written: Written) -> None:
@@ -174,10 +174,10 @@ def test_a_trials_page_has_what_it_gave_at_each_length(written: Written) -> None
 
 def test_a_branch_names_its_parent_and_the_parent_its_branches(written: Written) -> None:
     branch, parent = written.shown("branchy/trials/1"), written.shown("branchy/trials/0")
-    assert "branch of trial 0 , from its step 20 (2 epochs), with rate=0.25" in branch
-    assert "its branches trial 1" in parent
+    assert "branch from step 20 (2 epochs), with rate=0.25, of trial 0" in branch
+    assert "its branches trials 1" in parent
     assert "its branches" not in branch
-    assert "branch of" not in parent
+    assert "branch from" not in parent
 
 
 @pytest.mark.parametrize(

@@ -91,13 +91,13 @@ def test_a_studys_numbers_are_those_of_status(held: HeldStudy, opened: Watched) 
     assert (said["complete"], said["running"]) == (2, 1), "the study does not stand still"
     for name in ("complete", "running"):
         expect(page.locator(f"#count-{name}")).to_have_text(str(said[name]))
-    expect(page.locator("#done")).to_have_text(f"2 of {said['target']}")
+    expect(page.locator("#lead")).to_contain_text(f"2 of {said['target']} trials done")
     for trial in said["trials"]:
         if trial["state"] == "running":
             shown = page.locator(f"#running-{trial['number']}")
-            expect(shown).to_contain_text(f"epoch {trial['epoch']} of {trial['epochs']}")
+            expect(shown).to_contain_text(f"{trial['epoch']} of {trial['epochs']}")
     best = page.get_by_role("region", name="Table: leading trials").locator("tbody tr").first
-    expect(best).to_contain_text(f"trial {said['best']['number']}")
+    expect(best.get_by_role("link", name=f"trial {said['best']['number']}")).to_be_visible()
     expect(best).to_contain_text(f"{said['best']['value']:.6g}")
     expect(page.get_by_text("at work")).to_be_visible()
     opened.check()
@@ -110,13 +110,14 @@ def test_the_resumed_trial_has_both_attempts(held: HeldStudy, opened: Watched) -
     trial = held.trials()[0]
     first, second = trial.attempts
     assert (first.outcome, second.outcome, second.start_step) == ("crashed", "complete", 40)
-    expect(page.locator("#attempts")).to_have_text("2")
-    expect(page.locator("#epochs")).to_have_text(f"{EPOCHS} of {EPOCHS}")
+    expect(page.locator("#lead")).to_contain_text("of work in 2 attempts")
+    expect(page.locator("#lead")).to_contain_text(f"{EPOCHS} of {EPOCHS} epochs")
     expect(page.locator("#attempt-1")).to_contain_text("crashed")
     expect(page.locator("#attempt-2")).to_contain_text("40 (resumed)")
     expect(page.get_by_text("attempt 2 goes on at step 40")).to_be_visible()
     expect(page.get_by_text(str(trial.digest)).first).to_be_visible()
-    assert page.locator("#lineage-table tbody tr").count() == 2
+    attempts = page.get_by_role("region", name="Table: Attempts at the trial")
+    assert attempts.locator("tbody tr").count() == 2
     drawn = page.locator("#trial-curves .main-svg").first.bounding_box()
     below = page.locator("details").bounding_box()
     assert drawn is not None
@@ -231,7 +232,7 @@ def test_a_page_is_kept_up_to_date_where_its_reader_is(held: HeldStudy, watched:
     held.let_go(2)
     assert held.end() == 0
     page.clock.fast_forward(REFRESHED)
-    expect(page.locator("#done")).to_have_text("3 of 3", timeout=PATIENCE)
+    expect(page.locator("#lead")).to_contain_text("3 of 3", timeout=PATIENCE)
     expect(page.locator("#running")).to_have_count(0)
     assert page.evaluate("document.activeElement.kept && document.querySelector('h1').kept")
     expect(row).to_be_focused()

@@ -14,8 +14,11 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 from dashboard_process import make_study
+from page_tables import tables_of
+from recorded_studies import database
 from written_study import ERROR, KIND, SEED, STUDY, write_study
 
+from sweeper.cli.main import main
 from sweeper.report.dashboard.advice import Advice
 from sweeper.report.dashboard.opened import OpenedRepository
 from sweeper.report.dashboard.site import PagesApplication, mounted
@@ -117,7 +120,7 @@ def test_a_study_is_shown_whole(ask: Ask) -> None:
         "maximize val_accuracy",
         "3 of 6 trials done",
         "complete 2 running 1 interrupted 1 failed 1 waiting 1",
-        "trial 4 : epoch 3 of 4",
+        "Running trials trial epochs finished val_accuracy attempt 4 3 of 4",
         "What to type next",
         f"sweeper resume {STUDY}",
         "exactness:",
@@ -130,6 +133,16 @@ def test_a_study_is_shown_whole(ask: Ask) -> None:
     assert html.escape(KIND, quote=False) in ask(f"/sweeper/studies/{STUDY}").body.decode()
 
 
+def test_a_studys_page_and_its_report_have_the_same_tables(tmp_path: Path) -> None:
+    url, path = database(tmp_path / "recorded.db"), tmp_path / "report.html"
+    assert main(["report", "recorded", "--storage", url, "--output", str(path)]) == 0
+    repository = OpenedRepository(url)
+    served = tables_of(asking(repository)("/sweeper/studies/recorded").body.decode())
+    repository.close()
+    assert len(served) >= 9
+    assert served == tables_of(path.read_text())
+
+
 def test_a_trial_is_shown_with_every_attempt(ask: Ask) -> None:
     text = ask(f"/sweeper/studies/{STUDY}/trials/0").text
     for said in (
@@ -139,7 +152,6 @@ def test_a_trial_is_shown_with_every_attempt(ask: Ask) -> None:
         "interrupted: it was asked to stop, and wrote a checkpoint",
         str(SEED),
         "a" * 32,
-        "not yet",
         f"sweeper logs {STUDY} 0",
         "/runs/digits/trial-00000/attempt-02/checkpoints/step-000000040",
     ):
@@ -154,16 +166,16 @@ def test_only_what_changes_by_itself_is_kept_up_to_date(ask: Ask) -> None:
 
 
 def test_the_curves_have_a_line_where_the_attempt_went_on(ask: Ask) -> None:
-    figure = json.loads(ask(f"/sweeper/studies/{STUDY}/trials/0/curves.json").body)
+    figure = json.loads(ask(f"/sweeper/studies/{STUDY}/trials/0/figures/trial-curves.json").body)
     assert [(line["x0"], line["x1"]) for line in figure["layout"]["shapes"]] == [(2, 2)]
     assert "attempt 2 goes on at step 20" in figure["layout"]["annotations"][0]["text"]
     shown = {trace["name"] for trace in figure["data"] if trace["visible"] is True}
     assert shown == {"val_accuracy", "accuracy"}
-    whole = json.loads(ask(f"/sweeper/studies/{STUDY}/trials/1/curves.json").body)
+    whole = json.loads(ask(f"/sweeper/studies/{STUDY}/trials/1/figures/trial-curves.json").body)
     assert not whole["layout"].get("shapes")
 
 
-@pytest.mark.parametrize("figure", ["learning-curves", "attempts"])
+@pytest.mark.parametrize("figure", ["learning-curves", "parallel-coordinates", "attempts"])
 def test_a_studys_figures_are_plain_json(ask: Ask, figure: str) -> None:
     answer = ask(f"/sweeper/studies/{STUDY}/figures/{figure}.json")
     assert answer.headers["Content-Type"] == "application/json"
@@ -177,7 +189,10 @@ def test_a_studys_figures_are_plain_json(ask: Ask, figure: str) -> None:
         ("/studies/digit", "did you mean 'digits'"),
         (f"/studies/{STUDY}/trials/99", "it has trials 0 to 4"),
         (f"/studies/{STUDY}/trials/x", "There is no page"),
-        (f"/studies/{STUDY}/figures/other.json", "it is one of ['learning-curves', 'attempts']"),
+        (
+            f"/studies/{STUDY}/figures/other.json",
+            "there are: learning-curves, parallel-coordinates, attempts",
+        ),
         ("/static/../site.py", "There is no page"),
         ("/static/site.py", "There is no file site.py"),
         ("/studies/<script>", "There is no study"),

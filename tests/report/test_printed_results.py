@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,14 @@ from recorded_studies import database
 
 from sweeper import StoredStudy, load_study
 from sweeper.errors import UsageError
+from sweeper.records.ancestry import BranchStatus, ParentRecord
+from sweeper.records.evaluations import EvaluationRecord
+from sweeper.records.exactness import AuditRecord, VerificationRecord
+from sweeper.records.lengths import LengthRecord
+from sweeper.records.rungs import RungRecord
+from sweeper.records.status import ParetoTrial, WorkerRecord
+
+NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +41,57 @@ def test_results_print_as_a_table_the_best_first(monkeypatch: pytest.MonkeyPatch
         "    0  complete    0.1  1       1         1",
     ]
     assert str(results()) == "drawn: 0 of 0 trials finished; no best one yet"
+
+
+def test_results_are_iterated_and_looked_up_by_a_trials_number() -> None:
+    found = results(trial(0, [0.1]), trial(2, [0.3]))
+    assert [each.number for each in found] == [0, 2]
+    assert len(found) == 2
+    assert found[2] is found.trials[1]
+    assert found, "results without trials are results"
+    assert results()
+    for number in (1, -1):
+        with pytest.raises(LookupError, match=f"'drawn' has no trial {number}; it has 0, 2"):
+            found[number]
+
+
+def test_every_record_prints_in_one_line(stored: StoredStudy) -> None:
+    found = stored.results()
+    whole, killed, failed = found[0], found[1], found[2]
+    assert str(whole).startswith("trial 0 of recorded complete, value=")
+    assert ", 6 epochs, 1 attempt" in str(whole)
+    assert repr(whole) == f"<TrialRecord: {whole}>"
+    assert ", 2 attempts" in str(killed)
+    assert "trial 2 of recorded failed, value=-, " in str(failed)
+    assert failed.error
+    assert failed.error[:20] in str(failed)
+    assert str(killed.attempts[1]).startswith("attempt 2 complete, steps 30 to ")
+    status = stored.status()
+    records: list[object] = [
+        *(record for each in found for record in (each, *each.epochs, *each.attempts)),
+        *(record for each in found for record in (*each.checkpoints, *each.audits, *each.lengths)),
+        *(status, status.best, *status.trials),
+        *(LengthRecord(3, 2, "pruned", None, None, None), RungRecord(2, 0.5, promoted=None)),
+        *(ParentRecord(0, 20, "d", 2, 0, 4, {"x": 1}), BranchStatus(9, 0, 20, "waiting")),
+        ParetoTrial(1, {"score": 0.5, "speed": 2.0}, {"x": 1}),
+        EvaluationRecord(1, 20, 2, "d", "test", "e", {"loss": 0.25}, NOW),
+        VerificationRecord(NOW, "replay", "differs", 0, 10, "kernel", {}),
+        AuditRecord(10, 20, "differs", 1.0, "kernel differs"),
+        WorkerRecord("k", "host", 7, "local", 2, NOW, NOW, None, None, live=True),
+    ]
+    for record in records:
+        line = str(record)
+        assert "\n" not in line
+        assert 10 < len(line) < 400, line
+        assert "=None" not in line
+
+
+def test_people_count_epochs_from_1_and_fields_from_0(stored: StoredStudy) -> None:
+    first = stored.results()[0].epochs[0]
+    assert first.epoch == first.to_json()["epoch"] == 0
+    assert str(first).startswith("epoch 1: loss=")
+    found = VerificationRecord(NOW, "replay", "differs", 0, 10, "kernel", {})
+    assert str(found) == "replay of 2026-01-02 03:04: differs at epoch=1 step=10 variable=kernel"
 
 
 def test_a_lower_value_is_first_where_it_is_better() -> None:
@@ -55,13 +116,18 @@ def test_a_front_is_printed_with_a_column_an_objective() -> None:
     assert lines[1].split() == ["trial", "state", "score", "speed", "x", "epochs", "attempts"]
 
 
-def test_a_notebook_shows_html_in_which_names_are_text() -> None:
+def test_a_notebook_shows_what_is_printed_and_names_are_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     shown = large(40, 2)._repr_html_()
-    assert shown.startswith("<table><caption>drawn: ")
     assert "<img" not in shown
     assert "&lt;img" in shown
-    assert shown.count("<tr>") == 31
-    assert "and 10 more" in shown
+    lines = html.unescape(shown).removesuffix("</pre>").splitlines()
+    assert len(lines) == 33
+    assert lines[0].endswith(str(large(40, 2)).splitlines()[0])
+    assert lines[2].split() == str(large(40, 2)).splitlines()[2].split()
+    assert "and 10 more" in lines[-1]
 
 
 def test_a_data_frame_has_what_the_attempts_were(stored: StoredStudy) -> None:
@@ -101,7 +167,7 @@ def test_without_plotly_the_command_that_installs_it_is_said(
     for name in [name for name in sys.modules if name.partition(".")[0] == "plotly"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "plotly", None)
-    with pytest.raises(UsageError, match=r"need the package 'plotly'.*sweeper-keras\[plots\]"):
+    with pytest.raises(UsageError, match=r"need the package 'plotly'.*pip install .*\[plots\]"):
         found.plot_attempts()
 
 

@@ -7,13 +7,13 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browsing import ARGUMENTS, CHROMIUM
 from drawn_studies import NASTY
+from page_tables import tables_of
 from recorded_studies import PARAMETER, database
 
 from sweeper.cli.main import main
@@ -73,39 +73,6 @@ def shown(browser: Any, written: Path) -> Iterator[Shown]:
     context.close()
 
 
-class _Cells(HTMLParser):
-    """The text of every cell, by table and row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables: list[list[list[str]]] = []
-        self.inside = False
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-            self.inside = True
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th"):
-            self.inside = False
-
-    def handle_data(self, data: str) -> None:
-        if self.inside:
-            self.tables[-1][-1][-1] += data
-
-
-def tables(path: Path) -> dict[str, list[list[str]]]:
-    """Each table's rows by its first header and its number of columns."""
-    cells = _Cells()
-    cells.feed(path.read_text(encoding="utf-8"))
-    return {"|".join(table[0]): table[1:] for table in cells.tables}
-
-
 def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(shown: Shown) -> None:
     keys = ["learning-curves", "parallel-coordinates", "importance", "attempts"]
     for key in keys:
@@ -146,11 +113,13 @@ def test_the_numbers_are_those_of_status(
     assert main(["status", "recorded", "--json", "--storage", url]) == 0
     status = json.loads(capsys.readouterr().out)
     page = written.read_text(encoding="utf-8")
-    assert f"{status['complete']} complete, {status['pruned']} pruned" in page
+    for state in ("complete", "pruned", "failed"):
+        assert f'<dd id="count-{state}">{status[state]}</dd>' in page
     best = status["best"]
     assert f"The best trial is {best['number']}, with score {best['value']:.6g} (maximize)" in page
-    [rows] = [t for h, t in tables(written).items() if h.startswith("trial|state|")]
-    listed = [(int(r[0]), r[1], r[2]) for r in rows]
+    listed = [
+        (int(r[0]), r[1].split()[0], r[2]) for r in tables_of(written.read_text())["All trials"]
+    ]
     assert listed == [
         (t["number"], t["state"], "none yet" if t["value"] is None else f"{t['value']:.6g}")
         for t in status["trials"]
@@ -160,24 +129,24 @@ def test_the_numbers_are_those_of_status(
 def test_interruptions_verdicts_spread_environment_and_commands_are_there(
     url: str, written: Path
 ) -> None:
-    found = tables(written)
-    [interrupted] = [t for h, t in found.items() if "from step" in h]
+    found = tables_of(written.read_text())
+    interrupted = found["Attempts that did not go through at once"]
     assert [row[:5] for row in interrupted] == [
         ["1", "1", "crashed", "0", "35"],
         ["1", "2", "complete", "30", "60"],
         ["2", "1", "failed", "0", "0"],
     ]
     assert interrupted[0][8] == f"Killed: {NASTY}"
-    [verified] = [t for h, t in found.items() if h.startswith("trial|how")]
+    verified = found["What was run again and compared"]
     assert verified[0][:3] == ["0", "killed and resumed", "holds"]
-    [spread] = [t for h, t in found.items() if "spread of" in h]
+    spread = found["How far the answer spreads"]
     assert spread[0][1:] == [
         *("the best 3 of 10 complete trials (other parameters)", "3"),
         *("0.69", "0.7", "0.71", "0.01"),
     ]
     assert spread[2][1:5] == ["the last 5 epochs of the best trial, 11", "5", "0.63", "0.67"]
     assert spread[3][2] == "0"
-    [environment] = [t for h, t in found.items() if h.startswith("hosts")]
+    environment = found["Where the attempts ran"]
     assert environment[0][1:3] == ["python 3.11.0, tensorflow 2.21.0", f"CPU {NASTY}"]
     commands = written.read_text(encoding="utf-8")
     assert f"sweeper verify recorded --trial 11 --storage {url}" in commands
@@ -235,7 +204,7 @@ def test_another_study_is_put_beside_it_and_one_of_another_objective_refused(
     path = tmp_path / "both.html"
     options = ["--storage", url, "--output", str(path)]
     assert main(["report", "recorded", "--compare", "other", *options]) == 0
-    rows = tables(path)["|recorded|other"]
+    rows = tables_of(path.read_text())["Side by side"]
     assert rows[:2] == [["finished trials", "12 of 12", "5 of 5"], ["best score", "0.71", "0.64"]]
     assert "other: complete" in path.read_text(encoding="utf-8")
     before = path.read_bytes()
@@ -304,4 +273,4 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     assert main(["report", "other", *options]) == 2
     said = capsys.readouterr().err
     assert "a report needs the package 'jinja2'" in said
-    assert "sweeper-keras[plots]" in said
+    assert "[plots]" in said

@@ -6,10 +6,14 @@ import io
 
 from rich.console import Console, RenderableType
 
-from sweeper.report.trial_page import trial_page
-from sweeper.results import CheckpointRecord, EpochRecord, TrialRecord
+from sweeper.report.terminal.pages import trial_on_terminal
+from sweeper.results import CheckpointRecord, EpochRecord, StudyStatus, TrialRecord
 
 METRICS = [f"val_{kind}_of_the_{head}_head" for kind in ("accuracy", "loss") for head in "abcd"]
+
+
+def trial_page(trial: TrialRecord, objective: str | None = None) -> RenderableType:
+    return trial_on_terminal(trial, StudyStatus("digits", 1, objective=objective or "loss"))
 
 
 def shown(table: RenderableType, width: int = 80) -> str:
@@ -33,7 +37,7 @@ def test_epochs_and_checkpoints_are_counted_alike_from_1() -> None:
     lines = [line.split() for line in shown(trial_page(record)).splitlines()]
     assert ["1", "0.75"] in lines
     assert ["2", "0.5"] in lines
-    assert ["step", "after", "epoch", "size", "digest", "path"] in lines
+    assert ["step", "after", "epoch", "size", "digest", "attempt", "path"] in lines
     assert [line for line in lines if line[:2] == ["90", "2"]]
 
 
@@ -70,5 +74,5 @@ def test_metrics_without_room_are_named_and_the_objective_stays() -> None:
 def test_several_objectives_stand_by_their_names() -> None:
     record = TrialRecord("digits", 0, "complete", {}, 0.5, 7, None, values={"loss": 0.5, "f1": 1.0})
     page = shown(trial_page(record))
-    assert "loss" in page
+    assert "f1" in page
     assert "value" not in page

@@ -74,6 +74,8 @@ def test_of_a_lost_attempt_without_checkpoints_no_last_step_is_known(
     take(repository, GONE)
     repository.release_lost("digits")
     assert ends(repository, 0) == [("lost", None)]
+    [attempt] = repository.trial("digits", 0).attempts
+    assert (attempt.error or "").startswith("its worker was killed")
 
 
 def test_an_attempt_that_is_not_lost_is_given_no_last_step(repository: Repository) -> None:

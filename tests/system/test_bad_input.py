@@ -110,9 +110,10 @@ FAULTS = StudyText(
     study.model = lambda trial: spoilt(well(trial), trial.params["fault"])
     """,
     arguments="""objective="val_accuracy", direction="maximize", epochs=1, trials=6,
-    sampler="grid", grid={"fault": FAULTS}, audit="off", threads=1""",
+    sampler="grid", grid={"fault": FAULTS}, audit="off", nonfinite="fail", threads=1""",
 )
-FAULT_NAMES = ["nothing returned", "not compiled", "no such metric", "lengths", "nan", "none"]
+# The first one trains: where no trial has a value yet, the study is to blame for some of the others.
+FAULT_NAMES = ["none", "nothing returned", "not compiled", "no such metric", "lengths", "nan"]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, dict[str, T
     text = str(FAULTS).replace("\ndef spoilt", f"\nFAULTS = {FAULT_NAMES!r}\n\n\ndef spoilt")
     file = directory / "faults.py"
     file.write_text(text)
-    ended = command("run", file, "--workers", 2, cwd=directory)
+    ended = command("run", file, "--workers", 1, cwd=directory)
     return ended, dict(zip(FAULT_NAMES, trials_in(directory / "runs", "faults"), strict=True))
 
 
@@ -130,7 +131,7 @@ def test_failed_trials_stop_no_study(faults: tuple[Ended, dict[str, TrialRecord]
     assert ended.code == 3, ended.err
     assert trials["none"].state == "complete"
     assert "Traceback" not in ended.err
-    assert all(t.state == "failed" and len(t.attempts) == 1 for t in list(trials.values())[:5])
+    assert all(t.state == "failed" and len(t.attempts) == 1 for t in list(trials.values())[1:])
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from sweeps import (
 )
 
 from sweeper.errors import Interrupted
-from sweeper.events import Event, Notice
+from sweeper.events import Doing, Event
 from sweeper.execution import early_check
 from sweeper.execution.early_check import EarlyCheck
 from sweeper.execution.launch import server_process
@@ -369,7 +369,6 @@ def test_a_run_that_waits_for_its_first_trials_to_be_built_stops_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(early_check, "EarlyCheck", EarlyCheck)
-    monkeypatch.setattr(early_check, "_UNTOLD_SECONDS", 0.1)
     study = StudyText(name="slow", data="import time; time.sleep(600)")
     file, runs = study.write(tmp_path / "slow.py"), tmp_path / "runs"
     stopped: list[Ended] = []
@@ -380,7 +379,7 @@ def test_a_run_that_waits_for_its_first_trials_to_be_built_stops_when_asked(
     stopping = threading.Thread(target=stop)
 
     def listen(event: Event) -> None:
-        if isinstance(event, Notice) and "waits until two trials" in event.message:
+        if isinstance(event, Doing) and "building two trials" in event.what:
             stopping.start()
 
     options = WorkerOptions(1, database_url(runs), runs)

@@ -1,12 +1,31 @@
-"""Every example runs as its first lines say, and ends well."""
+"""Every example and every study of the checkout runs as its first lines say, and ends well."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from sweeps import command
+
+UNWATCHED = True
+
+STUDIES = Path(__file__).parents[2] / "studies"
+SHORTER = {
+    "digits_convolutional.py": (r"\bepochs=15\b", "epochs=2"),
+    "digits_hyperband.py": (r"\bepochs=27\b", "epochs=9"),
+    "rmsprop_two_rates.py": (r"\bepochs=30\b", "epochs=2"),
+}
+"""The studies that are run here, each with two trials, and what makes them shorter."""
+
+RUN_ELSEWHERE = {
+    "checkpoint_choice.py": "tests/evaluating/test_checkpoint_choice.py",
+    "digits_learning_rate.py": "docs/how-to/index.md",
+    "sequence_vae.py": "tests/system/test_accurately_resuming_a_keras_run.py",
+    "two_replicas.py": "tests/system/test_many_replicas.py",
+}
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 SAYS = {
@@ -43,3 +62,19 @@ def test_an_example_runs(example: Path, tmp_path: Path, forked_servers: tuple[st
     for remark in ("InitializeLog", "oneDNN"):
         assert remark not in done.stderr, "a script that imports sweeper first is quiet"
     assert SAYS[example.name] in done.stdout
+
+
+@pytest.mark.parametrize("name", SHORTER)
+def test_a_study_of_the_checkout_trains(name: str, tmp_path: Path) -> None:
+    text, found = re.subn(*SHORTER[name], (STUDIES / name).read_text())
+    assert found == 1
+    (tmp_path / name).write_text(text)
+    done = command("run", name, "--trials", 2, "--workers", 2, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "2/2 done" in done.out
+
+
+def test_every_study_of_the_checkout_is_run_by_a_test() -> None:
+    assert {path.name for path in STUDIES.glob("*.py")} == {*SHORTER, *RUN_ELSEWHERE}
+    for name, place in RUN_ELSEWHERE.items():
+        assert Path(name).stem in (STUDIES.parent / place).read_text(), (name, place)

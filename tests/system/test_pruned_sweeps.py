@@ -14,6 +14,7 @@ from pruned_study import prunings
 from study_files import StudyText
 from sweeps import Ended, Swept, database_url, differing, results_of, sweep, trials_in
 
+from sweeper.errors import DefinitionError
 from sweeper.events import AttemptEnded, Event, Notice
 from sweeper.results import TrialRecord
 from sweeper.search.samplers import sampler_seed
@@ -238,5 +239,6 @@ def test_an_objective_after_the_first_that_no_epoch_reports_is_refused(tmp_path:
         epochs=2, trials=1, sampler="random", threads=1""",
     )
     file = study.write(tmp_path / "two.py")
-    [trial] = sweep(file, tmp_path, workers=1, isolation="inline").trials
-    assert "the objective is 'recall', and the model reports no such metric" in (trial.error or "")
+    named = "the objective is 'recall', and the model reports no such metric"
+    with pytest.raises(DefinitionError, match=named):
+        sweep(file, tmp_path, workers=1, isolation="inline")

@@ -218,5 +218,9 @@ def swapping() -> list[keras.callbacks.Callback]:
     return [keras.callbacks.SwapEMAWeights()]
 
 
+def left_swapped() -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
+
+
 def per_batch() -> list[keras.callbacks.Callback]:
     return [LearningRatePerBatch()]

@@ -14,12 +14,13 @@ import keras
 import numpy as np
 import pytest
 from exactness_callbacks import LearningRatePerBatch
-from trainings import Watcher, one_layer, plan, train, unvalidated
+from trainings import Watcher, digits, one_layer, plan, train, unvalidated
 
+import sweeper
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.userstate.traversal.built_ins import BUILT_INS, REFUSED
+from sweeper.training.userstate.traversal.built_ins import BUILT_INS, LEFT_OUT, REFUSED
 
 Factory = Callable[[], Sequence[keras.callbacks.Callback]]
 
@@ -51,7 +52,7 @@ def refusal(make: Factory) -> str:
 def test_every_callback_of_keras_is_in_the_table() -> None:
     members = [m for m in vars(keras.callbacks).values() if isinstance(m, type)]
     abstract = {keras.callbacks.Callback, keras.callbacks.CallbackList}
-    assert set(members) - abstract == {*BUILT_INS, *REFUSED}
+    assert set(members) - abstract == {*BUILT_INS, *LEFT_OUT, *REFUSED}
 
 
 @pytest.mark.parametrize("known", BUILT_INS, ids=lambda cls: cls.__name__)
@@ -229,9 +230,29 @@ def test_what_the_studys_code_makes_is_no_state(resumed: dict[str, Any]) -> None
     assert resumed["constants"].thing[0] is CONSTANTS[0]
 
 
-def test_backup_and_restore_is_refused_with_the_reason(tmp_path: Path) -> None:
-    message = refusal(lambda: [keras.callbacks.BackupAndRestore(tmp_path / "backup")])
-    assert "BackupAndRestore cannot be used: it restores weights and epoch numbers" in message
+def test_backup_and_restore_is_left_out_with_a_notice(tmp_path: Path) -> None:
+    directory = tmp_path / "backup"
+    model, notices = one_layer(), []
+    sweeper.fit(
+        model,
+        digits(),
+        epochs=1,
+        checkpoints=tmp_path / "checkpoints",
+        callbacks=[keras.callbacks.BackupAndRestore(directory), keras.callbacks.TerminateOnNaN()],
+        notice=notices.append,
+    )
+    assert [notice.partition(":")[0] for notice in notices] == [
+        "callback BackupAndRestore is left out"
+    ]
+    assert not directory.exists()
+
+
+def test_what_extends_backup_and_restore_is_refused_with_the_reason(tmp_path: Path) -> None:
+    class Extends(keras.callbacks.BackupAndRestore):
+        pass
+
+    message = refusal(lambda: [Extends(tmp_path / "backup")])
+    assert "callback Extends cannot be used: it extends BackupAndRestore" in message
 
 
 def test_orbax_is_refused_with_the_reason() -> None:
@@ -240,17 +261,6 @@ def test_orbax_is_refused_with_the_reason() -> None:
             keras.callbacks.Callback.__init__(self)
 
     assert "its writes in the background" in refusal(lambda: [Pretends()])
-
-
-def test_averaged_weights_left_in_the_model_are_refused() -> None:
-    message = refusal(lambda: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)])
-    assert "use swap_on_epoch=False" in message
-
-    class Leaves(keras.callbacks.SwapEMAWeights):
-        def on_train_begin(self, logs: Any = None) -> None:
-            self._ema_weights_in_model = True
-
-    assert "averaged weights in the model here" in refusal(lambda: [Leaves()])
 
 
 def test_two_callbacks_that_share_a_list_share_it_again(resumed: dict[str, Any]) -> None:

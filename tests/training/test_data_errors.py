@@ -96,7 +96,7 @@ def test_frames_series_and_tensors_become_arrays_as_in_fit() -> None:
         (lambda: (X, object()), r"Data\(train\[1\]\) is a object; expected a NumPy array"),
         (lambda: lambda: [(X, Y)], r"which cannot be called with an epoch.*lambda epoch: …"),
         (lambda: (tf.sparse.eye(10), Y), r"Data\(train\[0\]\) is a sparse SparseTensor.*dense"),
-        (lambda: (tf.ragged.constant([[1], [2, 3]]), Y), r"RaggedTensor; give its to_tensor"),
+        (lambda: (tf.ragged.constant([[1], [2, 3]]), Y), r"train\[0\] has 2, train\[1\] has 10"),
         (lambda: (X, Y, Y, Y), "is a tuple of 4"),
     ],
 )

@@ -267,6 +267,43 @@ def test_arrays_with_steps_per_epoch_go_on_across_epochs_and_resume_exactly(
     assert same(resumed(make, tmp_path, [8]), whole)
 
 
+class MeanOfRows(keras.Model):
+    """The mean of each row of a ragged batch, through a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(4, activation="softmax")
+
+    def call(self, x: Any) -> Any:
+        return self.dense(tf.reduce_mean(x, axis=1)[:, tf.newaxis])
+
+
+def ragged_model(**options: Any) -> keras.Model:
+    model = MeanOfRows()
+    model.compile(keras.optimizers.SGD(0.1, 0.5), "sparse_categorical_crossentropy", **options)
+    return model
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_ragged_tensors_train_as_in_fit_and_resume_exactly(eager: bool, tmp_path: Path) -> None:
+    rows = tf.RaggedTensor.from_row_lengths(X.reshape(-1)[:150], [1 + row % 5 for row in range(50)])
+
+    def make(shuffle: bool = True) -> TrainingPlan:
+        return plan(
+            model=lambda: ragged_model(run_eagerly=eager, jit_compile=False),
+            data=lambda: Data(train=(rows, Y), batch_size=8, validation_split=0.2, shuffle=shuffle),
+        )
+
+    whole = outcome(quiet(make(), Watcher()))
+    assert same(resumed(make, tmp_path, [3, 7]), whole)
+    ours = quiet(make(shuffle=False), Watcher()).history.history
+    fitted = make(shuffle=False).model.fit(
+        rows, Y, batch_size=8, shuffle=False, validation_split=0.2, epochs=3, verbose=0
+    )
+    for name, values in fitted.history.items():
+        np.testing.assert_allclose(ours[name], values, rtol=1e-5)
+
+
 def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path: Path) -> None:
     def planned(train: Any) -> TrainingPlan:
         return plan(model=one_layer, data=lambda: Data(train=train))
@@ -453,5 +490,5 @@ def test_an_epoch_without_a_batch_is_refused() -> None:
 
 def test_a_batch_of_another_form_is_refused_with_its_position() -> None:
     wide = [*BATCHES[:2], (np.zeros((8, 9), "float32"), Y[:8])]
-    with pytest.raises(DataError, match=r"batch 2 of epoch 0 has an array of shape \(8, 9\)"):
+    with pytest.raises(DataError, match=r"batch 3 of epoch 1 has an array of shape \(8, 9\)"):
         train(planner(lambda: Data(train=lambda _epoch: wide))(), Watcher())

@@ -156,6 +156,7 @@ CASES = [
     Case("optimizer-by-variable", "MultiOptimizer", models.multi_optimizer),
     Case("mixed-precision-loss-scale", "LossScaleOptimizer", models.mixed_precision),
     Case("averaged-weights-swapped", "SGD", models.averaged, calls.swapping),
+    Case("averages-left-in-the-model", "SGD", models.averaged, calls.left_swapped),
     Case("gradient-accumulation", "Adam", models.accumulating),
     Case("two-optimizers", "Adam", models.gan),
     Case("eager-own-step", "Adam", models.annealed),

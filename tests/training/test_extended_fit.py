@@ -18,8 +18,11 @@ from keras import callbacks, layers, optimizers
 from trainings import Watcher, equal, plan, train, weights
 
 from sweeper import Data
+from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import load_newest
 from sweeper.checkpoints.store import CheckpointStore
+from sweeper.training.loop.averages import FinalAverages
+from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import TrainingPlan
 
 FIRST, WHOLE = 2, 4
@@ -84,10 +87,26 @@ CASES = (
         ends_changed=True,
         data=models.data,  # averages are swapped for a validation
     ),
+    Case(
+        "averages-left-in-the-model",
+        lambda: compiled(
+            optimizers.Nadam(0.02, use_ema=True, ema_momentum=0.8), layers.Dropout(0.2)
+        ),
+        lambda: [
+            callbacks.SwapEMAWeights(swap_on_epoch=True),
+            callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=9.0),
+        ],
+        data=models.data,
+    ),
 )
 
 
-BY_DEFAULT = ("momentum-early-stopping", "amsgrad-averages", "clipped-accumulating")
+BY_DEFAULT = (
+    "momentum-early-stopping",
+    "amsgrad-averages",
+    "clipped-accumulating",
+    "averages-left-in-the-model",
+)
 """What ends other than it trained, by a callback and by the optimizer itself, and what does not."""
 
 
@@ -125,3 +144,31 @@ def test_a_training_that_goes_on_past_its_end_equals_one_as_long_from_its_beginn
         other = Watcher(tmp_path / "other")
         train(case.plan(WHOLE), other, left)
         assert other.digest != whole.digest
+
+
+def swapped(tmp_path: Path) -> tuple[Case, LoadedCheckpoint, TrainingLoop]:
+    """Return the case with averages left in the model, how it ends, and its last checkpoint."""
+    (case,) = (each for each in CASES if each.name == "averages-left-in-the-model")
+    ended = train(case.plan(FIRST), Watcher(tmp_path / "first"))
+    loaded = load_newest([tmp_path / "first"], pytest.fail)
+    assert loaded is not None
+    return case, loaded, ended
+
+
+def test_averages_left_in_the_model_end_it_after_a_resume_from_its_last_checkpoint(
+    tmp_path: Path,
+) -> None:
+    case, loaded, ended = swapped(tmp_path)
+    resumed = train(case.plan(FIRST), Watcher(), loaded)
+    assert equal(weights(resumed._plan.model), weights(ended._plan.model))
+
+
+def test_without_the_weights_that_the_callback_overwrites_more_epochs_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FinalAverages, "_holding", lambda _self, finalize: finalize)
+    case, loaded, _ = swapped(tmp_path)
+    whole, on = Watcher(tmp_path / "whole"), Watcher(tmp_path / "on")
+    train(case.plan(WHOLE), whole)
+    train(case.plan(WHOLE), on, loaded)
+    assert on.digest != whole.digest

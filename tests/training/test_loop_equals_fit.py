@@ -244,3 +244,19 @@ def test_a_model_that_runs_eagerly_trains_as_in_fit() -> None:
     loop = train(plan(model=build, data=lambda: data), Watcher())
     assert equal(weights(loop._plan.model), weights(model))
     seed_everything(0)
+
+
+def test_averages_left_in_the_model_are_fits_own() -> None:
+    def averaged() -> keras.Model:
+        model = dropping()
+        model.compile(keras.optimizers.SGD(0.02, use_ema=True, ema_momentum=0.7), "mse")
+        return model
+
+    def swapping() -> list[keras.callbacks.Callback]:
+        return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
+
+    data = small_data(shuffle=False)
+    model = fitted(swapping(), data, averaged)
+    loop = train(plan(model=averaged, data=lambda: data, callbacks=swapping), Watcher())
+    assert equal(weights(loop._plan.model), weights(model))
+    assert loop.history.history == model.history.history

@@ -77,7 +77,7 @@ def test_a_batch_too_small_to_be_shared_is_refused_where_it_comes(kind: str) -> 
         "tf.data": lambda: Data(train=dataset),
         "validation": lambda: Data(train=digits(64), validation=dataset),
     }[kind]
-    shown = "batch 2 of epoch 0" if kind == "function" else "a batch"
+    shown = "batch 3 of epoch 1" if kind == "function" else "a batch"
     use = "validation" if kind == "validation" else "train"
     assert refused(DataError, given) == (
         f"Data({use}=…): {shown} has 1 sample, fewer than the 2 replicas of the MirroredStrategy; "
@@ -258,10 +258,9 @@ def test_strategies_whose_replicas_are_not_in_this_process_are_refused() -> None
     with pytest.raises(FactoryError) as raised:
         check_strategy(several)
     assert str(raised.value) == (
-        "the model's strategy is a CollectiveAllReduceStrategy, which is not supported: its replicas "
-        "are processes that must start, stop and resume together, so sweeper starts them, on one host: "
-        "give Study(strategy=sweeper.MultiWorker(processes=…)), which makes it in each of them; let "
-        "workers on other hosts take other trials (`sweeper worker`)"
+        "the model's strategy is a CollectiveAllReduceStrategy, which is not supported: a trial trains "
+        "in one process; use tf.distribute.MirroredStrategy, which trains on all GPUs that the trial sees, "
+        "and run other trials on other hosts (`sweeper worker`)"
     )
     for kind, words in {
         tf.distribute.ParameterServerStrategy: "take steps at their own pace",

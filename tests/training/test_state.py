@@ -19,7 +19,7 @@ from trainings import Watcher, one_layer, plan, train, unvalidated
 from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.execution.audit.differences import READ_AHEAD
+from sweeper.replay.comparison import READ_AHEAD
 from sweeper.training.encoding import NotPlainError, decode, encode
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.state.reach import Reach

@@ -14,7 +14,7 @@ import tensorflow as tf
 from steps import GanStep, GroupsStep, maker, settings, uncompiled
 from trainings import Watcher, digits, equal, plan, small_data, train, unvalidated, weights
 
-from sweeper import Data, NonFiniteError, TrainingStep
+from sweeper import Data, TrainingStep
 from sweeper.gradients import clip_by_global_norm, clip_by_value, nan_to_zero, non_finite_to_zero
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.step import StepValues
@@ -452,8 +452,8 @@ def test_gradients_that_are_nan_are_put_to_zero_where_asked() -> None:
         step = replaced("per_example_loss", poisoned, gradients=gradients)
         loop = trained(step, data=unvalidated, epochs=1)
         assert np.isfinite(loop._plan.model.layers[-1].kernel.numpy()).all()
-    with pytest.raises(NonFiniteError):
-        trained(replaced("per_example_loss", poisoned), data=unvalidated, epochs=1)
+    loop = trained(replaced("per_example_loss", poisoned), data=unvalidated, epochs=1)
+    assert np.isnan(loop._plan.model.layers[-1].kernel.numpy()).any()
 
 
 def test_gradients_are_clipped_by_their_common_norm() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -371,6 +371,11 @@ def test_only_a_component_that_decides_has_to_be_finite() -> None:
         made.compile("sgd", "categorical_crossentropy", metrics=[Infinite(name="odd")])
         return made
 
-    train(plan(model=model, data=data, objective="odd[0]", epochs=1), Watcher())
+    def strict(objective: str) -> TrainingPlan:
+        return replace(
+            plan(model=model, data=data, objective=objective, epochs=1), nonfinite="fail"
+        )
+
+    train(strict("odd[0]"), Watcher())
     with pytest.raises(NonFiniteError, match=r"odd\[1\] is inf at the end of epoch 1"):
-        train(plan(model=model, data=data, objective="odd[1]", epochs=1), Watcher())
+        train(strict("odd[1]"), Watcher())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -91,3 +92,10 @@ def test_a_member_that_was_left_out_is_found() -> None:
     trials = study(FAILED, LEFT, replace(PROMOTED, number=3))
     trials[3] = replace(trials.pop(2), number=3)
     assert "compared the trials [0, 1, 3], and its members are [0, 1, 2]" in found(trials, 3)[0]
+
+
+def test_a_value_that_was_nan_is_none() -> None:
+    trials = study(FAILED, replace(LEFT, value=None), PROMOTED)
+    nan = tuple(EpochRecord(n, {"loss": math.nan}) for n in range(3))
+    trials[1] = replace(trials[1], epochs=nan)
+    assert [found(trials, number) for number in trials] == [[], [], []]

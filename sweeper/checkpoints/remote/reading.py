@@ -89,11 +89,9 @@ class RemoteListing:
         return tuple(self.directory / str(n) for n in sorted(self.sizes) if wanted(self.sizes[n]))
 
 
-def list_remote(
-    directory: RemotePath, objects: ObjectStore | None = None
-) -> tuple[RemotePath, ...]:
+def list_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
     """List an attempt's checkpoints, oldest first; see `RemoteListing.of`."""
-    return RemoteListing.of(directory, objects).whole()
+    return RemoteListing.of(directory).whole()
 
 
 def load_remote(path: RemotePath, objects: ObjectStore | None = None) -> LoadedCheckpoint:
@@ -130,19 +128,19 @@ def load_remote(path: RemotePath, objects: ObjectStore | None = None) -> LoadedC
         raise CheckpointError(msg) from error
 
 
-def read_remote_manifest(path: RemotePath, objects: ObjectStore | None = None) -> Manifest:
+def read_remote_manifest(path: RemotePath) -> Manifest:
     """Read the manifest of the checkpoint at ``path``.
 
     Raises:
         OSError: It cannot be read; FileNotFoundError where there is no such checkpoint.
         CheckpointError: It does not verify, or is of a later format.
     """
-    return manifest_of(_RemoteFiles(path, objects or objects_at(path)))[0]
+    return manifest_of(_RemoteFiles(path, objects_at(path)))[0]
 
 
-def set_aside_remote(path: RemotePath, objects: ObjectStore | None = None) -> str:
+def set_aside_remote(path: RemotePath) -> str:
     """Take the damaged checkpoint's manifest away, and say where it is now."""
-    objects = objects or objects_at(path)
+    objects = objects_at(path)
     manifest = path / MANIFEST_FILE
     try:
         for attempt in count(1):
@@ -178,7 +176,7 @@ def delete_remote(path: RemotePath, objects: ObjectStore | None = None) -> Check
     """
     name = CheckpointName.parse(path.name)
     if name is None:
-        msg = f"{path} is not called as a checkpoint is, so it is not deleted"
+        msg = f"{path} does not have the name of a checkpoint, so it is not deleted"
         raise CheckpointError(msg)
     try:
         remove_remote(path, objects)
@@ -188,9 +186,7 @@ def delete_remote(path: RemotePath, objects: ObjectStore | None = None) -> Check
     return name
 
 
-def sweep_remote(
-    directory: RemotePath, objects: ObjectStore | None = None
-) -> tuple[RemotePath, ...]:
+def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
     """Remove what an attempt that is over left without a manifest; return what was removed.
 
     A listing that is out of date may not show a manifest that is there, so each is asked for by
@@ -199,9 +195,9 @@ def sweep_remote(
     Raises:
         CheckpointError: The store cannot be listed, or something cannot be removed.
     """
-    objects = objects or objects_at(directory)
+    objects = objects_at(directory)
     removed = []
-    for path in RemoteListing.of(directory, objects).unfinished():
+    for path in RemoteListing.of(directory).unfinished():
         try:
             if not objects.exists(path / MANIFEST_FILE):
                 remove_remote(path, objects)

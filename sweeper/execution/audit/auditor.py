@@ -1,8 +1,8 @@
 """The audits that a worker's slots do: which trial pins what, and whose turn it is to compare.
 
-A slot whose trial is held compares the first intervals meanwhile; one that waits for others, or has
-nothing more to claim, compares what there is; and between two trials an interval is taken that has
-found no idle slot for as long as the trial took. An audit that is cut off, by a stop or the end of
+A slot compares the first intervals beside its trial; one that waits for others, or has nothing more
+to claim, compares what there is; and between two trials an interval is taken that has found no idle
+slot for as long as the trial took. An audit that is cut off, by a stop or the end of
 its process, is given back and claimed again.
 """
 
@@ -12,7 +12,8 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sweeper.checkpoints.operations import free_pins
@@ -39,26 +40,13 @@ if TYPE_CHECKING:
 _EVERY = 8
 """In one of so many trials an interval is drawn."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-"""Seconds between two looks at whether other workers have compared the first intervals."""
-
-_LONG = 10.0
-"""Seconds after which it is said that a trial waits."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between two looks at whether a first interval is pinned."""
 
 _NO_GPU = "-1"
 """What CUDA_VISIBLE_DEVICES says where TensorFlow is to use none."""
 
 _NO_ROOM = "no idle slot was left, and audits had their share of the study's time"
-
-
-class _Either:
-    """Set as soon as one of two events is."""
-
-    def __init__(self, one: threading.Event, other: threading.Event) -> None:
-        self._events = (one, other)
-
-    def is_set(self) -> bool:
-        return any(event.is_set() for event in self._events)
 
 
 class Auditor:
@@ -74,12 +62,13 @@ class Auditor:
         self._audits = context.study.impatient.audits
         self._gpu: bool | None = None
         self._settled = False
+        self._compared = False
         settings = context.study.settings
         inline = callable(context.runner)
         self.policy = "off" if inline or not settings.deterministic else settings.audit
 
-    def order(self, claim: Claim, device: SlotDevice) -> AuditOrder | None:
-        """What the trial of ``claim`` pins, and whether it waits; None for nothing."""
+    def order(self, claim: Claim) -> AuditOrder | None:
+        """What the trial of ``claim`` pins; None for nothing."""
         if self.policy == "off" or claim.parent is not None:
             # A branch's first interval begins with a checkpoint of another trial.
             return None
@@ -91,10 +80,8 @@ class Auditor:
         )
         wanted = {"first": FIRST_INTERVALS, "drawn": 1}.get(which, 0)
         wanted = max(0, wanted - has)
-        held = not self._has_gpu(device) and self._is_held()
-        if which != "first" and not held and self.policy == "auto":
+        if which != "first" and self.policy == "auto":
             self._settled = self._context.ask(lambda _again: self._audits.is_settled(settings.name))
-        pins_first = which == "first" and wanted > 0
         directory = self._study.paths.audits(number, claim.attempt)
         return AuditOrder(
             directory=str(directory),
@@ -102,7 +89,6 @@ class Auditor:
             wanted=wanted,
             middle=which == "first" and has == 0,
             epoch=self._drawn_epoch(number) if which == "drawn" and self.policy != "all" else 0,
-            hold="never" if not held else "pinned" if pins_first else "second",
         )
 
     def pinned(self, token: int, interval: IntervalPinned) -> None:
@@ -123,21 +109,29 @@ class Auditor:
         if not wanted:
             free_pins(interval.directory)
 
-    def hold(self, device: SlotDevice) -> Hold:
-        """Compare the study's first intervals in the background, until trials may go on."""
-        return Hold(self, lambda closing: self._settle(device, closing))
+    @contextmanager
+    def beside(self, device: SlotDevice) -> Iterator[None]:
+        """Compare the study's first intervals in the background, while a trial runs here.
 
-    def say_waiting(self) -> None:
-        """Tell why a trial stands still, where that takes long enough to be wondered at."""
-        self._context.tell(
-            Notice(
-                "a trial waits until the first intervals of this study are replayed and compared, "
-                "so that no other goes on past a hole in its checkpoints"
-            )
+        A comparison that has begun when the trial is over is taken to its end. What it finds, or
+        what fails in it, stops the whole worker.
+        """
+        if self.policy == "off" or self._compared or self._has_gpu(device):
+            yield
+            return
+        closing = threading.Event()
+        thread = threading.Thread(
+            target=self._compare_first, args=(device, closing), name="sweeper-audit", daemon=True
         )
+        thread.start()
+        try:
+            yield
+        finally:
+            closing.set()
+            thread.join()
 
     def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
-        """Compare what others wait for, or what has found no idle slot for so many seconds."""
+        """Compare first intervals, and what has found no idle slot for so many seconds."""
         while not self._context.stopping.is_set() and self._one(device, waited=trial_seconds):
             pass
 
@@ -162,17 +156,21 @@ class Auditor:
         for directory in free:
             free_pins(directory)
 
-    def _settle(self, device: SlotDevice, closing: threading.Event) -> None:
-        """Compare first intervals until nobody has to wait for one any more."""
-        context, pause = self._context, _FIRST_PAUSE
-        while not closing.is_set() and not context.stopping.is_set():
-            if self._one(device, first_only=True, closing=closing):
-                continue
-            if not self._is_held():
-                return
-            context.leases.release_lost()
-            closing.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+    def _compare_first(self, device: SlotDevice, closing: threading.Event) -> None:
+        """Compare first intervals until all have been made, and none is left that nobody compares."""
+        study, pause = self._study.settings.name, _FIRST_PAUSE
+        try:
+            while not closing.is_set() and not self._context.stopping.is_set():
+                if self._one(device, first_only=True):
+                    continue
+                if self._context.ask(lambda _again: self._audits.is_settled(study)):
+                    self._compared = True
+                    return
+                closing.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        except BaseException as error:
+            # The slots stop, and the run raises it.
+            self._context.abort(error)
 
     def _one(
         self,
@@ -180,7 +178,6 @@ class Auditor:
         *,
         first_only: bool = False,
         waited: float = 0.0,
-        closing: threading.Event | None = None,
     ) -> bool:
         """Claim one interval and compare it; whether there was one."""
         if self.policy == "off":
@@ -200,15 +197,17 @@ class Auditor:
         )
         if claim is None:
             return False
-        self._compare(claim, device, _Either(context.stopping, closing or context.stopping))
+        self._compare(claim, device)
         return True
 
-    def _compare(self, claim: AuditClaim, device: SlotDevice, stopping: _Either) -> None:
+    def _compare(self, claim: AuditClaim, device: SlotDevice) -> None:
         context, began = self._context, time.monotonic()
         launcher = context.runner
         if callable(launcher):
             return
-        replay = IntervalReplay(claim, self._study.settings, launcher, stopping, device.visible)
+        replay = IntervalReplay(
+            claim, self._study.settings, launcher, context.stopping, device.visible
+        )
         try:
             outcome = replay.outcome()
             found = None if outcome.alike else explain(replay, outcome, self._study.search)
@@ -277,10 +276,6 @@ class Auditor:
             # It is free as soon as this worker has left, or its lease has ended.
             return
 
-    def _is_held(self) -> bool:
-        study, host = self._study.settings.name, self._study.worker.host
-        return self._context.ask(lambda _again: self._audits.held(study, host))
-
     def _is_drawn(self, number: int) -> bool:
         block = random.Random(f"audit:{self._study.settings.seed}:{number // _EVERY}")  # noqa: S311
         return block.randrange(_EVERY) == number % _EVERY
@@ -300,52 +295,6 @@ class Auditor:
             except UsageError:
                 self._gpu = False
         return self._gpu
-
-
-class Hold:
-    """First audits that run in the background while a trial waits for them.
-
-    Args:
-        auditor: Whose they are.
-        settle: Does them, until its event is set.
-    """
-
-    def __init__(self, auditor: Auditor, settle: Callable[[threading.Event], None]) -> None:
-        self._auditor = auditor
-        self._closing = threading.Event()
-        self._error: BaseException | None = None
-        self._settle = settle
-        self._began = time.monotonic()
-        self._said = False
-        self._thread = threading.Thread(target=self._run, name="sweeper-audit", daemon=True)
-        self._thread.start()
-
-    def is_over(self) -> bool:
-        """Whether the trial may go on.
-
-        Raises:
-            BaseException: What comparing raised.
-        """
-        if self._thread.is_alive():
-            if not self._said and time.monotonic() - self._began > _LONG:
-                self._said = True
-                self._auditor.say_waiting()
-            return False
-        if self._error is not None:
-            raise self._error
-        return True
-
-    def close(self) -> None:
-        """End what still runs, and wait until it has ended."""
-        self._closing.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._settle(self._closing)
-        except BaseException as error:
-            # The supervisor of the trial that waits raises it.
-            self._error = error
 
 
 def refuse_inexact(audits: Audits, study: str, *, accept: bool) -> str | None:

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sweeper.definition import StudySettings
 from sweeper.errors import CheckpointError, ExecutionError, Interrupted
-from sweeper.execution.audit.differences import Difference, compare_checkpoints
 from sweeper.execution.audit.replays import DroppedError, IntervalReplay, Outcome
+from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.rehearsals import Rehearsal
 from sweeper.execution.rehearsals import Draws, rehearsal_assignment, rehearse
 from sweeper.independence.reports import Authored, StudyAuthors
+from sweeper.replay.clocks import excuse_measured
+from sweeper.replay.findings import Difference, errors
 from sweeper.search.spec import SamplerSpec
 from sweeper.support.scratch import scratch_directory
 
@@ -31,7 +34,6 @@ _MOST_COMPARED = 24
 _ROUNDS = 2
 _PATIENCE = 30.0
 _SHOWN = 3
-_CLOCKS = ("time.", "datetime.", "date.")
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,9 @@ class FoundDifference:
             who = f"State outside what a checkpoint holds: {'; '.join(self.suspects)}. "
         else:
             who = (
-                "Something keeps state outside what a checkpoint holds: a file, os.environ, a "
-                "library's object, another process. "
+                "Either data are drawn anew in each process (an unseeded split, shuffle or generator: "
+                "draw them from trial.seed), or something keeps state outside what a checkpoint holds: "
+                "a file, os.environ, a library's object, another process. "
             )
         return (
             f"{who}Keep it where checkpoints hold it (an attribute of a callback, trial.track), or "
@@ -105,18 +108,19 @@ def explain(
     """Say what ``outcome``, which is not alike, is.
 
     Returns:
-        None where it is nothing: all that differs is kept by the user's code beside the training,
-        and that code reads a clock. Such a value, rounded, can be the same in two replays.
+        None where it is nothing: all that differs is computed from a clock. Such a value, rounded,
+        can be the same in two replays.
 
     Raises:
         Interrupted: The replay was stopped.
     """
     claim = replay.claim
-    authors = _authors(replay, search)
-    if outcome.only_kept and authors is not None and _reads_clock(authors):
+    authors = read_authors(replay.launcher, replay.settings, search)
+    found = errors(excuse_measured(outcome.differences, authors))
+    if outcome.other_end is None and not found:
         return None
-    first = outcome.differences[0] if outcome.differences else None
-    shown = _shown(outcome.differences)
+    first = found[0] if found else None
+    shown = _shown(found)
     what = f"it {outcome.other_end}" if first is None else "; ".join(map(str, shown))
     return FoundDifference(
         trial=claim.trial,
@@ -125,8 +129,8 @@ def explain(
         what=what,
         component=None if first is None else first.component,
         variable=None if first is None else first.name,
-        more=len(outcome.differences) - len(shown),
-        first_step=_first_step(replay, outcome),
+        more=len(found) - len(shown),
+        first_step=_first_step(replay, outcome, found),
         repeats=outcome.repeats,
         suspects=() if authors is None else tuple(_suspects(authors)),
     )
@@ -134,14 +138,16 @@ def explain(
 
 def _shown(differences: Sequence[Difference]) -> list[Difference]:
     """The first difference, and the first ones whose values are short enough to be read."""
-    short = [d for d in differences[1:] if d.how.startswith("is ") and d.exact]
+    short = [d for d in differences[1:] if not d.how.startswith("differs ")]
     return [*differences[:1], *short[: _SHOWN - 1]]
 
 
-def _first_step(replay: IntervalReplay, outcome: Outcome) -> int | None:
+def _first_step(
+    replay: IntervalReplay, outcome: Outcome, differences: Sequence[Difference]
+) -> int | None:
     """The first step at which a resumed trial differs, as far as a few replays tell."""
     pinned, steps = replay.claim.pinned, outcome.steps_per_epoch
-    if not outcome.differences or not outcome.repeats or pinned.from_path is None:
+    if not differences or not outcome.repeats or pinned.from_path is None:
         return None
     if steps == 0 or pinned.to_step > _MOST_STEPS:
         return None
@@ -151,7 +157,7 @@ def _first_step(replay: IntervalReplay, outcome: Outcome) -> int | None:
             positions = _between(low, high, steps)
             if not positions:
                 break
-            found = _differing(replay, positions)
+            found = _differing(replay, positions, {each.path for each in differences})
             if found is None:
                 return None
             low, high = (
@@ -176,8 +182,10 @@ def _between(low: int, high: int, steps: int) -> list[tuple[int, int]]:
     return [(step, step // steps) for step in inner]
 
 
-def _differing(replay: IntervalReplay, positions: list[tuple[int, int]]) -> dict[int, bool] | None:
-    """By step, whether a resumed run and one from the beginning differ there."""
+def _differing(
+    replay: IntervalReplay, positions: list[tuple[int, int]], paths: set[str]
+) -> dict[int, bool] | None:
+    """By step, whether a resumed run and one from the beginning differ there, in one of ``paths``."""
     found: dict[int, bool] = {}
     taken: list[dict[int, Path]] = []
     for resumed in (True, False):
@@ -187,18 +195,19 @@ def _differing(replay: IntervalReplay, positions: list[tuple[int, int]]) -> dict
         taken.append({int(path.name.split("-")[1]): path for path in directory.glob("step-*")})
     for step, path in taken[0].items():
         if step in taken[1]:
-            differences = compare_checkpoints(taken[1][step], path)
-            found[step] = any(difference.exact for difference in differences)
+            found[step] = any(each.path in paths for each in replay.compare(taken[1][step], path))
     return found
 
 
-def _authors(replay: IntervalReplay, search: SamplerSpec) -> StudyAuthors | None:
-    """What the user wrote, read by a process that has it; None where that cannot be."""
+def read_authors(
+    launcher: Launcher, settings: StudySettings, search: SamplerSpec
+) -> StudyAuthors | None:
+    """Return what the user wrote, read by a process that has it; None where that cannot be."""
     with scratch_directory("audit") as directory:
         try:
             received = rehearse(
-                replay.launcher,
-                rehearsal_assignment(replay.settings, Path(directory), Rehearsal("early")),
+                launcher,
+                rehearsal_assignment(settings, Path(directory), Rehearsal("build")),
                 Draws(search),
                 threading.Event(),
                 patience=_PATIENCE,
@@ -207,11 +216,6 @@ def _authors(replay: IntervalReplay, search: SamplerSpec) -> StudyAuthors | None
             # The difference is reported all the same, without a name for what may be why.
             return None
         return None if received.report is None else received.report.code
-
-
-def _reads_clock(authors: StudyAuthors) -> bool:
-    owners = (*authors.callbacks, authors.step, authors.model, authors.given, authors.data)
-    return any(s.call.startswith(_CLOCKS) for owner in owners for s in owner.suspects)
 
 
 def _suspects(authors: StudyAuthors) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 A checkpoint that does not verify costs the audit, never the trial: what was pinned is read whole
 before a process is started. Beside the variables and generators a checkpoint holds what callbacks
-keep, and that may be a clock's: what differs there alone is looked at in a second replay, and only
-what both replays have alike is a difference from the trial.
+keep, and that may be a clock's: where something differs, a second replay is run, and a path at which
+the two replays differ is excused.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from sweeper.checkpoints.values import relocated
 from sweeper.definition import StudySettings
 from sweeper.errors import CheckpointError
 from sweeper.events import Event
-from sweeper.execution.audit.differences import Difference, compare_checkpoints
+from sweeper.execution.launch.conversation import Stopping
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.messages import Failed
-from sweeper.execution.replays import Answers, Replayed, ReplayOrder, Stopping, run_again
+from sweeper.execution.replays import Answers, Replayed, ReplayOrder, run_again
 from sweeper.paths import RunPaths
+from sweeper.replay.comparison import compare_checkpoints
+from sweeper.replay.findings import Difference, errors, excuse, reported
 from sweeper.storage.repository import AuditClaim
 from sweeper.training.fingerprint import differences
 
@@ -43,27 +45,23 @@ class Outcome:
     """What one interval's replays showed.
 
     Attributes:
-        differences: In which the resumed trial is another one; none where it is the same.
+        differences: Between the trial and the resumed one, the most severe first; what two replays
+            have otherwise is excused among them.
         other_end: How it ended otherwise than at the checkpoint, in a sentence; None where it
             came there.
         repeats: Whether a second replay was the same as the first; None where there was none.
         steps_per_epoch: As the replay said.
     """
 
-    differences: tuple[Difference, ...] = ()
+    differences: Sequence[Difference] = ()
     other_end: str | None = None
     repeats: bool | None = None
     steps_per_epoch: int = 0
 
     @property
-    def only_kept(self) -> bool:
-        """Whether nothing differs but what callbacks and logs keep: no variable, no objective."""
-        return self.other_end is None and not any(d.exact for d in self.differences)
-
-    @property
     def alike(self) -> bool:
         """Whether the resumed trial is the same, bit for bit."""
-        return not self.differences and self.other_end is None
+        return self.other_end is None and not errors(self.differences)
 
 
 @dataclass
@@ -149,15 +147,12 @@ class IntervalReplay:
         replayed = run_again(order, self.launcher, directory, _tell_nobody, self.stopping)
         return replayed, RunPaths(directory, claim.study).checkpoints(claim.trial, 1)  # type: ignore[return-value]
 
-    def compare(self, replayed: Replayed, first: Path | None = None) -> list[Difference]:
-        """The checkpoint where a replay ended against the pinned one, or against ``first``."""
-        if replayed.reached is None:
-            return []
-        second = Path(replayed.reached.path)
+    def compare(self, first: Path, second: Path) -> list[Difference]:
+        """Return the differences between two checkpoints of the trial, its own or a replay's."""
         return compare_checkpoints(
-            first or Path(self.claim.pinned.to_path),
+            first,
             second,
-            directories=(str(self._files), str(_files_of(second))),
+            directories=(self._files_of(first), self._files_of(second)),
             objectives=[objective.name for objective in self.settings.objectives],
         )
 
@@ -168,17 +163,17 @@ class IntervalReplay:
         self._check_surroundings(replayed)
         if replayed.reached is None:
             return self._ended_otherwise(replayed)
-        found = self.compare(replayed)
-        if not found:
-            return Outcome(steps_per_epoch=replayed.steps_per_epoch)
+        first = Path(replayed.reached.path)
+        found = self.compare(Path(pinned.to_path), first)
+        if not reported(found):
+            return Outcome(found, steps_per_epoch=replayed.steps_per_epoch)
         again, _ = self.run([position])
         if again.reached is None:
             return self._ended_otherwise(again)
-        seconds = {d.path: d.second for d in self.compare(again)}
-        lasting = [d for d in found if d.exact or seconds.get(d.path) == d.second]
+        anyway = self.compare(first, Path(again.reached.path))
         return Outcome(
-            differences=tuple(sorted(lasting, key=lambda d: not d.exact)),
-            repeats=all(seconds.get(d.path) == d.second for d in lasting),
+            differences=excuse(found, anyway),
+            repeats=all(each.excusable for each in anyway),
             steps_per_epoch=replayed.steps_per_epoch,
         )
 
@@ -210,6 +205,12 @@ class IntervalReplay:
     def _files(self) -> Path:
         """The trial's own directory, as its process was given it."""
         return Path(self.claim.pinned.directory).parents[2] / "files"
+
+    def _files_of(self, checkpoint: Path) -> str:
+        """The trial's directory as the process knew it that took ``checkpoint``."""
+        if checkpoint.is_relative_to(self._directory):
+            return str(checkpoint.parents[2] / "files")
+        return str(self._files)
 
     def _start(self, directory: Path, path: Path) -> Path:
         """The directory with the checkpoint to resume, its paths brought to the replay's own.
@@ -265,11 +266,6 @@ def _snapshot(loaded: LoadedCheckpoint, state: dict[str, Any]) -> Snapshot:
         metrics=loaded.metrics,
         digest_names=read_manifest(loaded.path).digest_names,
     )
-
-
-def _files_of(checkpoint: Path) -> Path:
-    """A replay's own directory for the trial's files: beside the attempt that took ``checkpoint``."""
-    return checkpoint.parents[2] / "files"
 
 
 def _tell_nobody(event: Event) -> None:

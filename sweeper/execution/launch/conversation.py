@@ -9,11 +9,23 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
 
+from sweeper.declared.space import CategoricalChoice
+from sweeper.errors import Interrupted, ParameterError
+from sweeper.events import Doing, StepsDone
 from sweeper.execution.launch.trial_process import ExitStatus, Isolation, Launcher, TrialProcess
 from sweeper.execution.protocol.evaluations import Evaluated
 from sweeper.execution.protocol.exports import ModelExported
-from sweeper.execution.protocol.messages import Assignment, LastMessage, Message
+from sweeper.execution.protocol.messages import (
+    Assignment,
+    LastMessage,
+    Message,
+    Preparing,
+    StepsReached,
+)
+from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.rehearsals import Rehearsed
 
 POLL_INTERVAL = 0.1
@@ -46,6 +58,65 @@ class TrialSupervisor(ABC):
         """Take one message; the answer, where the trial asked something."""
 
 
+class Stopping(Protocol):
+    """Request to end at once; a `threading.Event` is one."""
+
+    def is_set(self) -> bool: ...
+
+
+@dataclass
+class WithoutDatabase(TrialSupervisor):
+    """Supervisor of a trial process that has no worker: a replay, an evaluation, an export.
+
+    Attributes:
+        stopping: Ends the conversation when it is set.
+        when_stopped: The message of `Interrupted` then.
+    """
+
+    stopping: Stopping
+    when_stopped: str
+
+    def poll(self, process: TrialProcess) -> float | None:
+        del process
+        if self.is_enough():
+            return None
+        if self.stopping.is_set():
+            raise Interrupted(self.when_stopped)
+        return POLL_INTERVAL
+
+    def handle(self, message: Message) -> Suggested | Judged | None:
+        if isinstance(message, Judge):
+            return Judged(self.is_pruned(message))
+        if not isinstance(message, Suggest):
+            self.receive(message)
+            return None
+        try:
+            return Suggested(self.value_of(message))
+        except (LookupError, ParameterError) as error:
+            return Suggested(None, error=str(error))
+
+    @abstractmethod
+    def value_of(self, question: Suggest) -> CategoricalChoice:
+        """Return the value of a parameter.
+
+        Raises:
+            LookupError, ParameterError: There is none; the trial is told why.
+        """
+
+    @abstractmethod
+    def receive(self, message: Message) -> None:
+        """Take a message that asks nothing."""
+
+    def is_pruned(self, question: Judge) -> bool:
+        """Return whether the trial ends here."""
+        del question
+        return False
+
+    def is_enough(self) -> bool:
+        """Return whether nothing more is needed of the process."""
+        return False
+
+
 def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSupervisor) -> ExitStatus:
     """Start a trial process, receive what it sends until it ends, and return how it ended.
 
@@ -71,6 +142,13 @@ def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSuperv
         process.kill()
         process.wait(_EXIT_PATIENCE)
         process.channel.close()
+
+
+def progress_of(message: Preparing | StepsReached, trial: int) -> Doing | StepsDone:
+    """Return the event for a message that says how far ``trial`` is."""
+    if isinstance(message, Preparing):
+        return Doing(message.stage, trial)
+    return StepsDone(trial, message.epoch, message.step)
 
 
 def send(process: TrialProcess, message: Message) -> None:

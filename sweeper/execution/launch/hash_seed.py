@@ -7,15 +7,15 @@ and with it a resumed trial from an undisturbed one.
 
 from __future__ import annotations
 
-import os
 import sys
 
-_VARIABLE = "PYTHONHASHSEED"
-
-HASH_SEED = {_VARIABLE: "0"}
+HASH_SEED = {"PYTHONHASHSEED": "0"}
 """In the environment of a Python that runs trials, whatever hash seed this one was given."""
 
 
-def hashes_are_random() -> bool:
-    """Whether this process drew its own seed for the hashes of strings."""
-    return bool(sys.flags.hash_randomization) and os.environ.get(_VARIABLE, "random") == "random"
+def hashes_differ() -> bool:
+    """Return whether this process hashes strings otherwise than the processes of trials do.
+
+    The environment does not say so: a script that sets the variable itself changes nothing.
+    """
+    return bool(sys.flags.hash_randomization)

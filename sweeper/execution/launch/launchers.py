@@ -49,8 +49,9 @@ class Loaded:
     Attributes:
         threads_given: Whether the definition itself says how many threads.
         cannot_fork: Why trials must be spawned; empty where they can be forked.
+        imported_by_trials: Why each trial that is forked imports the study in its own process; empty
+            where they are forked from one that has.
         code: What the study's factories reach.
-        processes: In how many a trial trains.
         length_reads: Where that code looks at the number of epochs, or may.
     """
 
@@ -58,8 +59,8 @@ class Loaded:
     threads_given: bool
     cannot_fork: str
     code: CodeFingerprint | None = None
-    processes: int = 1
     length_reads: tuple[LengthRead, ...] = ()
+    imported_by_trials: str = ""
 
 
 class WarmServer:
@@ -82,6 +83,7 @@ class WarmServer:
         self._changed = threading.Condition()
         self._requests = 0
         self._alive = True
+        self._imported_by_trials = ""
         self._process = process or ServerProcess(imports=source is not None)
         self._control = self._process.control
         self._say({"source": None if self.source is None else dataclasses.asdict(self.source)}, ())
@@ -120,14 +122,15 @@ class WarmServer:
         self._ready.put(said)
         if said["event"] == "ready":
             self.source = dataclasses.replace(self.loaded_source, code=said["code"])
+            self._imported_by_trials = said["imported_by_trials"]
             code = self.source.defined_code or said["code"]
             return Loaded(
                 StudySettings.from_json(said["settings"]),
                 bool(said["threads_given"]),
                 said["cannot_fork"],
                 CodeFingerprint.from_json(code),
-                int(said["processes"]),
                 tuple(LengthRead(**each) for each in said["length_reads"]),
+                said["imported_by_trials"],
             )
         if said["event"] == "failed":
             kind = getattr(errors, said["type"], SweeperError)
@@ -144,6 +147,8 @@ class WarmServer:
         Raises:
             ExecutionError: The system gives no process.
         """
+        if self._imported_by_trials:
+            assignment = dataclasses.replace(assignment, source=self.source)
         channel, theirs = Channel.pair()
         answer: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         with self._changed:

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-
-
-def log_of_process(log: str, index: int) -> str:
-    """Beside the attempt's log, that of another process of the trial."""
-    path = Path(log)
-    return str(path.with_name(f"{path.stem}-process-{index}{path.suffix}"))
 
 
 def log_to(path: str) -> None:

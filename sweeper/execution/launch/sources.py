@@ -51,7 +51,9 @@ def target_source(target: str, study: str | None = None) -> StudySource:
 
 
 def source_of(definition: StudyDefinition) -> StudySource:
-    """The source for a study object of this process, by value.
+    """Return the source of a study object of this process: by value, or else the file it is in.
+
+    A `tf.data` dataset, for one, cannot be sent; importing the file makes it anew.
 
     Raises:
         DefinitionError: Something that its functions use cannot be sent to another process.
@@ -59,6 +61,15 @@ def source_of(definition: StudyDefinition) -> StudySource:
     try:
         pickled = pickle_by_value(definition)
     except Exception as error:
+        target = _imported_from(definition)
+        if target is not None:
+            return StudySource(
+                how="target",
+                target=target,
+                study=definition.name,
+                path=tuple(sys.path),
+                code=definition.code().to_json(),
+            )
         msg = (
             f"study {definition.name!r} cannot be sent to the processes that run its trials: "
             f"{error}; open files, locks and the like inside the functions, or run the study from "
@@ -68,6 +79,9 @@ def source_of(definition: StudyDefinition) -> StudySource:
     from sweeper.inspection.fingerprint import texts_of_cells
 
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    if not Path(main).is_file():
+        # Python calls what is piped in "<stdin>".
+        main = ""
     return StudySource(
         how="pickled",
         target=loaded_from(definition) or main,
@@ -77,6 +91,14 @@ def source_of(definition: StudyDefinition) -> StudySource:
         texts=texts_of_cells(definition.factories()),
         defined_code=definition.code().to_json(),
     )
+
+
+def _imported_from(definition: StudyDefinition) -> str | None:
+    """Return what another process can import the same definition from; None where there is nothing."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    # A script's arguments may change what it defines, and no other process has them.
+    script = main if main.endswith(".py") and Path(main).is_file() and not sys.argv[1:] else None
+    return loaded_from(definition) or script
 
 
 def pickle_by_value(value: object) -> str:
@@ -142,6 +164,22 @@ def load_source(source: StudySource) -> StudyDefinition:
     return definition
 
 
+def import_study(source: StudySource) -> StudyDefinition:
+    """`load_source` in a process of the study's trials: what its top level draws is the same in each."""
+    from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
+
+    seed_everything(IMPORT_SEED)
+    return load_source(source)
+
+
+def file_of(source: StudySource) -> str | None:
+    """Return the file that the study is defined in; None where it is in none, or not found."""
+    location, _ = split_target(source.target)
+    if location and Path(location).is_file():
+        return str(Path(location).resolve())
+    return _file_of(location, source.path)
+
+
 def _load(source: StudySource) -> StudyDefinition:
     # Last, so that what lies in the current directory takes no library's place.
     for entry in (*source.path, str(Path.cwd())):
@@ -174,10 +212,21 @@ def describe_source(source: StudySource) -> dict[str, Any]:
     }
 
 
-def check_unchanged(study: str, described: Mapping[str, Any] | None, source: StudySource) -> None:
+def check_unchanged(
+    study: str,
+    described: Mapping[str, Any] | None,
+    source: StudySource,
+    code: CodeFingerprint | None = None,
+) -> None:
     """Check that a study's file on this machine says what the one says that it is run from.
 
     Byte for byte, or but for comments, docstrings and formatting, which run nothing.
+
+    Args:
+        study: The study's name.
+        described: What the database keeps of its source.
+        source: Where its file is on this machine.
+        code: The code that the database keeps, to name the functions that were edited.
 
     Where it is found is known from a database, which others may write: only a file that somebody
     has run here, or names now, is run.
@@ -193,6 +242,14 @@ def check_unchanged(study: str, described: Mapping[str, Any] | None, source: Stu
     said = (described or {}).get("meaning")
     if said and said == _meaning(location, source.path):
         return
+    changed = _changed(location, source.path, code)
+    if expected and seen and changed:
+        msg = (
+            f"{location} has changed since study {study!r} was run from it: {'; '.join(changed)}. "
+            f"Restore it, or type `sweeper run {source.target}`, which compares what the study uses "
+            "and says how to go on"
+        )
+        raise StudyFileError(msg)
     was = f"{expected[:12]} was expected" if expected else "the database has none to compare"
     msg = (
         f"{location} on this machine is not the file that study {study!r} is run from (its SHA-256 "
@@ -203,7 +260,10 @@ def check_unchanged(study: str, described: Mapping[str, Any] | None, source: Stu
 
 
 def recall_source(
-    study: str, described: Mapping[str, Any] | None, gone: str = _GONE
+    study: str,
+    described: Mapping[str, Any] | None,
+    gone: str = _GONE,
+    code: CodeFingerprint | None = None,
 ) -> StudySource:
     """The source of a stored study.
 
@@ -211,6 +271,7 @@ def recall_source(
         study: The study's name.
         described: What the database keeps of its source.
         gone: What to say of a file that is not there.
+        code: The code that the database keeps, to name what was edited.
 
     Raises:
         StudyFileError: The study was defined in a notebook or set aside, or its file is gone or
@@ -226,8 +287,9 @@ def recall_source(
     location = str(described.get("location") or "")
     if not location:
         msg = (
-            f"study {study!r} was defined in a notebook or an interactive session, so its code is "
-            "only there; run the cell that defines it, and call study.resume()"
+            f"study {study!r} was defined in a notebook, at a prompt or in a pipe, so its code is in "
+            "no file. Save the same code as a file and type `sweeper run FILE`; or call "
+            "study.resume() in the session that defined it"
         )
         raise StudyFileError(msg)
     if location.endswith(".py") and not Path(location).exists():
@@ -240,8 +302,20 @@ def recall_source(
         study=study,
         path=(str(described["directory"]),) if described.get("directory") else (),
     )
-    check_unchanged(study, described, source)
+    check_unchanged(study, described, source, code)
     return source
+
+
+def _changed(location: str, path: Sequence[str], code: CodeFingerprint | None) -> tuple[str, ...]:
+    """Return what differs between the text of the file and the stored code; it is not run."""
+    file = location if Path(location).is_file() else _file_of(location, path)
+    if file is None or code is None:
+        return ()
+    from sweeper.inspection.sources import changed_definitions
+
+    return changed_definitions(Path(file), code) or (
+        "no function or class that the study uses has, so it is a constant or other code",
+    )
 
 
 def _digest(location: str, path: Sequence[str] = ()) -> str | None:

@@ -8,17 +8,14 @@ from __future__ import annotations
 import os
 import sys
 
-from sweeper.definition import StudyDefinition
 from sweeper.errors import ExecutionError
-from sweeper.execution.launch.peer_processes import start_peers
-from sweeper.execution.launch.sources import load_source
+from sweeper.execution.launch.sources import import_study
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.messages import Assignment
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow
 from sweeper.execution.trial.prctl import die_with_parent
 from sweeper.execution.trial.process import failure_before_trial, serve_trial, worker_is_gone
-from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
 
 def main(arguments: list[str]) -> None:
@@ -28,17 +25,14 @@ def main(arguments: list[str]) -> None:
     try:
         import_tensorflow()
         assignment, source = _assignment_on(channel)
+        sys.argv = [source.target]
     except EOFError:
         worker_is_gone()
     except Exception as error:
         channel.send(failure_before_trial(error))
         os._exit(0)
 
-    def load() -> StudyDefinition:
-        seed_everything(IMPORT_SEED)
-        return load_source(source)
-
-    serve_trial(channel, assignment, load, lambda study: start_peers(study, assignment))
+    serve_trial(channel, assignment, lambda: import_study(source))
     # What the trial's code leaves running must not keep a process alive that has had its say.
     os._exit(0)
 

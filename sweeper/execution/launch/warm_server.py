@@ -2,9 +2,15 @@
 
 Each trial is forked from it, fresh and isolated, in a hundredth of the time that importing
 TensorFlow takes. That is safe only while TensorFlow has run no op: a process that has cannot be
-forked without hanging sooner or later. So the server imports, checks that the eager context is
-still untouched, freezes what it has imported (a forked child then copies fewer pages), and forks.
-It has one thread, runs no factory, and ends when its worker does, with all that its trials started.
+forked without hanging sooner or later. So what is imported last is imported by a child: first the
+study, by a child of the process that has imported TensorFlow. If the study's import ran nothing,
+the child freezes what it has imported (a fork then copies fewer pages) and serves, and its parent
+waits for its end. Otherwise the child ends, and its parent, which has run nothing, serves: each
+trial imports the study in its own process. Before that the libraries at the top of the study's file
+are imported in the same way, so that not every trial has to.
+
+The process that serves has one thread, runs no factory, and ends when its worker does, with all
+that its trials started.
 
 Where trials cannot be forked it imports nothing, and starts a Python of its own for each.
 
@@ -18,12 +24,16 @@ import contextlib
 import dataclasses
 import gc
 import json
+import mmap
 import os
 import selectors
 import signal
 import socket
 import sys
 import threading
+import traceback
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
@@ -32,16 +42,14 @@ from sweeper.definition import StudyDefinition
 from sweeper.errors import StudyImportError, SweeperError
 from sweeper.execution.launch.orphans import kill_orphans, start_watcher
 from sweeper.execution.launch.output import log_to
-from sweeper.execution.launch.peer_processes import fork_peers
-from sweeper.execution.launch.sources import load_source
+from sweeper.execution.launch.sources import import_study
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.messages import Assignment
 from sweeper.execution.protocol.signals import release_signals, signals_to_stop
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.execution.trial.devices import import_tensorflow, uncollected
-from sweeper.execution.trial.prctl import die_with_parent
+from sweeper.execution.trial.prctl import adopt_orphans, die_with_parent
 from sweeper.execution.trial.process import failure_before_trial, serve_trial
-from sweeper.training.replicas.multiworker import processes_of
 
 _ASSIGNMENTS = TypeAdapter(Assignment)
 
@@ -60,14 +68,10 @@ def main(arguments: list[str]) -> None:
     request = server.read_line()
     if request is None:
         return
-    if request["source"] is None:
-        server.serve(None)
-    else:
-        definition = server.load(StudySource(**request["source"]))
-        if definition is not None:
-            server.serve(definition)
-    kill_orphans(but=[] if watcher is None else [watcher])
-    os._exit(0)
+    if request["source"] is not None:
+        server.load(StudySource(**request["source"]))
+    server.serve()
+    server.end(0)
 
 
 class _Server:
@@ -77,43 +81,116 @@ class _Server:
         self._trials: set[int] = set()
         self._buffer = b""
         self._descriptors: list[int] = []
+        self._definition: StudyDefinition | None = None
 
-    def load(self, source: StudySource) -> StudyDefinition | None:
-        """Import the study, and tell the worker how that went."""
+    def load(self, source: StudySource) -> None:
+        """Have the study imported, and the worker told how that went.
+
+        Returns only in the process that is to serve; another one ends.
+        """
+        # What the study's file sees when it is imported: no argument of this program's.
+        sys.argv = [source.target]
+        cannot_fork = _why_not_fork("importing TensorFlow and Keras")
+        if cannot_fork:
+            self._import(source, cannot_fork)
+            return
+        if self._continue_in_child(lambda: int(bool(self._import(source)))) == 0:
+            return
+        # The study's import ran TensorFlow, in a child that is gone.
+        from sweeper.execution.launch.leading_imports import execute_all, leading_imports
+
+        steps = leading_imports(source)
+        while steps:
+            unfit = self._continue_in_child(
+                partial(execute_all, steps, lambda: not _why_not_fork())
+            )
+            if unfit == 0:
+                return
+            steps = steps[: unfit - 1]
+
+    def end(self, code: int) -> NoReturn:
+        """End this process and what its trials have left; a negative code is a signal."""
+        kill_orphans(but=self._not_orphans)
+        if code < 0:
+            with contextlib.suppress(OSError):
+                signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+        os._exit(code)
+
+    def _continue_in_child(self, prepare: Callable[[], int]) -> int:
+        """Fork a child that prepares, and continue there if it can still be forked afterwards.
+
+        The process that does not continue never returns from this: the child ends, or the parent
+        waits for the child and ends as the child ended.
+
+        Args:
+            prepare: Called in the child. Returns 0 if the child can be forked, and otherwise a
+                number from 1 to 255 that says what was unfit.
+
+        Returns:
+            What `prepare` returned: 0 in the child, another number in the parent.
+        """
+        # Memory of both: whatever the child's exit code is, user code may have chosen it.
+        unfit = mmap.mmap(-1, 1)
+        pid = os.fork()
+        if pid == 0:
+            die_with_parent()
+            adopt_orphans()
+            self._not_orphans = set()
+            code = 1
+            try:
+                unfit[0] = prepare()
+                # Otherwise each trial would write what the import printed.
+                sys.stdout.flush()
+                if unfit[0] == 0:
+                    gc.collect()
+                    gc.freeze()
+                    return 0
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            # TensorFlow may have run, and then hangs in the usual end of a forked process.
+            os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        if unfit[0] == 0:
+            self.end(os.waitstatus_to_exitcode(status))
+        self._not_orphans |= kill_orphans(but=self._not_orphans)
+        return unfit[0]
+
+    def _import(self, source: StudySource, cannot_fork: str = "") -> str:
+        """Import the study here, and tell the worker how that went.
+
+        Returns:
+            Why trials cannot be forked from this process now; empty where they can.
+        """
         # Where trials cannot be forked this process has one thread and starts Pythons: what imports
         # NumPy or Keras is imported here, and not with this module.
         from sweeper.inspection.epochs import read_lengths
-        from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
-        seed_everything(IMPORT_SEED)
         try:
-            definition = load_source(source)
+            definition = import_study(source)
             settings = definition.settings().to_json()
             code = definition.code().to_json()
             reads = [dataclasses.asdict(each) for each in read_lengths(definition.factories())]
         except SweeperError as error:
             trace = error.traceback if isinstance(error, StudyImportError) else ""
             self._tell(event="failed", type=type(error).__name__, message=str(error), trace=trace)
-            return None
-        gc.collect()
-        gc.freeze()
+            self.end(0)
+        self._definition = definition
+        unfit = cannot_fork or _why_not_fork("importing the study")
         self._tell(
             event="ready",
             settings=settings,
             code=code,
             threads_given=definition.threads is not None,
-            cannot_fork=_why_not_fork(),
-            processes=processes_of(definition.strategy),
+            cannot_fork=cannot_fork,
+            imported_by_trials="" if cannot_fork else unfit,
             length_reads=reads,
         )
-        return definition
+        return unfit
 
-    def serve(self, definition: StudyDefinition | None) -> None:
-        """Fork a trial at each request, and tell of each that ends, until the worker is gone.
-
-        Args:
-            definition: The study's; None to start a fresh Python for each trial.
-        """
+    def serve(self) -> None:
+        """Fork a trial at each request, and tell of each that ends, until the worker is gone."""
         wake_read, wake_write = socket.socketpair()
         for end in (wake_read, wake_write):
             end.settimeout(0)
@@ -133,11 +210,9 @@ class _Server:
                 request = self.read_line()
                 if request is None:
                     return
-                self._fork(definition, request, (wake_read, wake_write, selector))
+                self._fork(request, (wake_read, wake_write, selector))
 
-    def _fork(
-        self, definition: StudyDefinition | None, request: dict[str, Any], own: tuple[Any, ...]
-    ) -> None:
+    def _fork(self, request: dict[str, Any], own: tuple[Any, ...]) -> None:
         descriptor = self._descriptors.pop(0)
         # The trial releases them when it can take them.
         held = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
@@ -169,13 +244,17 @@ class _Server:
             try:
                 assignment = _assignment(request["assignment"])
                 log_to(assignment.log)
-                if definition is None:
+                definition, source = self._definition, assignment.source
+                if definition is not None:
+                    load = partial(_given, definition)
+                elif source is not None:
+                    load = partial(import_study, source)
+                else:
                     _become_trial(descriptor)
-                peers = fork_peers(definition, assignment, channel.close)
             except Exception as error:
                 channel.send(failure_before_trial(error))
             else:
-                serve_trial(channel, assignment, lambda: definition, lambda _: peers)
+                serve_trial(channel, assignment, load)
             code = 0
         finally:
             os._exit(code)
@@ -230,6 +309,10 @@ def _import_everything() -> None:
         gc.freeze()
 
 
+def _given(definition: StudyDefinition) -> StudyDefinition:
+    return definition
+
+
 def _assignment(values: dict[str, Any]) -> Assignment:
     return _ASSIGNMENTS.validate_python(values)
 
@@ -241,15 +324,19 @@ def _become_trial(descriptor: int) -> NoReturn:
     os.execv(sys.executable, words)  # noqa: S606 - no shell is meant
 
 
-def _why_not_fork() -> str:
-    """Why children of this process could hang, or an empty string."""
+def _why_not_fork(importing: str = "") -> str:
+    """Why children of this process could hang, or an empty string.
+
+    Args:
+        importing: What has been imported, as the subject of the reason.
+    """
     from tensorflow.python.eager import context
 
     if context.context()._context_handle is not None:
-        return "importing the study ran TensorFlow (built a model, or made a tensor)"
+        return f"{importing} ran TensorFlow (built a model, or made a tensor)"
     if threading.active_count() > 1:
         names = ", ".join(t.name for t in threading.enumerate() if t is not threading.main_thread())
-        return f"importing the study started threads ({names})"
+        return f"{importing} started threads ({names})"
     return ""
 
 

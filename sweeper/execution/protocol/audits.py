@@ -1,8 +1,6 @@
-"""What a trial gets to know of its audits, and what it and its worker say to each other about them.
+"""Orders and messages about audits, between a trial and its worker.
 
-An audited trial pins what an audit needs, and says where; its worker writes that down. A trial that
-is held waits after a checkpoint of its own until the first audits of its study have their verdict,
-so that no other trial goes on past them.
+An audited trial pins what an audit needs, and reports where; its worker writes that down.
 """
 
 from __future__ import annotations
@@ -23,8 +21,6 @@ class AuditOrder:
         wanted: How many intervals are still to be pinned; of ``"all"`` there is no such number.
         middle: Whether the first interval begins in the middle of an epoch, with one more
             checkpoint that is for the audit alone.
-        hold: Where to wait for the study's first audits: once ``wanted`` intervals are pinned,
-            after the second checkpoint of its own, or nowhere.
     """
 
     directory: str
@@ -32,7 +28,6 @@ class AuditOrder:
     wanted: int = 0
     middle: bool = False
     epoch: int = 0
-    hold: Literal["pinned", "second", "never"] = "never"
 
 
 @sendable
@@ -52,18 +47,3 @@ class IntervalPinned:
     to_path: str
     problem: str | None = None
     kind: Literal["interval_pinned"] = "interval_pinned"
-
-
-@sendable
-class Held:
-    """Up, awaiting `GoOn` or a request to stop: the trial waits after its checkpoint at ``step``."""
-
-    step: int
-    kind: Literal["held"] = "held"
-
-
-@sendable
-class GoOn:
-    """Down: go on training."""
-
-    kind: Literal["go_on"] = "go_on"

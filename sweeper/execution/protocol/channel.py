@@ -48,10 +48,6 @@ class Link(Protocol):
         """Ask the worker whether to end, and wait for its answer."""
         ...
 
-    def hold(self, step: int) -> None:
-        """Tell the worker that this trial waits, and wait until it goes on or is to stop."""
-        ...
-
     def stop_requested(self) -> bool:
         """Whether the worker, or a signal, has asked this trial to stop."""
         ...

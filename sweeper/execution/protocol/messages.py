@@ -13,7 +13,7 @@ from pydantic import Field
 
 from sweeper.checkpoints.origin import Origin
 from sweeper.declared.searching import At, Direction
-from sweeper.execution.protocol.audits import AuditOrder, GoOn, Held, IntervalPinned
+from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
 from sweeper.execution.protocol.branches import BranchStart
 from sweeper.execution.protocol.evaluations import (
     CheckpointEvaluated,
@@ -22,7 +22,6 @@ from sweeper.execution.protocol.evaluations import (
     Evaluation,
 )
 from sweeper.execution.protocol.exports import ExportOrder, ModelExported
-from sweeper.execution.protocol.peers import Agreed, ClusterJoined, PeerDone, ResumedFrom
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.rehearsals import Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.protocol.replays import Replay
@@ -111,6 +110,14 @@ class Surroundings:
 
     fingerprint: dict[str, Any]
     kind: Literal["surroundings"] = "surroundings"
+
+
+@sendable
+class Preparing:
+    """Up: what the trial does next, before its first step, such as "building the model"."""
+
+    stage: str
+    kind: Literal["preparing"] = "preparing"
 
 
 @sendable
@@ -234,14 +241,15 @@ class Failed:
         traceback: The user's traceback; empty for an error that explains itself.
         fault: ``"trial"``: its own code or data. ``"memory"``: an allocation failed.
             ``"environment"``: the disk, or a checkpoint that does not fit; the trial is not to
-            blame and can be resumed once that is mended. ``"definition"``: the study's code is
-            another one by now, so nothing was run. ``"crash"``: one of the trial's processes was
-            lost, or they did not come together; another attempt may do.
+            blame and can be resumed once that is mended. ``"definition"``: the study's code has
+            changed, so nothing was run.
+        of_study: Whether every other trial would fail with the same error.
     """
 
     error: str
     traceback: str = ""
-    fault: Literal["trial", "memory", "environment", "definition", "crash"] = "trial"
+    of_study: bool = False
+    fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     kind: Literal["failed"] = "failed"
 
 
@@ -256,6 +264,7 @@ Message = (
     | Judged
     | Surroundings
     | Stop
+    | Preparing
     | Started
     | StepsReached
     | EpochsEnded
@@ -274,10 +283,4 @@ Message = (
     | Evaluated
     | ModelExported
     | IntervalPinned
-    | Held
-    | GoOn
-    | ClusterJoined
-    | ResumedFrom
-    | Agreed
-    | PeerDone
 )

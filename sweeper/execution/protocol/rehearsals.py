@@ -11,15 +11,13 @@ from typing import Literal
 from sweeper.execution.protocol.sendable import sendable
 from sweeper.independence.reports import RehearsalReport
 
-Part = Literal["alone", "early", "build", "train", "twins", "trial"]
+Part = Literal["build", "read", "together", "train", "trial"]
 """
-- ``"alone"``: build the study's second trial, and none before it.
-- ``"early"``: build two trials, say whether they are sound, and build one more with the parameters of
-  each; what trials share only where one process builds several is a warning.
-- ``"build"``: build two trials, and one more with the parameters of each, and walk them against each
-  other; nothing is trained.
+- ``"build"``: build one trial, as a process of a run would, and read its validation data.
+- ``"read"``: the same; then read its training data, and make the variables that a batch makes.
+- ``"together"``: build several trials in this one process, as ``isolation="inline"`` would, after the
+  first one's data were read; what they would share is reported, and is no error.
 - ``"train"``: build a trial and train some epochs, watched.
-- ``"twins"``: the same, and then a second trial in turn with the first; and build as ``"build"`` does.
 - ``"trial"``: the trial itself, with epochs as short as those of ``"train"``.
 """
 
@@ -30,11 +28,15 @@ class Rehearsal:
 
     Attributes:
         part: See `Part`.
+        number: The trial to build, for ``"build"`` and ``"read"``.
+        like: The trial whose parameters it is built with; None for its own.
         epoch_steps: Steps in an epoch, where the study's own are too many; None to decide that.
         validation_steps: Batches in a validation, likewise.
     """
 
     part: Part
+    number: int = 0
+    like: int | None = None
     epoch_steps: int | None = None
     validation_steps: int | None = None
 
@@ -44,8 +46,7 @@ class Rehearsing:
     """Up: what is about to be done, and for which trial; parameters asked for next are its.
 
     Attributes:
-        sound: Whether it is known by now that the trials built so far share nothing that processes
-            of their own would share.
+        sound: Whether it is known by now that the trial would not be refused.
     """
 
     stage: str

@@ -1,14 +1,12 @@
 """What a trial tells of its training while it runs, and where the snapshots of it go.
 
 Beside the checkpoints that are due, a trial that is audited takes one in the middle of an epoch
-that is for the audit alone; and where the study's first audits are not settled, it waits after its
-second checkpoint. Neither changes a result: where snapshots are taken never does.
+that is for the audit alone. That changes no result: where snapshots are taken never does.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 from sweeper.checkpoints.best import BestSoFar
 from sweeper.checkpoints.format import Committed, LoadedCheckpoint, Snapshot
@@ -26,7 +24,6 @@ from sweeper.execution.trial.pinning import AuditPins
 from sweeper.paths import Location
 from sweeper.results import EpochRecord
 from sweeper.training.loop.keeping import SnapshotKeeper
-from sweeper.training.loop.plan import Stopped
 from sweeper.training.state.state import Position, epochs_in
 
 _TELL_EVERY = 0.25
@@ -41,7 +38,6 @@ class TrialObserver(SnapshotKeeper):
         every: When a checkpoint is due.
         replay: Says so instead, where a finished trial is run again.
         pins: Pins what audits need; None where nothing is audited.
-        epochs: Of the whole training.
         best: Has an epoch that is the best so far end with a checkpoint; None where none need.
     """
 
@@ -52,7 +48,6 @@ class TrialObserver(SnapshotKeeper):
         replay: ReplaySchedule | None = None,
         *,
         pins: AuditPins | None = None,
-        epochs: int = 0,
         best: BestSoFar | None = None,
     ) -> None:
         super().__init__(every)
@@ -61,9 +56,6 @@ class TrialObserver(SnapshotKeeper):
         self._link = link
         self._replay = replay
         self._pins = pins
-        self._epochs = epochs
-        self._held = pins is None or not pins.holds
-        self._kept = 0
         self._middle = 0
         self._is_aside = False
         self._resumed_from: Location | None = None
@@ -99,11 +91,10 @@ class TrialObserver(SnapshotKeeper):
         return due or self._is_aside
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Hand ``snapshot`` to the writer, and wait where the study's first audits are to come.
+        """Hand ``snapshot`` to the writer.
 
         Raises:
             CheckpointError: Writing failed.
-            Stopped: It was asked for while the trial waited.
         """
         # A snapshot to stop at is the trial's own, wherever it is taken.
         aside, self._is_aside = self._is_aside and not self.stop_requested(), False
@@ -112,9 +103,6 @@ class TrialObserver(SnapshotKeeper):
             self.writer.submit(snapshot, aside=self._pins.middle)
             return
         super().keep(snapshot)
-        self._kept += 1
-        if not self._held:
-            self._hold(snapshot)
 
     def _is_middle(self, position: Position) -> bool:
         """Whether the checkpoint for the audit alone is due, and still wanted."""
@@ -123,24 +111,6 @@ class TrialObserver(SnapshotKeeper):
         if self._pins is None or not self._pins.needs_middle:
             self._middle = 0
         return self._middle > 0
-
-    def _hold(self, snapshot: Snapshot) -> None:
-        """Wait for the study's first audits, if this trial has come as far as it may before."""
-        position = snapshot.state["position"]
-        stopped = isinstance(position, Mapping) and bool(position["stopped"])
-        over = stopped or snapshot.epoch >= self._epochs
-        if self._pins is None or over or self.stop_requested():
-            return
-        self.writer.flush()
-        if not self._pins.is_to_hold(self._kept):
-            return
-        self._held = True
-        began = time.monotonic()
-        self._link.hold(snapshot.step)
-        self.writer.stood_still(time.monotonic() - began)
-        self._schedule.begin(snapshot.step, snapshot.epoch)
-        if self.stop_requested():
-            raise Stopped
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
         self.begin(position)

@@ -26,7 +26,6 @@ from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.loop.reported import check_rungs
 from sweeper.training.randomness.fresh_entropy import FreshEntropy
 from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
-from sweeper.training.replicas.multiworker import ClusterTask
 from sweeper.training.warmstart.options import pinned, warm_start_of
 from sweeper.trial import Trial
 
@@ -60,8 +59,8 @@ def make_plan(
     seeds: TrialSeeds,
     *,
     warn: Callable[[str], None] = lambda _message: None,
+    tell: Callable[[str], None] = lambda _stage: None,
     earlier: Earlier | None = None,
-    task: ClusterTask | None = None,
 ) -> TrainingPlan:
     """Run the factories, each result under guard.
 
@@ -71,8 +70,8 @@ def make_plan(
         trial: What the factories are given.
         seeds: The trial's.
         warn: Called with what the user should know.
+        tell: Called with what is done next, before each part that may take long.
         earlier: What earlier trials of this process own.
-        task: Which of the trial's processes this is; see `strategy_scope`.
 
     Raises:
         SweeperError: A factory returned what it may not.
@@ -81,11 +80,13 @@ def make_plan(
     factories = definition.makers()
     with (
         Guard(trial=assignment.number, warn=warn, earlier=earlier, factories=factories) as guard,
-        strategy_scope(definition.strategy, trial, seeds, task) as strategy,
+        strategy_scope(definition.strategy, trial, seeds) as strategy,
     ):
+        tell("building the model")
         model = build_model(definition.model, trial, seeds, guard)
         check_made_in(strategy, model, name_of(definition.model))
         step = build_step(definition.step, model, trial, seeds, guard)
+        tell("making the data")
         data = build_data(definition.data, trial, seeds, guard)
         check_rungs(assignment.rungs, assignment.objective, data)
         callbacks = build_callbacks(definition.callbacks, trial, seeds, guard)
@@ -94,6 +95,7 @@ def make_plan(
         with FreshEntropy(seeds.sequence("warm_start"), "warm_start"):
             warm_start = warm_start_of(definition.warm_start, trial)
     return TrainingPlan(
+        directory=assignment.files,
         model=model,
         data=data,
         callbacks=tuple(callbacks),
@@ -106,5 +108,5 @@ def make_plan(
         step=step,
         warm_start=pinned(warm_start, assignment.warm_start),
         pause_after=assignment.pause_after,
-        processes=1 if task is None else task.processes,
+        nonfinite=definition.nonfinite,
     )

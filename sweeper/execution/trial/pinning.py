@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES)
 _NO_END = 1 << 40
-_HELD_AFTER = 2
-"""So many checkpoints of its own has a trial that waits for the audit of another."""
-
 _BEGINNING = 0
 _TRIES = 10
 
@@ -68,7 +65,6 @@ class AuditPins:
         self._directory = Path(order.directory)
         self._start: _Start | None = None
         self._steps = 0
-        self._count = 0
         self._pinned: deque[IntervalPinned] = deque()
         self.left = _NO_END if order.which == "all" else order.wanted
 
@@ -94,17 +90,6 @@ class AuditPins:
             return 0
         self._start = None
         return at.step + max(1, steps_per_epoch // 2)
-
-    @property
-    def holds(self) -> bool:
-        """Whether the trial waits for the study's first audits."""
-        return self._order.hold != "never"
-
-    def is_to_hold(self, kept: int) -> bool:
-        """Whether it waits now, with so many checkpoints of its own that are on disk."""
-        if self._order.hold == "pinned":
-            return self._count >= self._order.wanted
-        return kept >= _HELD_AFTER
 
     @property
     def needs_middle(self) -> bool:
@@ -159,7 +144,6 @@ class AuditPins:
 
     def _pin_interval(self, start: _Start, end: Committed) -> None:
         self.left -= 1
-        self._count += 1
         directory = self._directory / f"{start.step}-{end.step}"
         found = None if start.path is None else directory / "from" / start.path.name
         there = directory / "to" / end.path.name

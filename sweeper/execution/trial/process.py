@@ -16,10 +16,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
@@ -29,44 +29,46 @@ from sweeper.errors import (
     ParameterError,
     SweeperError,
 )
-from sweeper.execution.protocol.audits import GoOn, Held
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.framing import GarbledError
-from sweeper.execution.protocol.messages import Assignment, Failed, Message, Stop
+from sweeper.execution.protocol.messages import (
+    Assignment,
+    Failed,
+    Message,
+    Preparing,
+    Started,
+    Stop,
+)
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.signals import release_signals, signals_to_stop
 from sweeper.execution.trial.devices import configure_tensorflow, limit_memory, show_devices
-from sweeper.execution.trial.peers.member import PeerProcess
 from sweeper.execution.trial.prctl import adopt_orphans
 from sweeper.execution.trial.reasons import error_line, error_text, formatted, printable
 from sweeper.support.tensorflow_start import look_for_gpus
-from sweeper.training.replicas.multiworker import ClusterError
-
-if TYPE_CHECKING:
-    from sweeper.execution.trial.peers.leading import FirstProcess
 
 EXIT_WORKER_GONE = 75
 """A trial process's exit code when its worker is gone; nobody is left to read it, but a log is."""
 
-_LOOK_FOR_STOP = 0.1
-"""Seconds between two looks at whether to stop, while a trial is held."""
-
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """A full disk, a spent quota, a read-only file system."""
+
+_MISTAKES = (AttributeError, ImportError, NameError, SyntaxError, TypeError)
+"""What code raises that is written wrongly, whatever it is given."""
 
 
 class ChannelLink:
     """The trial's side of the pipe. Ends the process when the other side is gone."""
 
     def __init__(self, channel: Channel) -> None:
+        self.asked = False
         self._channel = channel
         self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
         self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._going_on = threading.Event()
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
     def send(self, message: Message) -> None:
+        self.asked = self.asked or isinstance(message, Suggest | Started)
         try:
             self._channel.send(message)
         except OSError:
@@ -79,13 +81,6 @@ class ChannelLink:
     def judge(self, question: Judge) -> Judged:
         self.send(question)
         return self._verdicts.get()
-
-    def hold(self, step: int) -> None:
-        self._going_on.clear()
-        self.send(Held(step))
-        # A signal's handler runs in this very thread, so it must not set what is waited for.
-        while not self._stop.is_set() and not self._going_on.wait(_LOOK_FOR_STOP):
-            pass
 
     def stop_requested(self) -> bool:
         return self._stop.is_set()
@@ -108,17 +103,12 @@ class ChannelLink:
                 self._answers.put(message)
             elif isinstance(message, Judged):
                 self._verdicts.put(message)
-            elif isinstance(message, GoOn):
-                self._going_on.set()
             elif isinstance(message, Stop):
                 self.request_stop()
 
 
 def serve_trial(
-    channel: Channel,
-    assignment: Assignment,
-    load: Callable[[], StudyDefinition],
-    start_peers: Callable[[StudyDefinition], Sequence[PeerProcess]] = lambda _definition: (),
+    channel: Channel, assignment: Assignment, load: Callable[[], StudyDefinition]
 ) -> None:
     """Run one trial in this process, which is the trial's alone, and say how it went.
 
@@ -127,9 +117,7 @@ def serve_trial(
         assignment: The trial.
         load: Gives the study's definition. Called when TensorFlow is configured: a study that is
             imported only now may run ops as it is, and after the first op nothing can be set.
-        start_peers: Starts the trial's other processes, where it has any.
     """
-    first: FirstProcess | None = None
     link = ChannelLink(channel)
     adopt_orphans()
     for number in signals_to_stop():
@@ -140,6 +128,8 @@ def serve_trial(
         look_for_gpus()
         limit_memory(assignment.memory_limit)
         configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+        if assignment.source is not None:
+            link.send(Preparing("importing the study"))
         definition = load()
         if assignment.rehearsal is not None and assignment.rehearsal.part != "trial":
             from sweeper.execution.trial.rehearsal import rehearse
@@ -154,17 +144,12 @@ def serve_trial(
 
             export(definition, assignment, link)
         else:
-            from sweeper.execution.trial.peers.leading import FirstProcess
             from sweeper.execution.trial.run import run_trial
 
-            peers = start_peers(definition)
-            first = FirstProcess(link, peers, assignment) if peers else None
-            run_trial(definition, assignment, link, processes=first)
+            run_trial(definition, assignment, link)
     except BaseException as error:
-        if first is not None:
-            first.wait_for_cause(error)
         # Sent first: on a full disk, the log takes nothing more.
-        link.send(failure_of(error))
+        link.send(failure_of(error, asked=link.asked))
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
@@ -178,12 +163,16 @@ def failure_before_trial(error: BaseException) -> Failed:
     return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
 
 
-def failure_of(error: BaseException) -> Failed:
-    """What the worker is sent of ``error``, which ended a trial."""
+def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
+    """What the worker is sent of ``error``, which ended a trial.
+
+    Args:
+        error: Any exception.
+        asked: Whether the trial asked for a parameter before, or began to train: what goes wrong
+            before either is the same in every trial.
+    """
     if isinstance(error, CheckpointError):
         return Failed(_text_of(error), fault="environment")
-    if isinstance(error, ClusterError):
-        return Failed(_text_of(error), fault="crash")
     if isinstance(error, DefinitionChangedError):
         return Failed(printable(str(error)), fault="definition")
     full = _disk_error(error)
@@ -191,10 +180,10 @@ def failure_of(error: BaseException) -> Failed:
         text = f"{_text_of(error)} ({full}: make room, or make it writable, where the trial writes)"
         return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
     if isinstance(error, ParameterError):
-        return Failed(error_line(error, where=True))
+        return Failed(error_line(error, where=True), of_study=error.of_study or not asked)
     if isinstance(error, SweeperError):
         own = getattr(error, "traceback", "")
-        return Failed(_text_of(error), traceback=printable(own))
+        return Failed(_text_of(error), traceback=printable(own), of_study=error.of_study)
     text = error_line(error, where=True)
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int | None) else error_text(error)
@@ -204,6 +193,7 @@ def failure_of(error: BaseException) -> Failed:
         text,
         traceback=formatted(error, _users_part(error.__traceback__)),
         fault="memory" if memory else "trial",
+        of_study=not asked and isinstance(error, _MISTAKES),
     )
 
 

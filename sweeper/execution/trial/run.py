@@ -27,13 +27,13 @@ from sweeper.errors import (
     CheckpointError,
     DefinitionError,
     ObjectiveError,
-    ParameterError,
 )
 from sweeper.execution.protocol.channel import Link
 from sweeper.execution.protocol.messages import (
     Assignment,
     Finished,
     PausedHere,
+    Preparing,
     PrunedHere,
     StoppedHere,
     Surroundings,
@@ -45,9 +45,6 @@ from sweeper.execution.trial.beginning import Beginning, own_initial, said
 from sweeper.execution.trial.end_model import keep_end
 from sweeper.execution.trial.observer import TrialObserver
 from sweeper.execution.trial.parts import make_plan, make_trial, seeds_of
-from sweeper.execution.trial.peers.alone import OnlyProcess
-from sweeper.execution.trial.peers.leading import TrialProcesses
-from sweeper.execution.trial.peers.training import agreed_judge, keeps_end
 from sweeper.execution.trial.pinning import AuditPins, PinningStore
 from sweeper.execution.trial.redirecting import redirect_files
 from sweeper.independence.digests import shortened
@@ -59,7 +56,7 @@ from sweeper.results import EpochRecord
 from sweeper.training.fingerprint import take_fingerprint
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import Paused, Stopped, TrainingPlan
-from sweeper.training.loop.reported import check_rung
+from sweeper.training.loop.reported import check_rung, check_value
 from sweeper.training.randomness.seeds import seed_everything
 from sweeper.training.replicas.checking import describe_strategy
 from sweeper.training.warmstart.locating import digest_now
@@ -71,7 +68,6 @@ def run_trial(
     assignment: Assignment,
     link: Link,
     earlier: Earlier | None = None,
-    processes: TrialProcesses | None = None,
 ) -> None:
     """Build, resume, train; the last message is `Finished`, `PausedHere` or `StoppedHere`.
 
@@ -80,7 +76,6 @@ def run_trial(
         assignment: The trial.
         link: To the worker.
         earlier: What earlier trials of this process own; None in a process of the trial's own.
-        processes: The trial's; None for this one alone.
 
     Raises:
         SweeperError: The trial cannot be built or trained, or its checkpoints not written.
@@ -89,21 +84,19 @@ def run_trial(
     seeds = seeds_of(assignment)
     beginning = Beginning.of(definition, assignment)
     trial = make_trial(assignment, seeds, link)
-    processes = processes or OnlyProcess()
-    processes.check(definition.strategy, trial, rehearsed=assignment.rehearsal is not None)
     plan = make_plan(
         definition,
         assignment,
         trial,
         seeds,
         warn=lambda message: link.send(Warned(message)),
+        tell=lambda stage: link.send(Preparing(stage)),
         earlier=earlier,
-        task=processes.task,
     )
     if assignment.number == 0:
         _warn_of_system_randomness(definition, plan, link)
     initial = own_initial(beginning, plan)
-    plan = _as_assigned(plan, assignment, processes, link)
+    plan = _as_assigned(plan, assignment, link)
     seed_everything(seeds.child("training"))
     directories = [parse_location(directory) for directory in assignment.checkpoints]
     known = [parse_location(location) for location in assignment.known]
@@ -113,8 +106,8 @@ def run_trial(
         directories, lambda message: link.send(Warned(message)), known=known, origin=origin
     )
     if loaded is None and assignment.branch is not None:
-        loaded = _start(beginning, origin, link, alone=processes.task is None)
-    loaded = processes.resume_from(_brought_here(loaded, str(trial.directory)))
+        loaded = _start(beginning, origin, link)
+    loaded = _brought_here(loaded, str(trial.directory))
     replay = None if assignment.replay is None else ReplaySchedule(assignment.replay)
     pins = None if assignment.audit is None else AuditPins(assignment.audit, origin)
     best = BestSoFar(assignment.objective, assignment.direction)
@@ -123,7 +116,6 @@ def run_trial(
         parse_every(assignment.checkpoint_every),
         replay,
         pins=pins,
-        epochs=assignment.epochs,
         best=best if assignment.at == "best" else None,
     )
     store: Store = open_store(directories[-1], spool=Path(assignment.log).parent, origin=origin)
@@ -142,9 +134,7 @@ def run_trial(
         ) as writer,
     ):
         observer.writer = writer
-        loop = TrainingLoop(
-            plan, processes.watching(observer), lambda message: link.send(Warned(message))
-        )
+        loop = TrainingLoop(plan, observer, lambda message: link.send(Warned(message)))
         surroundings = {
             **_surroundings(definition, plan),
             **_began_from(loop, plan, loaded, link),
@@ -160,13 +150,12 @@ def run_trial(
                 loop.run(loaded)
         except Stopped as stopped:
             writer.close()
-            processes.finish(loop.position.step)
             link.send(_stopped_here(stopped, loop, assignment, observer))
             return
     value = _value(loop, assignment)
     if not loop.pruned:
-        _keep_end(assignment, plan, observer, origin, processes)
-    processes.finish(loop.position.step)
+        _check_values(loop, assignment, value)
+        _keep_end(assignment, plan, observer, origin)
     link.send(_last_message(loop, assignment, observer.committed_digest, value))
 
 
@@ -180,12 +169,9 @@ def _last_message(
     return Finished(step=end.step, value=value, digest=digest, further_values=further)
 
 
-def _as_assigned(
-    plan: TrainingPlan, assignment: Assignment, processes: TrialProcesses, link: Link
-) -> TrainingPlan:
-    """The plan as this assignment runs it: judged, in step with others, shortened or aside."""
-    judge = _judge(assignment, link)
-    plan = replace(plan, lockstep=processes, judge=agreed_judge(judge, processes))
+def _as_assigned(plan: TrainingPlan, assignment: Assignment, link: Link) -> TrainingPlan:
+    """Return the plan as this assignment runs it: judged by the pruner, shortened or aside."""
+    plan = replace(plan, judge=_judge(assignment, link))
     if assignment.rehearsal is not None:
         shorter = assignment.rehearsal
         plan = shortened(plan, shorter.epoch_steps, shorter.validation_steps)[0]
@@ -194,22 +180,14 @@ def _as_assigned(
     return plan
 
 
-def _start(
-    beginning: Beginning | None, origin: Origin | None, link: Link, *, alone: bool
-) -> LoadedCheckpoint:
-    """The checkpoint of another trial that this one begins from."""
+def _start(beginning: Beginning | None, origin: Origin | None, link: Link) -> LoadedCheckpoint:
+    """Return the checkpoint of another trial that this one begins from."""
     if beginning is None:
         msg = (
             "none of this branch's own checkpoints can be read, so it has to begin where its parent "
             "was; they are set aside, and the next attempt does (sweeper resume)"
         )
         raise CheckpointError(msg)
-    if beginning.start.changed and not alone:
-        msg = (
-            "a trial of several processes cannot be branched with changed parameters: what they "
-            "change is looked for in one process; branch without --set, or begin a trial anew"
-        )
-        raise ParameterError(msg)
     return beginning.load(lambda message: link.send(Warned(message)), origin)
 
 
@@ -232,19 +210,15 @@ def _keep_end(
     plan: TrainingPlan,
     observer: TrialObserver,
     origin: Origin | None,
-    processes: TrialProcesses,
 ) -> None:
     """Keep the model as training left it, where the assignment says where; of no rehearsal."""
-    rehearsed = assignment.rehearsal is not None
-    keeps = not rehearsed and assignment.end is not None and observer.committed is not None
-    keeps_end(processes, observer.committed_step, keeps=keeps)
-    if not keeps or assignment.end is None or observer.committed is None:
+    if assignment.rehearsal is not None or assignment.end is None or observer.committed is None:
         return
     location = parse_location(assignment.end)
     if len(assignment.checkpoints) > 1:
         sweep_leftovers(location)
     store = open_store(location, spool=Path(assignment.log).parent, origin=origin)
-    keep_end(plan.model, observer.committed, store, processes.gather)
+    keep_end(plan.model, observer.committed, store)
 
 
 def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord]], bool] | None:
@@ -336,6 +310,13 @@ def _retention(definition: StudyDefinition, assignment: Assignment) -> Retention
 def _value(loop: TrainingLoop, assignment: Assignment) -> float:
     values = _reported(loop, assignment.objective)
     return value_at(values, assignment.at, assignment.direction)
+
+
+def _check_values(loop: TrainingLoop, assignment: Assignment, value: float) -> None:
+    """Refuse values of a trial at its end that are NaN or infinite."""
+    check_value(assignment.objective, value, assignment.at, loop.position.epoch)
+    for name in assignment.further_objectives:
+        check_value(name, _reported(loop, name)[-1], assignment.at, loop.position.epoch)
 
 
 def _reported(loop: TrainingLoop, objective: str) -> list[float]:

@@ -15,7 +15,6 @@ from sweeper.inspection.sorts import class_name
 from sweeper.training.randomness.fresh_entropy import FreshEntropy
 from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.training.replicas.checking import check_strategy
-from sweeper.training.replicas.multiworker import ClusterTask, MultiWorker
 from sweeper.trial import Trial
 
 _MADE: dict[tuple[str, ...], tf.distribute.Strategy] = {}
@@ -31,7 +30,6 @@ def strategy_scope(
     factory: Callable[[Trial], Any] | None,
     trial: Trial,
     seeds: TrialSeeds,
-    task: ClusterTask | None = None,
 ) -> Iterator[Any]:
     """Inside the scope of the strategy that ``factory`` makes for ``trial``.
 
@@ -39,8 +37,6 @@ def strategy_scope(
         factory: The study's; None for no strategy, and no scope.
         trial: What it is given.
         seeds: The trial's.
-        task: Which of the trial's processes this is, for a `MultiWorker`; None where nothing is
-            trained but in this one.
 
     Yields:
         The strategy, or None.
@@ -52,12 +48,8 @@ def strategy_scope(
         yield None
         return
     seed_everything(seeds.child("strategy"))
-    with FreshEntropy(seeds.sequence("strategy"), "strategy"):
-        if isinstance(factory, MultiWorker):
-            strategy = factory.strategy(task)
-        else:
-            with _without_tf_config():
-                strategy = factory(trial)
+    with FreshEntropy(seeds.sequence("strategy"), "strategy"), _without_tf_config():
+        strategy = factory(trial)
     name = getattr(factory, "__qualname__", repr(factory))
     if not isinstance(strategy, tf.distribute.Strategy):
         what = "None" if strategy is None else f"a {class_name(type(strategy))}"
@@ -66,7 +58,7 @@ def strategy_scope(
             'as tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"])'
         )
         raise FactoryError(msg)
-    check_strategy(strategy, 1 if task is None else task.processes)
+    check_strategy(strategy)
     strategy = _of_this_process(strategy)
     with strategy.scope():
         yield strategy

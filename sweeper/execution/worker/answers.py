@@ -101,7 +101,7 @@ class TrialSearch:
             epoch, value = question.values[-1]
             msg = (
                 f"the pruner raised {type(error).__name__}: {error}, when it was asked about epoch "
-                f"{epoch} with the objective {value}; look at what it was made with"
+                f"{epoch + 1} with the objective {value}; look at what it was made with"
             )
             return Judged(prune=False, error=msg)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
@@ -9,35 +10,23 @@ from sweeper.execution.worker.gpus import SlotDevice
 from sweeper.storage.repository import Claim
 
 
-class Hold(Protocol):
-    """First audits that run in the background while a trial waits for them."""
-
-    def is_over(self) -> bool:
-        """Whether the trial may go on. Raises what comparing raised."""
-        ...
-
-    def close(self) -> None:
-        """End what still runs, and wait until it has ended."""
-        ...
-
-
 class Auditing(Protocol):
     """The audits that the slots of one worker do."""
 
-    def order(self, claim: Claim, device: SlotDevice) -> AuditOrder | None:
-        """What the trial of ``claim`` pins, and whether it waits; None for nothing."""
+    def order(self, claim: Claim) -> AuditOrder | None:
+        """What the trial of ``claim`` pins; None for nothing."""
         ...
 
     def pinned(self, token: int, interval: IntervalPinned) -> None:
         """Write down an interval that a trial has pinned."""
         ...
 
-    def hold(self, device: SlotDevice) -> Hold:
-        """Compare the study's first intervals in the background, until trials may go on."""
+    def beside(self, device: SlotDevice) -> AbstractContextManager[None]:
+        """Compare the study's first intervals in the background, while a trial runs."""
         ...
 
     def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
-        """Compare what others wait for, or what has found no idle slot for so many seconds."""
+        """Compare first intervals, and what has found no idle slot for so many seconds."""
         ...
 
     def while_idle(self, device: SlotDevice) -> bool:

@@ -53,7 +53,6 @@ class SlotContext:
             trial is checkpointed, and it is called no more.
         make_auditor: Makes what replays intervals of trials, and compares them.
         stay: The worker's row in the study's list of workers, and how long its leases are.
-        longest_absence: Seconds for which trials go on without the database.
         devices: What each slot sees of the machine's GPUs.
         fail_fast: Whether the first failed trial stops the others.
         health: Whether the database answers.
@@ -67,7 +66,6 @@ class SlotContext:
     listener: Callable[[Event], None]
     make_auditor: Callable[[SlotContext], Auditing]
     stay: Stay = field(default_factory=Stay)
-    longest_absence: float = LONGEST_ABSENCE
     devices: SlotDevices = field(default_factory=SlotDevices)
     fail_fast: bool = False
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -81,7 +79,7 @@ class SlotContext:
 
     def __post_init__(self) -> None:
         study = self.study
-        self.health = DatabaseHealth(self.tell, self.longest_absence)
+        self.health = DatabaseHealth(self.tell, LONGEST_ABSENCE)
         self.auditor = self.make_auditor(self)
         self.leases = LeaseKeeper(
             study.repository,

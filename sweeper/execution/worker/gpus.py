@@ -12,7 +12,7 @@ import json
 import os
 import queue
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,8 @@ _SHARED = 0.9
 _NVIDIA = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
 _ROCM = ("rocm-smi", "--showmeminfo", "vram", "--json")
 
-Ask = Callable[[Sequence[str]], str | None]
-"""Runs a program and returns what it prints; None if there is no such program, or it fails."""
+_DEVICES = Path("/dev")
+"""Directory in which drivers put their files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +78,20 @@ class SlotDevices:
             self._free.put(device)
 
 
-def find_gpus(
-    wanted: str,
-    environment: Mapping[str, str] = os.environ,
-    ask: Ask | None = None,
-    devices: Path = Path("/dev"),
-) -> tuple[Gpu, ...]:
-    """The GPUs that ``--gpus`` asks for.
+def find_gpus(wanted: str) -> tuple[Gpu, ...]:
+    """Return the GPUs that ``--gpus`` asks for.
+
+    Ids that are asked for by name are taken on trust where a driver is there, or the environment has
+    ids, and no tool says which there are.
 
     Args:
         wanted: ``"all"``, or ids with commas between, such as ``"0,1"``.
-        environment: Where ids may be given already.
-        ask: Runs nvidia-smi and rocm-smi.
-        devices: Where drivers put their files. Ids that are asked for by name are taken on trust
-            where a driver is there, or the environment has ids, and no tool says which there are.
 
     Raises:
         UsageError: There is none, an id is empty or given twice, or one is not there.
     """
-    known = _known(ask or _ask)
-    given = next((environment[name] for name in _VARIABLES if name in environment), None)
+    known = _known()
+    given = next((os.environ[name] for name in _VARIABLES if name in os.environ), None)
     if wanted == "all":
         ids = list(known) if given is None else _ids(given)
         # By uuid the machine's own tools know the same GPUs again.
@@ -114,10 +108,10 @@ def find_gpus(
         if not ids or len(set(ids)) != len(ids):
             msg = f"--gpus {wanted}: give ids with commas between, each once, such as 0,1; or all"
             raise UsageError(msg)
-        if not known and not _ids(given or "") and not _has_driver(devices):
+        if not known and not _ids(given or "") and not _has_driver():
             msg = (
                 f"--gpus {wanted}: no GPU was found here (neither nvidia-smi nor rocm-smi names "
-                f"one, CUDA_VISIBLE_DEVICES has no id, and {devices} has neither nvidia0 nor kfd); "
+                f"one, CUDA_VISIBLE_DEVICES has no id, and {_DEVICES} has neither nvidia0 nor kfd); "
                 "leave --gpus out to train on the processor, or run on a machine that has one"
             )
             raise UsageError(msg)
@@ -157,18 +151,19 @@ def share_gpus(
     return tuple(devices) * trials_per_gpu
 
 
-def _has_driver(devices: Path) -> bool:
-    """Whether NVIDIA's or AMD's driver is loaded, or WSL gives its host's GPU."""
-    return any(devices.glob("nvidia[0-9]*")) or any((devices / n).exists() for n in ("kfd", "dxg"))
+def _has_driver() -> bool:
+    """Return whether NVIDIA's or AMD's driver is loaded, or WSL gives its host's GPU."""
+    files = (_DEVICES / name for name in ("kfd", "dxg"))
+    return any(_DEVICES.glob("nvidia[0-9]*")) or any(file.exists() for file in files)
 
 
 def _ids(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip() not in ("", "-1")]
 
 
-def _known(ask: Ask) -> dict[str, int | None]:
-    """Megabytes by id, each GPU under its number and, where it has one, its uuid."""
-    said = ask(_NVIDIA)
+def _known() -> dict[str, int | None]:
+    """Return megabytes by id, each GPU under its number and, where it has one, its uuid."""
+    said = _printed(_NVIDIA)
     found: dict[str, int | None] = {}
     for line in (said or "").splitlines():
         parts = [part.strip() for part in line.split(",")]
@@ -178,7 +173,7 @@ def _known(ask: Ask) -> dict[str, int | None]:
     if found:
         return found
     try:
-        cards = json.loads(ask(_ROCM) or "{}")
+        cards = json.loads(_printed(_ROCM) or "{}")
         for name, values in cards.items():
             number = str(name).removeprefix("card")
             if number.isdigit():
@@ -188,7 +183,8 @@ def _known(ask: Ask) -> dict[str, int | None]:
     return found
 
 
-def _ask(words: Sequence[str]) -> str | None:
+def _printed(words: Sequence[str]) -> str | None:
+    """Return what a program prints; None where there is no such program, or it fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
 from sweeper.errors import ExecutionError
-from sweeper.execution.protocol.messages import Assignment, Message
+from sweeper.execution.protocol.messages import Assignment, Message, Started
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.trial.devices import configure_tensorflow
 from sweeper.execution.trial.process import failure_of
@@ -55,7 +55,7 @@ class InlineTrials:
             run_trial(self._definition, assignment, link, self._earlier)
         except (Exception, SystemExit, _WorkerError) as error:
             link.check()
-            link.send(failure_of(error))
+            link.send(failure_of(error, asked=link.asked))
         link.check()
 
 
@@ -68,6 +68,7 @@ class _InlineLink:
 
     def __init__(self, supervisor: InlineSupervisor) -> None:
         self._supervisor = supervisor
+        self.asked = False
         self._raised: BaseException | None = None
 
     def check(self) -> None:
@@ -80,6 +81,7 @@ class _InlineLink:
             raise self._raised
 
     def _handle(self, message: Message) -> Suggested | Judged | None:
+        self.asked = self.asked or isinstance(message, Suggest | Started)
         if self._raised is not None:
             raise _WorkerError from self._raised
         try:
@@ -106,9 +108,6 @@ class _InlineLink:
             msg = f"the worker answered {question!r} with {answer!r}"
             raise ExecutionError(msg)
         return answer
-
-    def hold(self, step: int) -> None:
-        """Go on: a trial inside this process is not held, since nothing could be run meanwhile."""
 
     def stop_requested(self) -> bool:
         try:

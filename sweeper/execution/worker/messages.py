@@ -6,15 +6,14 @@ and this waits. Only a question cannot wait, since the trial needs the answer.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from sweeper.declared.populations import check_perturbed, population_of
-from sweeper.events import CheckpointKept, EpochFinished, Event, Notice, StepsDone, TrainingStarted
-from sweeper.execution.launch.conversation import TrialSupervisor
+from sweeper.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
+from sweeper.execution.launch.conversation import TrialSupervisor, progress_of
 from sweeper.execution.launch.trial_process import Isolation
-from sweeper.execution.protocol.audits import Held, IntervalPinned
+from sweeper.execution.protocol.audits import IntervalPinned
 from sweeper.execution.protocol.framing import GarbledError
 from sweeper.execution.protocol.messages import (
     CheckpointCommitted,
@@ -25,6 +24,7 @@ from sweeper.execution.protocol.messages import (
     LastMessage,
     Message,
     PausedHere,
+    Preparing,
     PrunedHere,
     Started,
     StepsReached,
@@ -95,6 +95,7 @@ class MessageHandler(TrialSupervisor):
 
     Attributes:
         step: The last step that the trial reported.
+        kept: The step of its newest checkpoint, those of earlier attempts included.
         last: Its last message, once it has sent that.
         trained_seconds: Of training, in the checkpoint that it went on from.
     """
@@ -110,6 +111,7 @@ class MessageHandler(TrialSupervisor):
         pinned: Callable[[int, IntervalPinned], None],
     ) -> None:
         self.step: int | None = None
+        self.kept: int | None = None
         self.last: LastMessage | None = None
         self.trained_seconds = 0.0
         self._settings = study.settings
@@ -146,15 +148,13 @@ class MessageHandler(TrialSupervisor):
                 self._write(lambda _again: self._surroundings(message))
             case Started():
                 self._started(message)
-            case StepsReached():
-                self.step = message.step
-                tell(StepsDone(number, message.epoch, message.step))
+            case Preparing() | StepsReached():
+                self.step = message.step if isinstance(message, StepsReached) else self.step
+                tell(progress_of(message, number))
             case EpochsEnded():
                 self._epochs_ended(message)
             case CheckpointCommitted() | CheckpointDeleted() | IntervalPinned():
                 self._checkpoints_changed(message)
-            case Held():
-                self.held()
             case Warned():
                 tell(Notice(f"trial {number}: {message.message}"))
             case Finished() | PrunedHere() | PausedHere() | StoppedHere() | Failed():
@@ -163,10 +163,6 @@ class MessageHandler(TrialSupervisor):
                 msg = f"trial {number} sent {message!r}, which only a worker sends"
                 raise GarbledError(msg)
         return None
-
-    @abstractmethod
-    def held(self) -> None:
-        """The trial waits until it is sent `GoOn`."""
 
     def epoch_reported(self) -> None:
         """An epoch was given to the write queue."""
@@ -177,6 +173,7 @@ class MessageHandler(TrialSupervisor):
         token, repository = self._claim.token, self._repository
         match message:
             case CheckpointCommitted():
+                self.kept = message.step
                 record = CheckpointRecord(
                     message.step, message.epoch, message.digest, message.bytes, message.path
                 )
@@ -212,6 +209,7 @@ class MessageHandler(TrialSupervisor):
 
     def _started(self, message: Started) -> None:
         self.step = message.start_step
+        self.kept = message.start_step or None
         self.trained_seconds = message.trained_seconds
         self._record_process(message.start_step)
         self._tell(

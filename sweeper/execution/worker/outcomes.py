@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sweeper.declared.policy import Fault
 from sweeper.definition import StudySettings
-from sweeper.errors import CheckpointError, DefinitionChangedError, SweeperError, TrialError
+from sweeper.errors import (
+    CheckpointError,
+    DefinitionChangedError,
+    DefinitionError,
+    SweeperError,
+    TrialError,
+)
 from sweeper.events import RungDecided
 from sweeper.execution.launch.trial_process import ExitStatus
 from sweeper.execution.protocol.messages import (
@@ -52,12 +58,16 @@ class Death:
         requested: Whether the worker killed it because somebody asked for that.
         ran_out: Whether the kernel killed it because memory ran out.
         overran: The seconds that it had taken, where the worker killed it for that.
+        trained: Whether it had trained a step.
+        kept: The step of its newest checkpoint; None where it has none.
     """
 
     status: ExitStatus
     requested: bool = False
     ran_out: bool = False
     overran: float | None = None
+    trained: bool = False
+    kept: int | None = None
 
 
 class TrialClock:
@@ -86,10 +96,6 @@ class TrialClock:
         self._seconds += min(now - self._looked, _LONGEST_LOOK)
         self._looked = now
         return self.limit is not None and self._seconds + went_on_from > self.limit
-
-    def stand_still(self) -> None:
-        """Count nothing of the time since the last look: the trial was made to wait."""
-        self._looked = self._clock()
 
     def seconds(self, went_on_from: float) -> float:
         """Seconds counted so far."""
@@ -125,7 +131,7 @@ def end_of(
     if isinstance(last, StoppedHere):
         return AttemptEnd("interrupted", end_step=last.step)
     if isinstance(last, Failed):
-        return _end_of_failure(claim, settings, last, log)
+        return _end_of_failure(claim, settings, last, log, death)
     if death.requested:
         return AttemptEnd("interrupted", error="killed on request")
     if death.overran is not None:
@@ -140,12 +146,38 @@ def end_of(
     if death.ran_out:
         how = "the trial's process was killed by the kernel because memory ran out"
     elif death.status.killed:
-        how += " (by someone with the right to; the kernel reports no lack of memory)"
+        how += " by another process, not for lack of memory"
     fault: Fault = "memory" if death.ran_out else "crash"
-    return _crash(claim, settings, fault, how, log=log)
+    return _crash(claim, settings, fault, how, log=log, kept=death.kept)
 
 
-def _end_of_failure(claim: Claim, settings: StudySettings, failed: Failed, log: Path) -> AttemptEnd:
+def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEnd:
+    """The end of the trial that shows a mistake of the study's, and of the run with it.
+
+    A trial that has trained has failed: it begins anew once the definition is another one. Any other
+    waits for the next run.
+    """
+    error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
+    again = (
+        "this trial begins anew then, and the others follow"
+        if trained
+        else "this trial and the others begin then"
+    )
+    msg = (
+        f"trial {claim.number} shows that no trial of the study can succeed: {failed.error}. So no "
+        f"other trial is begun. Correct the study and run it again: {again}. `sweeper logs "
+        f"{claim.study} {claim.number}` has the trial's output"
+    )
+    outcome = AttemptEnd("failed" if trained else "interrupted", error=error)
+    return replace(outcome, fault="error" if trained else None, stops=DefinitionError(msg))
+
+
+def _end_of_failure(
+    claim: Claim, settings: StudySettings, failed: Failed, log: Path, death: Death
+) -> AttemptEnd:
+    # A branch is the only trial of its kind.
+    if failed.of_study and claim.parent is None:
+        return _end_of_mistake(claim, failed, trained=death.trained)
     error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
     if failed.fault == "environment":
         text = f"trial {claim.number} had to stop, and can be resumed: {failed.error}"
@@ -154,13 +186,14 @@ def _end_of_failure(claim: Claim, settings: StudySettings, failed: Failed, log: 
         return AttemptEnd("interrupted", error=error, stops=DefinitionChangedError(failed.error))
     if failed.fault == "memory":
         text = f"the trial ran out of memory: {failed.error}"
-        return _crash(claim, settings, "memory", text, log=log, traceback=failed.traceback)
-    if failed.fault == "crash":
-        return _crash(claim, settings, "crash", failed.error, log=log)
+        return _crash(
+            claim, settings, "memory", text, log=log, kept=death.kept, traceback=failed.traceback
+        )
     left = settings.retries.error - claim.faults("error")
     notice = None
     if left > 0:
-        notice = f"trial {claim.number}: {failed.error}; {_again(left, settings.retries.error)}"
+        allowed = settings.retries.error
+        notice = f"trial {claim.number}: {failed.error}; {_again(left, allowed, death.kept)}"
     return AttemptEnd("failed", error=error, fault="error", goes_on=left > 0, notice=notice)
 
 
@@ -171,6 +204,7 @@ def _crash(
     how: str,
     *,
     log: Path,
+    kept: int | None,
     traceback: str = "",
 ) -> AttemptEnd:
     allowed = settings.retries.after(fault)
@@ -178,7 +212,7 @@ def _crash(
     text = f"{how}; its output is in {log}"
     notice = None
     if left > 0:
-        notice = f"trial {claim.number}: {text}; {_again(left, allowed)}"
+        notice = f"trial {claim.number}: {text}; {_again(left, allowed, kept)}"
     return AttemptEnd(
         "crashed",
         error=f"{traceback}\n{text}" if traceback else text,
@@ -188,8 +222,12 @@ def _crash(
     )
 
 
-def _again(left: int, allowed: int) -> str:
-    return f"it goes on from its newest checkpoint ({left} of {allowed} retries left)"
+def _again(left: int, allowed: int, kept: int | None) -> str:
+    """Say where the next attempt begins; ``left`` counts it."""
+    how = "it begins anew, since it has no checkpoint"
+    if kept is not None:
+        how = f"it goes on from its checkpoint of step {kept}"
+    return f"{how} (retry {allowed - left + 1} of {allowed})"
 
 
 def said_of(rung: DecidedRung) -> RungDecided:

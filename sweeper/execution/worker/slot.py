@@ -24,11 +24,9 @@ from sweeper.events import AttemptEnded, AttemptStarted, Notice, Remark
 from sweeper.execution.launch.conversation import POLL_INTERVAL, converse, send
 from sweeper.execution.launch.memory import out_of_memory_kills
 from sweeper.execution.launch.trial_process import ExitStatus, Launcher, TrialProcess
-from sweeper.execution.protocol.audits import GoOn
 from sweeper.execution.protocol.framing import GarbledError
 from sweeper.execution.protocol.messages import Assignment, Failed, Stop
 from sweeper.execution.worker.assignment import assignment_for
-from sweeper.execution.worker.auditing import Hold
 from sweeper.execution.worker.checkpoints import begin_files, bring_files, locate
 from sweeper.execution.worker.context import SlotContext
 from sweeper.execution.worker.gpus import SlotDevice
@@ -46,9 +44,6 @@ from sweeper.execution.worker.write_queue import Entry, WriteQueue
 from sweeper.storage.repository import Claim, DecidedRung, Waiting
 from sweeper.tensorboard_files import TrialSummaries
 from sweeper.training.randomness.seeds import TrialSeeds
-
-_POLL_WHILE_HELD = 0.02
-"""Seconds that a message is waited for while a trial waits for the study's first audits."""
 
 _PARTING = 10.0
 """Seconds that an attempt's end waits for a database that is away, once a stop is requested."""
@@ -88,7 +83,8 @@ def _serve(context: SlotContext) -> None:
                         context.wait_for_others(0.5)
                     continue
                 began = time.monotonic()
-                AttemptSupervisor(context, claim, device).run()
+                with context.auditor.beside(device):
+                    AttemptSupervisor(context, claim, device).run()
                 took = time.monotonic() - began
             except SweeperError as error:
                 context.abort(error)
@@ -139,7 +135,6 @@ class AttemptSupervisor(MessageHandler):
         self._stop_sent = False
         self._clock = TrialClock(context.study.settings.time_limit)
         self._overran: float | None = None
-        self._hold: Hold | None = None
         self._summaries: TrialSummaries | None = None
         if self._study.settings.tensorboard:
             self._summaries = TrialSummaries(self._study.paths.tensorboard(claim.number))
@@ -156,8 +151,6 @@ class AttemptSupervisor(MessageHandler):
         except SupersededError as error:
             self._report_lost(error)
         finally:
-            if self._hold is not None:
-                self._hold.close()
             self._queue.close()
             self._context.leases.let_go(self._lease)
 
@@ -175,11 +168,6 @@ class AttemptSupervisor(MessageHandler):
         """Let the trial go on, have it stop, or end it, as the time has come for that."""
         self._check_lease()
         self._queue.check()
-        if self._hold is not None:
-            self._clock.stand_still()
-            if self._hold.is_over():
-                self._hold = None
-                send(process, GoOn())
         if self._clock.is_over(self.trained_seconds):
             self._overran = self._clock.seconds(self.trained_seconds)
         if self._context.killing.is_set() or self._overran is not None:
@@ -187,11 +175,7 @@ class AttemptSupervisor(MessageHandler):
         elif self.stop_requested() and not self._stop_sent:
             self._stop_sent = True
             send(process, Stop())
-        return POLL_INTERVAL if self._hold is None else _POLL_WHILE_HELD
-
-    def held(self) -> None:
-        """Have the trial wait for the study's first audits."""
-        self._hold = self._context.auditor.hold(self._device)
+        return POLL_INTERVAL
 
     def _run(self) -> None:
         context, claim = self._context, self._claim
@@ -222,6 +206,8 @@ class AttemptSupervisor(MessageHandler):
                 requested=context.killing.is_set(),
                 ran_out=status.killed and out_of_memory_kills() > kills_before,
                 overran=self._overran,
+                trained=bool(self.step),
+                kept=self.kept,
             )
         )
 
@@ -263,6 +249,8 @@ class AttemptSupervisor(MessageHandler):
     def _conclude(self, death: Death) -> None:
         context, claim = self._context, self._claim
         log = self._study.paths.log(claim.number, claim.attempt)
+        if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
+            self.last = replace(self.last, of_study=False)
         end = end_of(claim, self._study.settings, self.last, death, log)
         self._close(end)
         if end.notice is not None:
@@ -282,6 +270,12 @@ class AttemptSupervisor(MessageHandler):
             impatient = self._study.impatient
             found = context.ask(lambda _again: impatient.failing_alike(claim.study, least))
             check_not_all_alike(claim.study, found)
+
+    def _has_succeeded(self) -> bool:
+        """Whether a trial of the study has a value, so that the definition is not to blame."""
+        repository, study = self._study.impatient, self._claim.study
+        status = self._context.ask(lambda _again: repository.status(study, each=False))
+        return bool(status.complete or status.pruned or status.paused)
 
     def _close(self, end: AttemptEnd) -> None:
         """Write everything that waits and the attempt's end, and wait until it is written.
@@ -362,7 +356,7 @@ class AttemptSupervisor(MessageHandler):
             pause_after=claim.pause_after,
             devices=self._device.visible,
             memory_limit=self._device.memory,
-            audit=context.auditor.order(claim, self._device),
+            audit=context.auditor.order(claim),
             origin=origin_of(claim, self._study.settings.seed),
         )
 

@@ -1,7 +1,8 @@
-"""What to do about something that trials share, where it is more than building it in a factory.
+"""Advice on an object that trials share, where it is more than building it in a factory.
 
 A metric at the top of a file that ``train_step`` and ``metrics`` of a model's class use, as many
-guides write it, has to move into the class: the factory never names it.
+guides write it, has to move into the class: the factory never names it. A dataset may stay where it
+is if it is not shuffled anew.
 """
 
 from __future__ import annotations
@@ -16,17 +17,24 @@ from sweeper.inspection.sorts import Sort, is_users_class
 _CODE = frozenset({Sort.CACHE, Sort.DESCRIPTOR, Sort.FUNCTION, Sort.METHOD, Sort.PARTIAL})
 
 
-def advice_for(ends: Sequence[Owned], visits: Sequence[Visit]) -> str:
-    """How to mend a sharing of metrics that methods of one class use; empty for any other.
+def advice_for(ends: Sequence[Owned], visits: Sequence[Visit], factory: str) -> str:
+    """Return how to mend the sharing.
 
     Args:
-        ends: What is shared.
-        visits: Of the walk that found it.
+        ends: The objects that are shared.
+        visits: Of the walk that found them.
+        factory: The factory that gave them.
     """
+    them = "it" if len(ends) == 1 else "them"
+    if all(end.kind == Sort.TFDATA.value for end in ends):
+        return (
+            f"each reading of {them} is shuffled anew, so build {them} inside {factory}, or give the "
+            "shuffle reshuffle_each_iteration=False"
+        )
     classes = {_class_that_uses(end, visits) for end in ends}
     cls = classes.pop() if len(classes) == 1 else None
     if cls is None:
-        return ""
+        return f"build {them} inside {factory}"
     it, attribute = ("it", "an attribute") if len(ends) == 1 else ("them", "attributes")
     return (
         f"make {it} in {cls.__qualname__}.__init__, as {attribute} of self, so that every model "

@@ -79,13 +79,13 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """One object that two trainings can change, or that was there before the one that has it.
+    """One object that was there before the training that has it.
 
     Attributes:
         kind: As `Owned.kind`.
         name: As `Owned.name`.
-        first_path: Where the one training has it.
-        second_path: Where the other has it, or what else holds it.
+        first_path: Where the training has it.
+        second_path: Where an earlier training has it, or what else holds it.
     """
 
     kind: str
@@ -278,12 +278,23 @@ def _is_changed_variable(visits: list[Visit], visit: Visit) -> bool:
     if holder.sort is Sort.FUNCTION:
         return assigns_variables(holder.thing)
     if holder.sort in (Sort.LAYER, Sort.MODEL):
+        if _within(visits, visit, Sort.LOSS):
+            # No optimizer is given the weights of a network that a loss measures with.
+            return _statistics_move(holder.thing)
         if trainable and fields_of(holder.thing).get("_trainable", True):
             return not visit.by_code or _own_changes(holder.thing).variables
         return _statistics_move(holder.thing)
     if visit.by_code:
         return False
     return trainable or _own_changes(holder.thing).variables
+
+
+def _within(visits: list[Visit], visit: Visit, sort: Sort) -> bool:
+    """Return whether the way to ``visit`` leads through an object of ``sort``."""
+    above = visit.parent
+    while above >= 0 and visits[above].sort is not sort:
+        above = visits[above].parent
+    return above >= 0
 
 
 def _statistics_move(layer: Any) -> bool:
@@ -329,23 +340,6 @@ def _is_changed_object(visits: list[Visit], visit: Visit) -> bool:
     return "__call__" in own.methods or not (own.methods - _STATELESS_CALLS).isdisjoint(called)
 
 
-def shared(first: Mapping[int, Owned], second: Mapping[int, Owned]) -> tuple[Sharing, ...]:
-    """What both own: outermost objects only (a layer, not each of its weights).
-
-    Args:
-        first: Of the one training.
-        second: Of the other.
-
-    Returns:
-        In the order of ``first``.
-    """
-    common = {key: mine for key, mine in first.items() if key in second}
-    return tuple(
-        Sharing(mine.kind, mine.name, mine.path, second[id(mine.thing)].path)
-        for mine in outermost(common)
-    )
-
-
 def outermost(owned: Mapping[int, Owned]) -> list[Owned]:
-    """Those that are inside no other of them."""
+    """Return those that are inside no other of them."""
     return [each for each in owned.values() if each.inside not in owned]

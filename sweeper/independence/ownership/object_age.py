@@ -59,29 +59,3 @@ class AgeLine:
         if self._frozen and not self._lasting:
             gc.unfreeze()
         self._frozen = False
-
-    def thaw(self) -> None:
-        """Let the collector see everything again: only then does it know what refers to what."""
-        self._census = []
-        self._frozen = False
-        gc.unfreeze()
-
-
-class Inventory:
-    """All objects that there are now, so that what is made later can be distinguished from them.
-
-    They are held, and with them their ids, until `release`. What somebody has frozen before is thawed, since the collector lists nothing that is.
-    """
-
-    def __init__(self) -> None:
-        gc.unfreeze()
-        self._held = gc.get_objects()
-        self._ids = set(map(id, self._held))
-
-    def has(self, thing: object) -> bool:
-        """Whether ``thing`` was there already."""
-        return id(thing) in self._ids
-
-    def release(self) -> None:
-        """Let the objects go. Nothing was there already afterwards."""
-        self._held, self._ids = [], set()

@@ -22,12 +22,12 @@ from sweeper.report.dashboard.advice import Advice
 from sweeper.report.dashboard.annotations import (
     NAMES,
     joined_note,
-    objectives,
     study_note,
     trial_attributes,
 )
 from sweeper.report.dashboard.artifacts import ArtifactFiles, exports_of, picture_of
 from sweeper.report.dashboard.plots import saved_plots
+from sweeper.report.figures.choosing import status_objectives
 from sweeper.results import StudyResults, TrialRecord
 from sweeper.storage.repository import Repository
 from sweeper.support.scratch import scratch_directory
@@ -141,7 +141,7 @@ class Annotator:
             looked.lock.release()
 
     def _annotate(self, repository: Repository, study: str, looked: _Looked) -> bool:
-        results = StudyResults(repository.status(study), repository.trials(study))
+        results = repository.results(study)
         if results == looked.seen:
             return True
         now = datetime.now(UTC)
@@ -161,7 +161,9 @@ class Annotator:
             note = joined_note(get_note(shown), ours)
             if note != get_note(shown):
                 save_note(shown, note)
-            shown.set_metric_names([objective.name for objective in objectives(results.status)])
+            shown.set_metric_names(
+                [objective.name for objective in status_objectives(results.status)]
+            )
             for name, figure in plots.items():
                 save_plotly_graph_object(shown, figure, graph_object_id=name)
             artifacts.offer(shown)

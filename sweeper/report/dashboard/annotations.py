@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sweeper.report.dashboard.lineage import lineage
+from sweeper.report.figures.choosing import status_objectives
 from sweeper.report.formats import last_line, params_text, time_text, value_text
+from sweeper.report.pages.lineage import lineage
 from sweeper.results import StudyStatus, TrialRecord
 from sweeper.storage.repository import StudyRow
 
@@ -93,7 +94,7 @@ def study_note(
         for name in _SHOWN_SETTINGS
         if row.definition.get(name) is not None
     ]
-    goals = ", ".join(f"{o.direction} {_code(o.name)}" for o in objectives(status))
+    goals = ", ".join(f"{o.direction} {_code(o.name)}" for o in status_objectives(status))
     counts = (
         f"- {status.finished} of {status.target} done: {status.complete} complete, "
         f"{status.pruned} pruned, {status.failed} failed; {status.running} running, "
@@ -143,19 +144,12 @@ def joined_note(stored: str, ours: str) -> str:
     return f"{theirs}\n\n{ours}" if theirs else ours
 
 
-def objectives(status: StudyStatus) -> Sequence[Any]:
-    """A study's objectives, be it one or several."""
-    from sweeper.declared.searching import Objective
-
-    return status.objectives or (Objective(status.objective, status.direction),)
-
-
 def _numbers(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:_MOST_NUMBERS]))
     return f"trial{'s' * (len(numbers) > 1)} {shown}{' and more' * (len(numbers) > _MOST_NUMBERS)}"
 
 
 def _code(value: object) -> str:
-    """As code in Markdown, where nothing in it is read as markup."""
+    """Write a value as code in Markdown, where nothing in it is read as markup."""
     text = " ".join(str(value).split()).replace("`", "'")
     return f"`{text[:_LONGEST_REASON]}`" if text else "-"

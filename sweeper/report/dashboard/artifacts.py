@@ -82,7 +82,7 @@ class ArtifactFiles:
 
 
 def exports_of(paths: RunPaths, trial: TrialRecord) -> tuple[Path, ...]:
-    """The files in the study's ``exports`` whose cards say that they are of this trial's result."""
+    """Return the files in the study's ``exports`` whose cards say that they are of this trial's result."""
     if not paths.exports.is_dir():
         return ()
     found = []
@@ -101,7 +101,7 @@ def exports_of(paths: RunPaths, trial: TrialRecord) -> tuple[Path, ...]:
 
 
 def picture_of(trial: TrialRecord, objective: str) -> bytes | None:
-    """A PNG of the trial's learning curve; None where matplotlib is not installed, or no epoch is."""
+    """Return a PNG of the trial's learning curve; None where matplotlib is not installed, or no epoch is."""
     figure = _drawn(trial, objective)
     if figure is None:
         return None

@@ -30,7 +30,7 @@ _ADDED = [
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens on ``host``."""
+    """Return whether only this machine can reach a server that listens on ``host``."""
     if host == "localhost":
         return True
     try:

@@ -7,7 +7,6 @@ distinguished; our own pages show all.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -47,12 +46,6 @@ def saved_plots(results: StudyResults) -> Mapping[str, Figure]:
     return kept
 
 
-def plain_json(figure: Figure) -> dict[str, object]:
-    """Return the figure for plotly.js, as plain JSON."""
-    found: dict[str, object] = json.loads(figure.to_json(validate=False))
-    return found
-
-
 def _chosen(results: StudyResults) -> tuple[TrialRecord, ...]:
     leaders = ranked(results.trials, results.status)[:_LEADERS]
     chosen = {trial.number for trial in (*leaders, *results.trials[-_LATEST:])}
@@ -64,7 +57,7 @@ def _short(trial: TrialRecord, most: int) -> TrialRecord:
 
 
 def _spread(values: Sequence[T], most: int) -> tuple[T, ...]:
-    """At most so many of them, evenly; the first and the last among them."""
+    """Return at most ``most`` of the values, evenly; the first and the last among them."""
     if len(values) <= most:
         return tuple(values)
     last = len(values) - 1

@@ -37,7 +37,7 @@ _NO_ADVICE = Advice()
 
 
 def _unsaid(_message: str) -> None:
-    """For a caller whom no notice concerns."""
+    """Drop a notice."""
 
 
 class _Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
@@ -126,6 +126,7 @@ def open_dashboard(
         ExecutionError: The address cannot be listened on.
     """
     try:
+        import jinja2  # noqa: F401 - so that it is missed here, and not at the first page
         from optuna_dashboard import wsgi
 
         from sweeper.report.dashboard.annotating import AnnotatingApplication, Annotator
@@ -133,8 +134,8 @@ def open_dashboard(
         from sweeper.report.dashboard.site import PagesApplication, mounted
     except ModuleNotFoundError as error:
         msg = (
-            f"the dashboard needs the package {error.name!r}, which is not installed; "
-            f"type: {install_command('dashboard')}"
+            f"the dashboard needs the package {error.name!r}, which is not installed: "
+            f"{install_command('dashboard')}"
         )
         raise UsageError(msg) from None
     from sweeper.storage.faults import parse_url

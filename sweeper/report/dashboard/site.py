@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import partial
 from http import HTTPStatus
-from importlib.metadata import version
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import jinja2
 import xxhash
 
 from sweeper.errors import StorageError, UnknownStudyError
-from sweeper.report import formats
 from sweeper.report.dashboard.advice import Advice
-from sweeper.report.dashboard.curves import trial_curves
-from sweeper.report.dashboard.pages import index_page, study_page, trial_page
-from sweeper.report.dashboard.plots import plain_json
-from sweeper.report.dashboard.wording import POLICY, clock_text, moment_text
-from sweeper.report.figures import attempts_timeline, learning_curves
-from sweeper.report.rungs import compared_text, decision_text, promoted_text
+from sweeper.report.pages.content import Link, Page, Picture, Section
+from sweeper.report.pages.pictures import pictures_of
+from sweeper.report.pages.rendering import POLICY, asset, plain_json, served
+from sweeper.report.pages.report import read_shown
+from sweeper.report.pages.study import Frame, index_page, study_page
+from sweeper.report.pages.tables import most_epochs
+from sweeper.report.pages.trial import trial_page
 from sweeper.results import StudyResults
 from sweeper.storage.repository import Repository
 
@@ -39,16 +36,20 @@ if TYPE_CHECKING:
 PREFIX = "/sweeper"
 
 _NAME = r"(?P<name>[^/]{1,120})"
+_FIGURE = r"figures/(?P<figure>[a-z0-9-]+)\.json"
 _HTML, _JSON = "text/html; charset=utf-8", "application/json"
-_OWN_STYLE = re.compile(rb'getElementById\("([0-9a-f]{64})"\)')
-"""How plotly.js looks whether the style for maps is there, which it would add and the policy refuse."""
-
 _STATIC = {
     "page.css": "text/css; charset=utf-8",
     "plotly.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
     "plotly.min.js": "text/javascript; charset=utf-8",
 }
+
+
+_WHAT_IS_HERE = (
+    "The links above lead to all studies of this database and to optuna-dashboard. A study begins to be "
+    "shown here once sweeper run FILE has started it; sweeper ls lists those that there are."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,9 @@ class PagesApplication:
         self._routes: tuple[tuple[re.Pattern[str], Callable[..., Answer]], ...] = (
             (re.compile(r"/?"), self._index),
             (re.compile(rf"/studies/{_NAME}/?"), self._study),
-            (re.compile(rf"/studies/{_NAME}/figures/(?P<figure>[a-z-]+)\.json"), self._figure),
+            (re.compile(rf"/studies/{_NAME}/{_FIGURE}"), self._figure),
             (re.compile(rf"/studies/{_NAME}/trials/(?P<number>\d{{1,9}})/?"), self._trial),
-            (
-                re.compile(rf"/studies/{_NAME}/trials/(?P<number>\d{{1,9}})/curves\.json"),
-                self._curves,
-            ),
+            (re.compile(rf"/studies/{_NAME}/trials/(?P<number>\d{{1,9}})/{_FIGURE}"), self._curves),
             (re.compile(r"/static/(?P<file>[a-z.]+)"), self._static),
         )
 
@@ -118,60 +116,60 @@ class PagesApplication:
 
     def _index(self) -> Answer:
         repository = self._repository()
-        return _page("index.html", page=index_page(repository.statuses(), _ids(repository)))
+        return _page(index_page(repository.statuses(), _ids(repository), _study_at, _trial_at))
 
     def _study(self, name: str) -> Answer:
         repository = self._repository()
-        results = StudyResults(repository.status(name), repository.trials(name))
-        page = study_page(
-            results,
-            repository.study(name),
+        shown = replace(
+            read_shown(repository, name, datetime.now(UTC)),
+            address=partial(_trial_at, name),
             workers=repository.workers(name),
-            optuna_id=_ids(repository)[name],
-            commands=self._advice.study(results.status),
-            now=datetime.now(UTC),
         )
-        return _page("study.html", page=page)
+        frame = Frame(
+            tuple((command, "") for command in self._advice.study(shown.results.status)),
+            "What to type next",
+            served=True,
+            elsewhere=Link(
+                "this study in optuna-dashboard", f"/dashboard/studies/{_ids(repository)[name]}"
+            ),
+        )
+        pictures = _pictures(shown.results) if shown.results.trials else ()
+        return _page(study_page(shown, pictures, frame), _study_at(name))
 
     def _trial(self, name: str, number: str) -> Answer:
+        page = self._trial_page(name, int(number))
+        return _page(page, _trial_at(name, int(number)))
+
+    def _trial_page(self, name: str, number: int) -> Page:
         repository = self._repository()
-        trial, row = repository.trial(name, int(number)), repository.study(name)
-        page = trial_page(
+        trial, row = repository.trial(name, number), repository.study(name)
+        shown_at = f"/dashboard/studies/{_ids(repository)[name]}/trials?numbers={number}"
+        return trial_page(
             trial,
-            row,
-            branches=repository.branches.begun_from(name, trial.number),
-            optuna_id=_ids(repository)[name],
-            commands=self._advice.trial(trial),
+            row.objective,
             now=datetime.now(UTC),
+            most=most_epochs(row),
+            branches=repository.branches.begun_from(name, number),
+            commands=self._advice.trial(trial),
+            address=partial(_trial_at, name),
+            study=Link(name, _study_at(name)),
+            elsewhere=Link("this trial in optuna-dashboard", shown_at),
         )
-        return _page("trial.html", page=page)
 
     def _figure(self, name: str, figure: str) -> Answer:
-        figures: dict[str, Callable[[StudyResults], Any]] = {
-            "learning-curves": learning_curves,
-            "attempts": lambda results: attempts_timeline(results, now=datetime.now(UTC)),
-        }
-        if figure not in figures:
-            return _problem(
-                HTTPStatus.NOT_FOUND, f"There is no figure {figure}; it is one of {list(figures)}."
-            )
-        repository = self._repository()
-        results = StudyResults(repository.status(name), repository.trials(name))
-        return _json(plain_json(figures[figure](results)))
+        return _drawn(_pictures(self._repository().results(name)), figure)
 
-    def _curves(self, name: str, number: str) -> Answer:
-        repository = self._repository()
-        trial, row = repository.trial(name, int(number)), repository.study(name)
-        return _json(plain_json(trial_curves(trial, row.objective, datetime.now(UTC))))
+    def _curves(self, name: str, number: str, figure: str) -> Answer:
+        return _drawn(self._trial_page(name, int(number)).pictures, figure)
 
     def _static(self, file: str) -> Answer:
         if file not in _STATIC:
             return _problem(HTTPStatus.NOT_FOUND, f"There is no file {file} here.")
-        return Answer(_static_file(file), _STATIC[file], lasting=file == "plotly.min.js")
+        return Answer(asset(file).encode(), _STATIC[file], lasting=file == "plotly.min.js")
 
 
 def mounted(dashboard: WSGIApplication, pages: WSGIApplication) -> WSGIApplication:
-    """One application of both: our pages below ``/sweeper``, all else the dashboard's."""
+    """Return one application of both: our pages below ``/sweeper``, all else the dashboard's."""
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
@@ -185,56 +183,37 @@ def _ids(repository: Repository) -> dict[str, int]:
     return dict(repository.annotations.optuna_ids())
 
 
-def _page(template: str, status: HTTPStatus = HTTPStatus.OK, **context: Any) -> Answer:
-    return Answer(_templates().get_template(template).render(**context).encode(), status=status)
+def _study_at(name: str) -> str:
+    return f"{PREFIX}/studies/{quote(name, safe='')}"
+
+
+def _trial_at(name: str, number: int) -> str:
+    return f"{_study_at(name)}/trials/{number}"
+
+
+def _pictures(results: StudyResults) -> tuple[Picture, ...]:
+    """Return a study's figures, without those that are too dear to be computed at every look."""
+    return pictures_of(results, now=datetime.now(UTC), importances=False)
+
+
+def _drawn(pictures: Sequence[Picture], key: str) -> Answer:
+    found = {picture.key: picture for picture in pictures}
+    if key not in found:
+        known = ", ".join(found) or "none"
+        return _problem(HTTPStatus.NOT_FOUND, f"There is no figure {key} here; there are: {known}.")
+    return Answer(json.dumps(plain_json(found[key].draw())).encode(), _JSON)
+
+
+def _page(page: Page, address: str = "", status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return Answer(served(page, PREFIX, address).encode(), status=status)
 
 
 def _problem(status: HTTPStatus, message: str) -> Answer:
-    return _page("problem.html", status, title=status.phrase, message=message)
-
-
-def _json(value: object) -> Answer:
-    return Answer(json.dumps(value).encode(), _JSON)
+    words = (message, _WHAT_IS_HERE)
+    sections = (Section("problem", status.phrase, words),)
+    return _page(Page(status.phrase, "There is nothing to show", sections=sections), "", status)
 
 
 def _sentence(error: Exception) -> str:
     text = str(error)
     return f"{text[:1].upper()}{text[1:]}."
-
-
-@cache
-def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sweeper.report.dashboard"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "value": lambda value: formats.value_text(value, 6),
-        "time": formats.time_text,
-        "size": formats.size_text,
-        "params": formats.params_text,
-        "decision": decision_text,
-        "compared": compared_text,
-        "promoted": promoted_text,
-        "moment": moment_text,
-        "clock": clock_text,
-        "name_in_url": lambda name: quote(name, safe=""),
-    }
-    environment.globals |= {
-        "prefix": PREFIX,
-        "plotly_version": version("plotly"),
-        "plotly_styles": [
-            each.decode() for each in _OWN_STYLE.findall(_static_file("plotly.min.js"))
-        ],
-    }
-    return environment
-
-
-@cache
-def _static_file(file: str) -> bytes:
-    if file == "plotly.min.js":
-        return (files("plotly") / "package_data" / file).read_bytes()
-    return (files("sweeper.report.dashboard") / "static" / file).read_bytes()

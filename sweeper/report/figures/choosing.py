@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from sweeper.declared.searching import Direction, Objective
 from sweeper.errors import UsageError
-from sweeper.results import StudyResults, TrialRecord
+from sweeper.results import StudyResults, StudyStatus, TrialRecord
+
+
+def status_objectives(status: StudyStatus) -> tuple[Objective, ...]:
+    """Return a study's objectives in order, one or several."""
+    return status.objectives or (Objective(status.objective, status.direction),)
 
 
 def objectives_of(results: StudyResults) -> tuple[Objective, ...]:
-    """All objectives of the study, in order."""
-    status = results.status
-    return status.objectives or (Objective(status.objective, status.direction),)
+    """Return all objectives of the study, in order."""
+    return status_objectives(results.status)
 
 
 def chosen_metric(results: StudyResults, metric: str | None) -> str:

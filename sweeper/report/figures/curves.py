@@ -236,7 +236,10 @@ def _between(points: Sequence[tuple[float, float]], x: float) -> float:
 def _not_finite(
     trial: TrialRecord, metric: str, curve: Sequence[tuple[int, float]]
 ) -> Iterator[tuple[float, float, str]]:
-    height = next((value for _, value in curve if math.isfinite(value)), 0.0)
+    height = next((value for _, value in curve if math.isfinite(value)), None)
+    if height is None:
+        # No height of the picture stands for such a curve.
+        return
     for epoch, value in curve:
         if math.isfinite(value):
             height = value

@@ -88,7 +88,7 @@ def plotly() -> Any:
     except ModuleNotFoundError as error:
         msg = (
             f"figures need the package {(error.name or 'plotly').partition('.')[0]!r}, which is not "
-            f"installed; {install_command('plots')}"
+            f"installed: {install_command('plots')}"
         )
         raise UsageError(msg) from error
     return go

@@ -36,14 +36,25 @@ _LEAST_TRIALS = 1
 """So many running trials are drawn in however low a window."""
 
 
-def draw(snapshot: Snapshot, width: int, height: int = 1000) -> RenderableType:
-    """Draw ``snapshot`` for a terminal of ``width`` columns and ``height`` lines."""
+def draw(
+    snapshot: Snapshot, width: int, height: int = 1000, *, stop: str = "Ctrl-C"
+) -> RenderableType:
+    """Draw a moment of a run.
+
+    Args:
+        snapshot: The moment.
+        width: Columns of the terminal.
+        height: Lines of the terminal.
+        stop: What the user does to stop the run; empty where it is over.
+    """
     if snapshot.measured is not None:
-        return Group(Text(""), _evaluation(snapshot))
+        return Group(Text(""), _evaluation(snapshot, stop))
     if snapshot.study is None:
-        return Text("opening the study ...", style="dim")
+        return Text(f"{snapshot.doing or 'opening the study'} ...", style="dim")
     above = [Text(""), *_header(snapshot)]
-    below = [*_leaders(snapshot), *_advice(snapshot)]
+    if snapshot.doing is not None:
+        above.append(Text(f"{snapshot.doing} ...", style="dim"))
+    below = [*_leaders(snapshot), *_advice(snapshot, stop)]
     taken = sum(_lines(text, width) for text in (*above, *below))
     # One line is the table's header, and the last of the window is the cursor's.
     room = max(_LEAST_TRIALS, height - taken - 2)
@@ -129,27 +140,27 @@ def _leader(name: str, leader: BestTrial, objective: str) -> Text:
     )
 
 
-def _advice(snapshot: Snapshot) -> list[Text]:
-    """What Ctrl-C does; or, once it was pressed, what is waited for, and how to go on."""
+def _advice(snapshot: Snapshot, stop: str) -> list[Text]:
+    """Say what ``stop`` does; or, once it was done, what is waited for, and how to go on."""
     study = snapshot.study
-    if study is None:
+    if study is None or not stop:
         return []
     if snapshot.verified is not None:
-        return [Text("Ctrl-C stops; the verdicts so far are stored", style="dim")]
+        return [Text(f"{stop} stops; the verdicts so far are stored", style="dim")]
     if snapshot.stopping is None:
         return [
             Text.assemble(
-                ("Ctrl-C checkpoints and stops; go on with: ", "dim"), study.resume_command
+                (f"{stop} checkpoints and stops; go on with: ", "dim"), study.resume_command
             )
         ]
     return [
-        Text(_stopping(snapshot), style="bold yellow"),
+        Text(_stopping(snapshot, stop), style="bold yellow"),
         Text.assemble(("go on with: ", "dim"), study.resume_command),
     ]
 
 
-def _stopping(snapshot: Snapshot) -> str:
-    """What is waited for, now that the run was asked to stop."""
+def _stopping(snapshot: Snapshot, stop: str) -> str:
+    """Say what is waited for, now that the run was asked to stop."""
     numbers = [str(trial.number) for trial in snapshot.running]
     if not numbers:
         return "stopping"
@@ -159,7 +170,7 @@ def _stopping(snapshot: Snapshot) -> str:
     if snapshot.killing:
         return f"killing {which}; go on from the newest checkpoint"
     verbs = "finishes its step and writes" if len(numbers) == 1 else "finish their step and write"
-    return f"stopping: {which} {verbs} a checkpoint; Ctrl-C again kills"
+    return f"stopping: {which} {verbs} a checkpoint; {stop} again kills"
 
 
 @dataclass(frozen=True)
@@ -202,7 +213,7 @@ def _trials(snapshot: Snapshot, width: int, room: int) -> list[RenderableType]:
 
 
 def _fitting(columns: list[_Column], width: int) -> list[_Column]:
-    """Those of ``columns`` that there is room for, in their order; the first in rank always."""
+    """Return the columns that there is room for, in their order; the first in rank always."""
     kept: list[_Column] = []
     used = 0
     for column in sorted(columns, key=lambda c: c.rank):
@@ -272,7 +283,7 @@ def _step(trial: TrialProgress) -> str:
     return f"{trial.step}/{trial.steps}" if trial.steps else str(trial.step)
 
 
-def _evaluation(snapshot: Snapshot) -> Text:
+def _evaluation(snapshot: Snapshot, stop: str) -> Text:
     measured = snapshot.measured
     if measured is None:
         return Text()
@@ -287,5 +298,6 @@ def _evaluation(snapshot: Snapshot) -> Text:
         trial, step, value = measured.best
         words.append((f"\nbest: trial {trial} at step {step}  ", ""))
         words.append((f"{opened.metric} {value_text(value)}", _OBJECTIVE))
-    words.append(("\nCtrl-C stops; what was measured is stored", "dim"))
+    if stop:
+        words.append((f"\n{stop} stops; what was measured is stored", "dim"))
     return Text.assemble(*words)

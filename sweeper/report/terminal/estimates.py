@@ -56,6 +56,7 @@ class Attempt:
 
     Attributes:
         began: By the model's clock.
+        doing: What it does before its first step.
         stepped: When there was last news of a step.
         trained: Seconds in its finished epochs.
         epoch_began_at: The step at which its present epoch began.
@@ -64,6 +65,7 @@ class Attempt:
     trial: int
     number: int
     began: float
+    doing: str = "preparing"
     training: TrainingStarted | None = None
     step: int = 0
     stepped: float = 0.0
@@ -75,7 +77,7 @@ class Attempt:
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
     def train(self, event: TrainingStarted, now: float) -> None:
-        """The first step is about to run."""
+        """Note that the first step is about to run."""
         self.training = event
         self.epochs_finished = event.start_epoch
         self.epoch_began_at = event.start_epoch * event.steps_per_epoch
@@ -89,7 +91,7 @@ class Attempt:
             self._samples.popleft()
 
     def finish_epoch(self, event: EpochFinished, now: float) -> None:
-        """An epoch is over, validation included."""
+        """Note that an epoch is over, validation included."""
         self.metrics = dict(event.metrics)
         self.epochs_finished = event.epoch + 1
         self.epoch_began_at = event.step
@@ -99,7 +101,7 @@ class Attempt:
 
     @property
     def fraction(self) -> float:
-        """How much of the epoch that has begun is done; 0 where its length is not known."""
+        """Return how much of the epoch that has begun is done; 0 where its length is not known."""
         if self.training is None or self.training.steps_per_epoch == 0:
             return 0.0
         within = (self.step - self.epoch_began_at) / self.training.steps_per_epoch

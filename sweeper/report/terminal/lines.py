@@ -10,6 +10,9 @@ The lines are stable, so that scripts may search them::
     trial 5 attempt 1 failed FactoryError: the model factory returned None [5/16 done, ...]
     notice: ...
 
+Until the run's first epoch is over, what is waited for has a line as well, such as ``trial 4: building the
+model ...``.
+
 Of a trial of many epochs, ten or so are reported, the first and the last among them, so that a hundred
 trials do not drown what matters; every one is with ``-v``, and every checkpoint.
 """
@@ -17,6 +20,8 @@ trials do not drown what matters; every one is with ``-v``, and every checkpoint
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Literal, Self, TextIO
 
@@ -25,6 +30,7 @@ from sweeper.events import (
     AttemptStarted,
     CheckpointKept,
     CheckpointMeasured,
+    Doing,
     EpochFinished,
     EvaluationOpened,
     Event,
@@ -54,6 +60,9 @@ Verbosity = Literal["quiet", "normal", "verbose"]
 MOST_EPOCHS = 10
 """So many of a trial's epochs have a line, or a few more."""
 
+STEP_SECONDS = 10.0
+"""Between two lines that say how far the first epoch is."""
+
 _GONE_WRONG = ("failed", "crashed", "lost")
 
 
@@ -63,9 +72,16 @@ class LineProgress:
     Args:
         stream: Where the lines go, each written whole and flushed.
         verbosity: How much is said.
+        clock: Seconds from any origin, never falling.
     """
 
-    def __init__(self, stream: TextIO, verbosity: Verbosity = "normal") -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        verbosity: Verbosity = "normal",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._stream = stream
         self._verbosity = verbosity
         self._lock = threading.Lock()
@@ -73,6 +89,8 @@ class LineProgress:
         self._attempts: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._objective: str | None = None
+        self._waiting = verbosity != "quiet"
+        self._next_step = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -99,6 +117,7 @@ class LineProgress:
                     self._epochs[event.trial] = event.epochs
                 case _:
                     pass
+            self._say_waiting(event)
             trial = getattr(event, "trial", -1)
             epochs = self._epochs.get(trial)
             if not is_reported(event, self._verbosity, epochs):
@@ -111,12 +130,38 @@ class LineProgress:
             )
             if line is not None:
                 state = state_text(self._model.snapshot()) if _has_state(event) else ""
-                self._stream.write(f"{line}{state}\n")
-                self._stream.flush()
+                self._say(f"{line}{state}")
+            if self._waiting and isinstance(event, TrainingStarted):
+                self._say(f"trial {trial}: tracing and running its first step ...")
+
+    def _say_waiting(self, event: Event) -> None:
+        """Say what is done before the run's first epoch is over."""
+        if isinstance(event, EpochFinished | AttemptEnded | TrialVerified):
+            self._waiting = False
+        if not self._waiting:
+            return
+        match event:
+            case Doing(trial=None):
+                self._say(f"{event.what} ...")
+            case Doing():
+                self._say(f"trial {event.trial}: {event.what} ...")
+            case AttemptStarted():
+                self._say(f"trial {event.trial}: starting ...")
+            case StepsDone() if self._clock() >= self._next_step:
+                self._next_step = self._clock() + STEP_SECONDS
+                self._say(
+                    f"trial {event.trial}: in epoch {event.epoch + 1}, at step {event.step} ..."
+                )
+            case _:
+                return
+
+    def _say(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
 
 
 def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -> bool:
-    """Whether ``event`` is worth a line.
+    """Return whether ``event`` is worth a line.
 
     Args:
         event: What happened.
@@ -141,7 +186,7 @@ def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -
 
 
 def state_text(snapshot: Snapshot) -> str:
-    """How many of how many are finished, and the best so far, as each line ends with it."""
+    """Write how many of how many are finished, and the best so far: the end of each line."""
     study, measured = snapshot.study, snapshot.measured
     if measured is not None:
         best = measured.best
@@ -204,7 +249,7 @@ def event_line(
             return f"{ended}{value}{error}"
         case Notice():
             return f"notice: {one_line(event.message)}"
-        case AttemptStarted() | StepsDone() | StudyCounted():
+        case Doing() | AttemptStarted() | StepsDone() | StudyCounted():
             return None
 
 
@@ -234,7 +279,7 @@ def _checked_line(
 
 
 def checkpoint_text(kept: CheckpointKept) -> str:
-    """What a checkpoint cost: its size, the time of its writing, and that of the training."""
+    """Write what a checkpoint cost: its size, the time of its writing, and that of the training."""
     text = size_text(kept.bytes)
     if kept.seconds is not None:
         text += f" in {time_text(kept.seconds)}"

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from sweeper.events import Event
 from sweeper.report.terminal.lines import LineProgress, Verbosity
-from sweeper.report.terminal.live import LiveProgress
+from sweeper.report.terminal.live import REDRAWS, LiveProgress
+from sweeper.report.terminal.model import ProgressModel
 from sweeper.report.terminal.notebook import NotebookProgress, notebook_display
 
 
@@ -41,14 +42,14 @@ def progress_listener(stream: TextIO, verbosity: Verbosity = "normal") -> Progre
         return LineProgress(stream, verbosity)
     display = notebook_display()
     if display is not None:
-        return NotebookProgress(display)
+        return NotebookProgress(display, ProgressModel())
     if can_redraw(stream, os.environ):
-        return LiveProgress(Console(file=stream), verbosity=verbosity)
+        return LiveProgress(Console(file=stream), ProgressModel(), REDRAWS, verbosity)
     return LineProgress(stream, verbosity)
 
 
 def can_redraw(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether ``stream`` is a terminal that redraws and whose user did not ask for plain text.
+    """Return whether ``stream`` is a terminal that redraws, and its user did not ask for plain text.
 
     ``CI`` (unless "false" or "0"), a ``NO_COLOR`` that is not empty and ``TERM=dumb`` ask for it.
     """

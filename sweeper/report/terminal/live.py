@@ -41,29 +41,73 @@ _OUTCOMES = {
 _VERDICTS = {"holds": "green", "unpromised": "yellow", "differs": "bold red"}
 
 
+REDRAWS = 5
+"""A second, by itself."""
+
+
+class EventLines:
+    """Writes a line for each event that is to stay, in the style of its outcome.
+
+    Args:
+        verbosity: With "verbose", each epoch and checkpoint has a line.
+    """
+
+    def __init__(self, verbosity: Verbosity) -> None:
+        self._verbose = verbosity == "verbose"
+        self._verifies = False
+        self._attempts: dict[int, int] = {}
+
+    def line(self, event: Event) -> Text | None:
+        """Return the line for ``event``; None where it has none."""
+        if isinstance(event, AttemptStarted):
+            self._attempts[event.trial] = event.attempt
+        self._verifies = self._verifies or isinstance(event, VerificationOpened)
+        style = self._style(event)
+        if style is None:
+            return None
+        line = event_line(event, attempt=self._attempts.get(getattr(event, "trial", -1), 1))
+        return None if line is None else Text(line, style=style)
+
+    def _style(self, event: Event) -> str | None:
+        match event:
+            case AttemptEnded():
+                # A replay's own end is no news: its trial's verdict follows.
+                ended = self._verifies and event.outcome in ("complete", "pruned")
+                return None if ended else _OUTCOMES[event.outcome]
+            case TrialVerified():
+                return _VERDICTS[event.verdict]
+            case Notice():
+                return "yellow"
+            case TrainingStarted() if event.start_step:
+                return "cyan"
+            case TrainingStarted() | EpochFinished() if self._verbose:
+                return "dim"
+            case CheckpointKept() if self._verbose and event.seconds is not None:
+                return "dim"
+            case _:
+                return None
+
+
 class LiveProgress:
     """A listener that draws a run's table while it lasts. Safe from several threads.
 
     Args:
         console: The terminal.
-        model: What is drawn; a new one by default.
-        verbosity: With "verbose", each epoch and checkpoint has a line above the table.
+        model: What is drawn.
         redraws: How often the table is drawn anew by itself, a second; 0 for never.
+        verbosity: With "verbose", each epoch and checkpoint has a line above the table.
     """
 
     def __init__(
         self,
         console: Console,
-        model: ProgressModel | None = None,
-        *,
+        model: ProgressModel,
+        redraws: int,
         verbosity: Verbosity = "normal",
-        redraws: int = 5,
     ) -> None:
         self._console = console
-        self._model = model if model is not None else ProgressModel()
-        self._verbose = verbosity == "verbose"
-        self._verifies = False
-        self._attempts: dict[int, int] = {}
+        self._model = model
+        self._lines = EventLines(verbosity)
         self._live = Live(
             console=console,
             get_renderable=lambda: draw(self._model.snapshot(), console.width, console.height),
@@ -87,15 +131,9 @@ class LiveProgress:
 
     def __call__(self, event: Event) -> None:
         self._model.apply(event)
-        if isinstance(event, AttemptStarted):
-            self._attempts[event.trial] = event.attempt
-        self._verifies = self._verifies or isinstance(event, VerificationOpened)
-        style = self._style(event)
-        if style is None:
-            return
-        line = event_line(event, attempt=self._attempts.get(getattr(event, "trial", -1), 1))
+        line = self._lines.line(event)
         if line is not None:
-            self._console.print(Text(line, style=style))
+            self._console.print(line)
         if isinstance(event, RunStopping):
             # Trials may be gone before the table is drawn the next time.
             self._live.refresh()
@@ -103,23 +141,3 @@ class LiveProgress:
     def refresh(self) -> None:
         """Draw the table as it is now."""
         self._live.refresh()
-
-    def _style(self, event: Event) -> str | None:
-        """How a line for ``event`` looks above the table; None where it has none."""
-        match event:
-            case AttemptEnded():
-                # A replay's own end is no news: its trial's verdict follows.
-                ended = self._verifies and event.outcome in ("complete", "pruned")
-                return None if ended else _OUTCOMES[event.outcome]
-            case TrialVerified():
-                return _VERDICTS[event.verdict]
-            case Notice():
-                return "yellow"
-            case TrainingStarted() if event.start_step:
-                return "cyan"
-            case TrainingStarted() | EpochFinished() if self._verbose:
-                return "dim"
-            case CheckpointKept() if self._verbose and event.seconds is not None:
-                return "dim"
-            case _:
-                return None

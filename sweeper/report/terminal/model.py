@@ -21,6 +21,7 @@ from sweeper.events import (
     AttemptStarted,
     CheckpointKept,
     CheckpointMeasured,
+    Doing,
     EpochFinished,
     EvaluationOpened,
     Event,
@@ -48,7 +49,7 @@ class TrialProgress:
     """One running trial, or one that is replayed.
 
     Attributes:
-        phase: "preparing" until its first step, then "training".
+        phase: What it does until its first step, such as "preparing", then "training".
         epoch: The epoch it is in, from 1, as people count; 0 while it is being prepared.
         epochs: How many epochs the trial will run at most.
         step: Steps done within that epoch.
@@ -121,6 +122,7 @@ class Snapshot:
         killing: Whether its trials are ended at once.
         verified: Set where a study is verified.
         measured: Set where a study is evaluated.
+        doing: What the run does before its first trial; None once there is one.
     """
 
     study: StudyOpened | None
@@ -141,6 +143,7 @@ class Snapshot:
     verified: Verified | None = None
     measured: Measured | None = None
     paused: int = 0
+    doing: str | None = None
 
 
 class ProgressModel:
@@ -165,6 +168,7 @@ class ProgressModel:
         self._stopping: RunStopping | None = None
         self._verified: Verified | None = None
         self._measured: Measured | None = None
+        self._doing: str | None = None
 
     def apply(self, event: Event) -> None:
         """Take one event in. Events of attempts that were never started are taken as they come."""
@@ -204,10 +208,11 @@ class ProgressModel:
                 killing=self._stopping is not None and self._stopping.at_once,
                 verified=self._verified,
                 measured=self._measured,
+                doing=self._doing,
             )
 
     def _counts(self) -> Counter[str]:
-        """How many trials are where, of earlier runs, of this one and of other workers."""
+        """Count the trials by state, of earlier runs, of this one and of other workers."""
         before, counted = self._study, self._counted
         beside = frozenset() if before is None else before.branches
         own: Counter[str] = Counter(s for n, s in self._states.items() if n not in beside)
@@ -245,6 +250,8 @@ class ProgressModel:
             case CheckpointKept():
                 if event.seconds is not None:
                     self._checkpoint = event
+            case Doing(trial=None):
+                self._doing = event.what
             case Notice():
                 self._noticed(event)
             case _:
@@ -259,11 +266,14 @@ class ProgressModel:
 
     def _of_a_trial(
         self,
-        event: AttemptStarted | TrainingStarted | StepsDone | EpochFinished | AttemptEnded,
+        event: Doing | AttemptStarted | TrainingStarted | StepsDone | EpochFinished | AttemptEnded,
         now: float,
     ) -> None:
         match event:
+            case Doing():
+                self._attempt(event.trial or 0, now).doing = event.what
             case AttemptStarted():
+                self._doing = None
                 attempt = Attempt(event.trial, event.attempt, began=now)
                 self._running[event.trial] = attempt
                 if event.attempt > 1 and event.trial not in self._states:
@@ -343,7 +353,7 @@ class ProgressModel:
 
 
 def _as_study(event: VerificationOpened) -> StudyOpened:
-    """A verification, as far as its replays are trials of a study."""
+    """Return a verification as if its replays were trials of a study."""
     return StudyOpened(
         study=event.study,
         target=event.trials,
@@ -366,7 +376,7 @@ def _trial(attempt: Attempt, pace: Pace, now: float) -> TrialProgress:
     return TrialProgress(
         number=attempt.trial,
         attempt=attempt.number,
-        phase="preparing" if training is None else "training",
+        phase=attempt.doing if training is None else "training",
         params={} if training is None else training.params,
         epoch=0 if training is None else min(finished + 1, epochs),
         epochs=epochs,

@@ -1,4 +1,4 @@
-"""Progress in a notebook's cell: one table that is updated in place, not a line an epoch.
+"""Progress in a notebook's cell: the terminal's drawing, updated in place, not a line an epoch.
 
 Jupyter, Colab and everything else with an IPython kernel show what is displayed under an id again
 when it is displayed anew. The cell keeps the last state when the run is over.
@@ -7,26 +7,22 @@ when it is displayed anew. The cell keeps the last state when the run is over.
 from __future__ import annotations
 
 import contextvars
+import io
 import sys
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterable
-from html import escape
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from sweeper.events import (
-    AttemptEnded,
-    AttemptStarted,
-    Event,
-    Notice,
-    TrainingStarted,
-    TrialVerified,
-)
-from sweeper.report.formats import params_text, rate_text, time_text, value_text
-from sweeper.report.terminal.lines import checkpoint_text, event_line, state_text
-from sweeper.report.terminal.model import ProgressModel, Snapshot, TrialProgress
+from rich.console import Console, Group
+from rich.text import Text
+
+from sweeper.events import Event
+from sweeper.report.terminal.drawing import draw
+from sweeper.report.terminal.lines import state_text
+from sweeper.report.terminal.live import EventLines
+from sweeper.report.terminal.model import ProgressModel, Snapshot
 
 REDRAW_SECONDS = 1.0
 """Between two updates of the cell."""
@@ -34,8 +30,11 @@ REDRAW_SECONDS = 1.0
 MOST_LINES = 8
 """So many of the latest ends and notices stand below the table."""
 
-_CELL = "text-align:right;padding:2px 10px"
-_TEXT = "text-align:left;padding:2px 10px"
+WIDTH, HEIGHT = 110, 40
+"""Columns and lines of the drawing."""
+
+_STOP = "Interrupting the kernel"
+_CELL = '<pre style="overflow-x:auto;white-space:pre;margin:0">{code}</pre>'
 
 
 class Display(Protocol):
@@ -62,7 +61,7 @@ class CellDisplay:
 
 
 def notebook_display() -> Display | None:
-    """The running cell's output; None where this process is no notebook's kernel.
+    """Return the running cell's output; None where this process is no notebook's kernel.
 
     IPython in a terminal has a shell too, and no kernel; there the terminal's own forms are right.
     """
@@ -77,32 +76,27 @@ class NotebookProgress:
 
     Args:
         display: Shows it.
-        model: What is shown; a new one by default.
-        redraws: Whether the display is updated by itself, about once a second.
+        model: What is shown.
     """
 
-    def __init__(
-        self, display: Display, model: ProgressModel | None = None, *, redraws: bool = True
-    ) -> None:
+    def __init__(self, display: Display, model: ProgressModel) -> None:
         self._display = display
-        self._model = model if model is not None else ProgressModel()
-        self._redraws = redraws
-        self._lines: deque[str] = deque(maxlen=MOST_LINES)
-        self._lines_shown = 0
-        self._attempts: dict[int, int] = {}
+        self._model = model
+        self._lines = EventLines("normal")
+        self._latest: deque[Text] = deque(maxlen=MOST_LINES)
+        self._written = 0
         self._showing = threading.Lock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         self.refresh()
-        if self._redraws:
-            # The kernel knows by the context which cell is running.
-            context = contextvars.copy_context()
-            self._thread = threading.Thread(
-                target=context.run, args=(self._keep_showing,), name="sweeper-notebook", daemon=True
-            )
-            self._thread.start()
+        # The kernel knows by the context which cell is running.
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._keep_showing,), name="sweeper-notebook", daemon=True
+        )
+        self._thread.start()
         return self
 
     def __exit__(
@@ -118,128 +112,41 @@ class NotebookProgress:
 
     def __call__(self, event: Event) -> None:
         self._model.apply(event)
-        if isinstance(event, AttemptStarted):
-            self._attempts[event.trial] = event.attempt
-        resumed = isinstance(event, TrainingStarted) and event.start_step > 0
-        if not resumed and not isinstance(event, AttemptEnded | Notice | TrialVerified):
-            return
-        line = event_line(event, attempt=self._attempts.get(getattr(event, "trial", -1), 1))
-        if line is not None:
-            with self._showing:
-                self._lines.append(line)
-                self._lines_shown += 1
+        with self._showing:
+            line = self._lines.line(event)
+            if line is not None:
+                self._latest.append(line)
+                self._written += 1
 
     def refresh(self) -> None:
         """Show the run as it is now."""
         with self._showing:
             snapshot = self._model.snapshot()
-            earlier = self._lines_shown - len(self._lines)
-            html = page(snapshot, self._lines, earlier, running=not self._over.is_set())
-            self._display.show(html, _plain(snapshot))
+            stop = "" if self._over.is_set() else _STOP
+            earlier = self._written - len(self._latest)
+            parts = [Text(f"({earlier} earlier lines)", style="dim")] if earlier else []
+            shown = Group(draw(snapshot, WIDTH, HEIGHT, stop=stop), *parts, *self._latest)
+            self._display.show(_html(shown), _plain(snapshot))
 
     def _keep_showing(self) -> None:
         while not self._over.wait(REDRAW_SECONDS):
             self.refresh()
 
 
-def page(snapshot: Snapshot, lines: Iterable[str], earlier: int, *, running: bool = True) -> str:
-    """The HTML of one moment of a run.
-
-    Args:
-        snapshot: The moment.
-        lines: The latest ends and notices.
-        earlier: How many more there were before those.
-        running: Whether the run goes on.
-    """
-    study, measured = snapshot.study, snapshot.measured
-    if study is None and measured is None:
-        return "<div>opening the study ...</div>"
-    name = measured.opened.study if study is None and measured is not None else ""
-    head = f"<b>{escape(study.study if study is not None else name)}</b>"
-    parts = [f"<div>{head}{escape(state_text(snapshot))}{escape(_counts(snapshot))}</div>"]
-    if snapshot.checkpoint is not None:
-        kept = snapshot.checkpoint
-        cost = f"{checkpoint_text(kept)} (trial {kept.trial}, step {kept.step})"
-        parts.append(f"<div>last checkpoint: {cost}</div>")
-    if snapshot.running:
-        parts.append(_running(snapshot))
-    if snapshot.leaders and study is not None:
-        parts.append(_leaders(snapshot, study.objective))
-    shown = [escape(line) for line in lines]
-    if earlier:
-        shown.insert(0, f"({earlier} earlier lines)")
-    if shown:
-        parts.append(f"<pre style='margin:4px 0'>{chr(10).join(shown)}</pre>")
-    if running and snapshot.verified is None and study is not None:
-        advice = (
-            "interrupting the kernel checkpoints and stops; go on with "
-            if snapshot.stopping is None
-            else "stopping: every trial writes a checkpoint; interrupting again kills; go on with "
-        )
-        parts.append(f"<div>{advice}<code>{escape(study.resume_command)}</code></div>")
-    return "".join(parts)
+def _html(shown: Group) -> str:
+    """Return what a terminal would show as HTML, in which whatever a user wrote is text."""
+    console = Console(
+        file=io.StringIO(),
+        width=WIDTH,
+        record=True,
+        force_terminal=True,
+        force_jupyter=False,
+        color_system="standard",
+    )
+    console.print(shown)
+    return console.export_html(inline_styles=True, code_format=_CELL)
 
 
 def _plain(snapshot: Snapshot) -> str:
     name = "" if snapshot.study is None else snapshot.study.study
     return f"{name}{state_text(snapshot)}" or "opening the study ..."
-
-
-def _counts(snapshot: Snapshot) -> str:
-    counts = (
-        (len(snapshot.running), "running"),
-        (snapshot.elsewhere, "elsewhere"),
-        (snapshot.pruned, "pruned"),
-        (snapshot.failed, "failed"),
-        (snapshot.interrupted, "interrupted"),
-        (snapshot.paused, "paused"),
-        (snapshot.waiting, "waiting"),
-    )
-    text = "".join(f", {count} {what}" for count, what in counts if count)
-    text += f"  {time_text(snapshot.seconds)}"
-    if snapshot.seconds_left:
-        text += f", ~{time_text(snapshot.seconds_left)} left"
-    return text
-
-
-def _running(snapshot: Snapshot) -> str:
-    objective = snapshot.study.objective if snapshot.study else ""
-    several = snapshot.study is not None and bool(snapshot.study.objectives)
-    heads = ["trial", "epoch", "step", "steps/s", "left", *([] if several else [objective])]
-    rows = [_row(heads, "th")]
-    for trial in snapshot.running:
-        cells = _cells(trial)
-        if not several:
-            cells.append(value_text(trial.metrics.get(objective)))
-        rows.append(_row([*cells, params_text(trial.params)], "td"))
-    return f"<table>{''.join(rows)}</table>"
-
-
-def _cells(trial: TrialProgress) -> list[str]:
-    if not trial.epochs:
-        return [str(trial.number), "preparing", "-", "-", "-"]
-    step = f"{trial.step}/{trial.steps}" if trial.steps else str(trial.step)
-    return [
-        str(trial.number),
-        f"{trial.epoch}/{trial.epochs}",
-        step,
-        rate_text(trial.rate),
-        time_text(trial.seconds_left),
-    ]
-
-
-def _leaders(snapshot: Snapshot, objective: str) -> str:
-    rows = [_row(["best", objective], "th")]
-    rows += [
-        _row([f"trial {each.number}", value_text(each.value), params_text(each.params)], "td")
-        for each in snapshot.leaders
-    ]
-    return f"<table>{''.join(rows)}</table>"
-
-
-def _row(cells: Iterable[str], kind: str) -> str:
-    written = "".join(
-        f"<{kind} style='{_TEXT if '=' in cell else _CELL}'>{escape(cell)}</{kind}>"
-        for cell in cells
-    )
-    return f"<tr>{written}</tr>"

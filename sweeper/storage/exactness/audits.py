@@ -120,14 +120,6 @@ class Audits:
             )
         )
 
-    def held(self, study: str, host: str) -> bool:
-        """Return whether a worker on ``host`` still has to make or compare the study's first intervals.
-
-        Other trials wait for them; never for a trial that nobody runs, or for a machine that has
-        no live worker.
-        """
-        return self._database.read(lambda c: audit_claims.held(c, study, host))
-
     def is_settled(self, study: str) -> bool:
         """Return whether the study has all its first intervals, so that no other trial supplies them."""
         return self._database.read(

@@ -20,7 +20,7 @@ from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.errors import SupersededError
 from sweeper.records.exactness import AuditOutcome
 from sweeper.storage.queries import optuna_rows
-from sweeper.storage.queries.leases import lease_has_ended, was_there
+from sweeper.storage.queries.leases import was_there
 from sweeper.storage.queries.studies import find_study, trials_of
 from sweeper.storage.tables import AnyRow, Attempt, Audit, Trial, UtcAfter, UtcNow, Worker
 from sweeper.support.processes import ProcessIdentity, is_gone
@@ -158,41 +158,6 @@ def decide(
         "refused"
     )
     raise SupersededError(msg)
-
-
-def held(connection: Connection, study: str, host: str) -> bool:
-    first = sa.and_(Trial.study_id == find_study(connection, study).id, Trial.audited == "first")
-    somebody = (
-        sa.exists()
-        .where(
-            Worker.host == Audit.host,
-            Worker.study_id == Trial.study_id,
-            Worker.left_at.is_(None),
-            Worker.lease_until >= UtcNow(),
-        )
-        .correlate(Audit.__table__, Trial.__table__)
-    )
-    waiting = connection.scalar(
-        sa.select(Audit.id)
-        .join(Trial, Trial.id == Audit.trial_id)
-        .where(first, undecided(), sa.or_(Audit.host == host, somebody))
-        .limit(1)
-    )
-    if waiting is not None:
-        return True
-    to_come = connection.scalar(
-        sa.select(Attempt.id)
-        .join(Trial, Trial.id == Attempt.trial_id)
-        .where(
-            first,
-            Trial.result.is_(None),
-            Attempt.outcome.is_(None),
-            ~lease_has_ended(),
-            count_of(Trial.id) < FIRST_INTERVALS,
-        )
-        .limit(1)
-    )
-    return to_come is not None
 
 
 def drop_rest(connection: Connection, study: str, host: str, reason: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, cast
@@ -120,7 +121,10 @@ def _computed(
         own = [m[objective.name] for m in reported.values() if objective.name in m]
         if not own:
             return replace(seen, state="failed", value=None, values=None)
-        values.append(value_at(own, at, objective.direction))
+        value = value_at(own, at, objective.direction)
+        if not math.isfinite(value):
+            return replace(seen, state="failed", value=None, values=None)
+        values.append(value)
     return _ended_as(seen, "complete", tuple(values))
 
 

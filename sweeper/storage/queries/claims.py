@@ -20,6 +20,7 @@ from sweeper.declared.policy import Fault
 from sweeper.declared.space import CategoricalChoice
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError
 from sweeper.records.ancestry import ParentRecord
+from sweeper.records.status import are
 from sweeper.storage.queries import optuna_rows
 from sweeper.storage.queries.descent.deciding import next_generation
 from sweeper.storage.queries.rungs.deciding import settle_all
@@ -278,7 +279,7 @@ def _held_up(connection: Connection, study: AnyRow, following: _Following) -> Wa
         return None
     if begun >= study.target:
         running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
-        return Waiting(f"all {begun} trials have begun, and {running} are still running")
+        return Waiting(f"all {begun} trials have begun, and {running} {are(running)} still running")
     if lowest <= number - study.window:
         return Waiting(f"trial {number} learns from trial {lowest}, which is still running")
     concurrency = json.loads(study.definition).get("concurrency", study.window)

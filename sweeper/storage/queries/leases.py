@@ -46,6 +46,10 @@ class LostAttempt:
     attempt: int
 
 
+_GONE = "its worker was killed, or its machine restarted: the process is gone"
+_UNRENEWED = "its worker did not renew its lease in time: it is killed, stopped or cut off"
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """An open attempt to be closed: its worker is gone, or its lease has ended."""
@@ -206,7 +210,12 @@ def close_lost(connection: Connection, found: Collection[Suspect]) -> tuple[Lost
         closed = connection.execute(
             sa.update(Attempt)
             .where(Attempt.id == suspect.token, Attempt.outcome.is_(None), still)
-            .values(outcome="lost", ended_at=UtcNow(), end_step=_newest_checkpoint())
+            .values(
+                outcome="lost",
+                ended_at=UtcNow(),
+                end_step=_newest_checkpoint(),
+                error=_GONE if suspect.gone else _UNRENEWED,
+            )
         )
         if closed.rowcount == 1:
             lost.append(suspect.lost)

@@ -308,16 +308,19 @@ def finish_trial(
     )
 
 
-def prune_trials(connection: Connection, values: Mapping[int, float]) -> None:
-    """End many trials as pruned, each with its finite value, by Optuna's trial ids."""
+def prune_trials(connection: Connection, values: Mapping[int, float | None]) -> None:
+    """End many trials as pruned, each with its value if it has one, by Optuna's trial ids."""
     if not values:
         return
     represent = models.TrialValueModel.value_to_stored_repr
     rows = []
     for trial_id, value in values.items():
+        if value is None:
+            continue
         stored, kind = represent(value)
         rows.append({"trial_id": trial_id, "objective": 0, "value": stored, "value_type": kind})
-    connection.execute(sa.insert(_Values), rows)
+    if rows:
+        connection.execute(sa.insert(_Values), rows)
     connection.execute(
         sa.update(_Trials)
         .where(_Trials.c.trial_id.in_(list(values)))

@@ -67,6 +67,7 @@ def trial_statuses(
     if epochs is not None:
         epochs = first_epochs(definition.get("budget"), epochs)
     parents = parents_of(connection, trials_of(study.id))
+    errors = _errors(connection, study.id)
     found = []
     for trial in sorted(trials, key=lambda t: t.number):
         own = values.get(trial.optuna_trial_id)
@@ -83,9 +84,22 @@ def trial_statuses(
                 metrics=metrics,
                 values=values_by_name(objectives, own),
                 attempts=trial.current_attempt,
+                error=errors.get(trial.id),
             )
         )
     return tuple(found)
+
+
+def _errors(connection: Connection, study: int) -> dict[int, str]:
+    """Return the last line of the error of each failed trial's latest attempt, by the trial's id."""
+    rows = connection.execute(
+        sa.select(Trial.id, Attempt.error)
+        .join(
+            Attempt, sa.and_(Trial.id == Attempt.trial_id, Attempt.number == Trial.current_attempt)
+        )
+        .where(Trial.study_id == study, Trial.result == "failed", Attempt.error.is_not(None))
+    )
+    return {row.id: row.error.strip().rpartition("\n")[2] for row in rows}
 
 
 def seconds_left(

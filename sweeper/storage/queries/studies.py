@@ -273,9 +273,9 @@ def _check_unchanged(stored: StudyRow, given: StudyRow) -> None:
     changes = changes_between(stored, given)
     if changes:
         msg = (
-            f"study {given.name!r} was defined otherwise when it was created: "
+            f"study {given.name!r} was defined differently when it was created: "
             f"{'; '.join(changes)}. Its finished trials belong to the old definition: restore it, "
-            "begin anew under the same name with `sweeper run FILE --fresh`, which keeps them as "
-            f"{given.name}~1, or accept the mixture with --accept-changes, which ranks them apart"
+            "start over under the same name with `sweeper run FILE --fresh`, which keeps them as "
+            f"{given.name}~1, or accept the change with --accept-changes, which ranks them apart"
         )
         raise DefinitionChangedError(msg)

@@ -14,11 +14,9 @@ from sweeper.training.encoding.form import (
 from sweeper.training.encoding.kinds import tells_its_state
 from sweeper.training.encoding.replicas import (
     assign_replicas,
-    first_replicas_name,
     held_tensors,
     hold_replicas,
     is_replicated,
-    replica_numbers,
     replicas_of,
 )
 
@@ -34,12 +32,10 @@ __all__ = [
     "decode",
     "digest_of",
     "encode",
-    "first_replicas_name",
     "held_tensors",
     "hold",
     "hold_replicas",
     "is_replicated",
-    "replica_numbers",
     "replicas_of",
     "tells_its_state",
 ]

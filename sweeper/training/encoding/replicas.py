@@ -5,14 +5,10 @@ others (weights, optimizer slots) is the same on all; BatchNorm's moving statist
 states and metrics are written by each replica for itself. So each replica's value is held, under the
 variable's own name for the first one and below it for the others; where all the others equal the
 first, the file has that one alone (`Snapshot.repeated`).
-
-Replicas are numbered over all processes of a training: where there are several, each holds its own,
-under names that no other process uses.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +19,6 @@ from sweeper.training.encoding.form import NotPlainError, Tensors
 from sweeper.training.encoding.kinds import framework_variables
 
 _BELOW = "replica-"
-_NAMED_BELOW = re.compile(rf"(.+)/{_BELOW}[1-9][0-9]*")
 
 
 def replicas_of(variable: Any) -> tuple[Any, ...]:
@@ -37,42 +32,21 @@ def replicas_of(variable: Any) -> tuple[Any, ...]:
 
 
 def is_replicated(variable: Any) -> bool:
-    """Whether ``variable`` stands for several, one a replica, in this process or another."""
-    return replica_numbers(variable)[1] > 1
-
-
-def replica_numbers(variable: Any) -> tuple[int, int]:
-    """The number of the first replica of ``variable`` that is in this process, and how many there are."""
-    import tensorflow as tf
-
-    inner = _inner(variable)
-    if not isinstance(inner, tf.distribute.DistributedValues):
-        return 0, 1
-    strategy = getattr(inner, "distribute_strategy", None)
-    if strategy is None:
-        return 0, len(inner.values)
-    first = strategy.extended._get_replica_id_in_sync_group(0)
-    return int(first), int(strategy.num_replicas_in_sync)
-
-
-def first_replicas_name(name: str) -> str | None:
-    """Under which name the first replica's value is, for another replica's; None for any other name."""
-    found = _NAMED_BELOW.fullmatch(name)
-    return None if found is None else found[1]
+    """Return whether ``variable`` stands for several, one per replica."""
+    return len(replicas_of(variable)) > 1
 
 
 def hold_replicas(variable: Any, key: str, tensors: Tensors) -> tuple[str, ...]:
-    """Put the value of each replica of this process into ``tensors``, the first one's under ``key``.
+    """Put the value of each replica into ``tensors``, the first one's under ``key``.
 
     Returns:
         The tensors that need not be written where they all equal the one of ``key``; none of a
         variable that a reader gets the sum or the mean of, where it must be known how many there
         were.
     """
-    first, count = replica_numbers(variable)
-    held = {_key(key, i): v.read_value() for i, v in enumerate(replicas_of(variable), first)}
+    held = {_key(key, i): v.read_value() for i, v in enumerate(replicas_of(variable))}
     tensors.update(held)
-    if count == 1 or _is_made_on_read(variable):
+    if len(held) == 1 or _is_made_on_read(variable):
         return ()
     return tuple(name for name in held if name != key)
 
@@ -99,19 +73,18 @@ def held_tensors(key: str, tensors: Mapping[str, Any]) -> list[Any]:
 
 
 def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None:
-    """Give ``variable`` what `hold_replicas` put under ``key``, replica by replica of this process.
+    """Give ``variable`` what `hold_replicas` put under ``key``, replica by replica.
 
     Where there are more or fewer replicas now, or none, it gets what TensorFlow would give a reader
     of the variable: the sum or the mean of one that is read so, else the first replica's value.
     """
     values = held_tensors(key, tensors)
-    first, count = replica_numbers(variable)
-    on_read = _is_made_on_read(variable)
-    if len(values) == 1 and not on_read:
-        values *= count
-    if len(values) == count:
-        for index, each in enumerate(replicas_of(variable), first):
-            each.assign(values[index])
+    replicas = replicas_of(variable)
+    if len(values) == 1 and not _is_made_on_read(variable):
+        values *= len(replicas)
+    if len(values) == len(replicas):
+        for replica, value in zip(replicas, values, strict=True):
+            replica.assign(value)
         return
     _inner(variable).assign(as_one(variable, key, tensors))
 

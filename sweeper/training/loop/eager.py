@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from sweeper.training.replicas.step import replicated
+from sweeper.training.sources.arrays import is_ragged
 
 
 def take_one_step(
@@ -29,7 +30,9 @@ def take_one_step(
     """
 
     def first(array: Any) -> Any:
-        return None if array is None else tf.convert_to_tensor(array[:batch_size])
+        if array is None or is_ragged(array):
+            return None if array is None else array[:batch_size]
+        return tf.convert_to_tensor(array[:batch_size])
 
     tensors = tf.nest.map_structure(first, batch)
     on_replicas = replicated(model, train_step)

@@ -45,10 +45,17 @@ def to_python(logs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """The numbers of a metric, each with its name; none where it is no number and no array of them.
+    """Yield the numbers of a metric, each with its name; none where it is neither a number nor an array.
 
-    >>> dict(named_numbers("f1_score", np.array([0.5, 1.0])))
-    {'f1_score[0]': 0.5, 'f1_score[1]': 1.0}
+    Args:
+        name: The metric's.
+        value: What was reported.
+
+    Examples:
+        >>> import numpy as np
+        >>> from sweeper.training.loop.logs import named_numbers
+        >>> dict(named_numbers("f1_score", np.array([0.5, 1.0])))
+        {'f1_score[0]': 0.5, 'f1_score[1]': 1.0}
     """
     if isinstance(value, int | float):
         yield name, float(value)

@@ -25,6 +25,7 @@ import numpy as np
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
 from sweeper.errors import FactoryError
 from sweeper.results import EpochRecord
+from sweeper.training.loop.averages import FinalAverages
 from sweeper.training.loop.blocks import Blocks
 from sweeper.training.loop.building import build_before_tracing
 from sweeper.training.loop.eager import take_one_step
@@ -33,11 +34,12 @@ from sweeper.training.loop.plan import Observer, Paused, Stopped, TrainingPlan
 from sweeper.training.loop.reported import Reported
 from sweeper.training.loop.roots import roots_of
 from sweeper.training.loop.runners import make_runner
+from sweeper.training.loop.summaries import summaries_to, writing_by_batch
 from sweeper.training.randomness.hidden_state import HiddenState
 from sweeper.training.replicas.checking import check_model
 from sweeper.training.sources.opening import open_sources
 from sweeper.training.sources.runner import Runner
-from sweeper.training.state.callbacks import listens_to_batches
+from sweeper.training.state.callbacks import listens_to_batches, without_superfluous
 from sweeper.training.state.state import HistoryRecord, Position, TrainingState, default_components
 from sweeper.training.warmstart.beginning import WarmBeginning
 
@@ -71,7 +73,7 @@ class TrainingLoop:
         observer: Observer,
         notice: Callable[[str], None] = _LOG.warning,
     ) -> None:
-        self._plan = plan
+        self._plan = plan = replace(plan, callbacks=without_superfluous(plan.callbacks, notice))
         self._notice = notice
         self._observer = observer
         self._hidden = HiddenState(plan.order_seed)
@@ -86,7 +88,7 @@ class TrainingLoop:
                 "compiled; call model.compile(optimizer=…, loss=…) before returning it"
             )
             raise FactoryError(msg)
-        remark = check_model(model, plan.step, plan.processes)
+        remark = check_model(model, plan.step)
         if remark is not None:
             notice(remark)
         data, taken = plan.data, plan.steps_of
@@ -125,6 +127,8 @@ class TrainingLoop:
         )
         # A callback dispatched to a thread could still be running when a snapshot is taken.
         self._callbacks._async_train = self._callbacks._async_test = False
+        self._trace_summaries()
+        self._averages = FinalAverages(model, plan.callbacks)
         self._blocks = Blocks(model, self._callbacks.callbacks)
         self._listening = listens_to_batches(self._callbacks.callbacks, test=False)
         self._listening_to_tests = listens_to_batches(self._callbacks.callbacks, test=True)
@@ -144,7 +148,7 @@ class TrainingLoop:
             ),
             eager=bool(model.run_eagerly),
         )
-        self._reported = Reported(plan.objectives, plan.epochs, notice)
+        self._reported = Reported(plan.objectives, plan.epochs, notice, plan.nonfinite)
         self._trained = list(model.trainable_weights)
         self._block_steps = 1
         self._position = Position()
@@ -156,6 +160,17 @@ class TrainingLoop:
             None if self._test is None else self._test.log_shapes,
             validates=self._test is not None,
         )
+
+    def _trace_summaries(self) -> None:
+        """Trace again, once the callbacks know the model, where one of them writes its summaries."""
+        board = writing_by_batch(self._callbacks.callbacks)
+        if board is None or self._plan.model.run_eagerly:
+            return
+        with summaries_to(board, "train"):
+            self._train.trace()
+        if self._test is not None:
+            with summaries_to(board, "validation"):
+                self._test.trace()
 
     @property
     def position(self) -> Position:
@@ -178,7 +193,7 @@ class TrainingLoop:
                 plan says so.
             RestoreError: The checkpoint does not fit the model.
             UncapturableError: A callback holds what no checkpoint can; no step has run.
-            NonFiniteError: The loss or the objective became NaN or infinite.
+            NonFiniteError: The loss or the objective became NaN or infinite, and the plan ends there.
             WarmStartError, CheckpointError: It cannot begin from what the plan names.
         """
         with self._hidden:
@@ -202,6 +217,8 @@ class TrainingLoop:
         else:
             self._position = self._state.restore(loaded)
             model.stop_training = self._position.stopped
+            if self._position.epoch == self._plan.epochs:
+                self._averages.finalize()
         self._observer.started(self._position, self._steps or 0)
         # Asked again: the answer to whoever wrote the checkpoint may never have been acted upon.
         self.pruned = self._position.step_in_epoch == 0 and self._is_to_end()
@@ -223,7 +240,6 @@ class TrainingLoop:
             self._callbacks.on_epoch_begin(epoch)
             self._train.begin_epoch(epoch)
         logs = self._train_steps(epoch)
-        self._plan.lockstep.agree("the end of an epoch", self._position.step, 0)
         self._train.end_epoch(epoch)
         epoch_logs = dict(metrics_or_logs(self._taken, logs))
         if self._test is not None and self._plan.data.validates_after(epoch):
@@ -244,7 +260,7 @@ class TrainingLoop:
         seconds = time.monotonic() - started
         self._reported.check_vectors(epoch_logs)
         self._observer.epoch_ended(record, self._position.step, seconds)
-        self._reported.check_finite(epoch, record.metrics)
+        self._reported.check_finite(self._record.epochs)
         self.pruned = self._is_to_end()
         last = self.pruned or self._is_last()
         pausing = self._is_to_pause()
@@ -258,8 +274,9 @@ class TrainingLoop:
 
     def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> EpochRecord:
         """Call the callbacks with ``logs``, and record these with what the callbacks added."""
-        for callback in self._callbacks.callbacks:
-            callback.on_epoch_end(epoch, logs)
+        with self._averages.held():
+            for callback in self._callbacks.callbacks:
+                callback.on_epoch_end(epoch, logs)
         numbers = (self._reported.numbers(name, value) for name, value in logs.items())
         record = EpochRecord(epoch, dict(chain.from_iterable(numbers)))
         self._record.epochs.append(record)
@@ -288,8 +305,7 @@ class TrainingLoop:
             logs = self._position.logs
         while self._more_steps() and not (model.stop_training and self._position.step_in_epoch > 0):
             begin = self._position.step_in_epoch
-            at, size = self._position.step, self._block_size()
-            end = begin + self._plan.lockstep.agree("the steps of a block", at, size)
+            end = begin + self._block_size()
             shown = self._callback_step(begin)
             if self._listening:
                 self._callbacks.on_train_batch_begin(shown)
@@ -355,7 +371,6 @@ class TrainingLoop:
                 block = model.steps_per_execution
             if self._listening_to_tests:
                 self._callbacks.on_test_batch_begin(self._callback_step(begin))
-            block = self._plan.lockstep.agree("a block of validation", self._position.step, block)
             end = min(begin + block, steps)
             started = time.monotonic()
             ran, reported = test.run(epoch, begin, end)
@@ -370,7 +385,6 @@ class TrainingLoop:
             begin += ran
             if begin < steps and self._observer.stop_requested():
                 self._stop_inside_validation()
-        self._plan.lockstep.agree("the end of validation", self._position.step, begin)
         test.end_epoch(epoch)
         logs = to_python(metrics_or_logs(self._taken, logs))
         self._callbacks.on_test_end(logs)
@@ -393,4 +407,5 @@ class TrainingLoop:
         epochs = self._record.epochs
         between = self._position.step_in_epoch == 0 and epochs
         history = [record.metrics for record in epochs]
-        return self._state.capture(self._position, history[-1] if between else {}, history)
+        with self._averages.as_before():
+            return self._state.capture(self._position, history[-1] if between else {}, history)

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+
+from sweeper.training.sources.arrays import is_ragged
 
 MOST_ON_GPU = 2**30
 """Bytes of one data set that are placed on a GPU at most."""
@@ -34,7 +37,8 @@ class ArrayPlacement:
         self.device = device
         with self._there():
             self._tensors = tf.nest.map_structure(
-                lambda array: None if array is None else tf.constant(array), arrays
+                lambda array: array if array is None or is_ragged(array) else tf.constant(array),
+                arrays,
             )
 
     def gather(self, indices: Any) -> Any:
@@ -57,7 +61,7 @@ def put_arrays(arrays: Any, name: str, notice: Callable[[str], None]) -> ArrayPl
         notice: Called with where they stay in the host's memory although there is a GPU.
     """
     room = _room_on_gpu()
-    size = sum(int(array.nbytes) for array in tf.nest.flatten(arrays) if array is not None)
+    size = sum(_size(array) for array in tf.nest.flatten(arrays) if array is not None)
     if room is None or size <= room:
         return ArrayPlacement(arrays, None)
     notice(
@@ -65,6 +69,11 @@ def put_arrays(arrays: Any, name: str, notice: Callable[[str], None]) -> ArrayPl
         "placed on a GPU; they stay in the host's memory, and each batch is copied from there"
     )
     return ArrayPlacement(arrays, _HOST)
+
+
+def _size(array: Any) -> int:
+    parts = tf.nest.flatten(array, expand_composites=True)
+    return sum(int(np.prod(part.shape)) * tf.as_dtype(part.dtype).size for part in parts)
 
 
 def _room_on_gpu() -> int | None:

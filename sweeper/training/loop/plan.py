@@ -10,9 +10,9 @@ import keras
 import numpy as np
 
 from sweeper.checkpoints.format import Snapshot
+from sweeper.declared.searching import NonFinite
 from sweeper.results import EpochRecord
 from sweeper.training.data import Data
-from sweeper.training.replicas.lockstep import Alone, Lockstep
 from sweeper.training.state.state import Position
 from sweeper.training.step import TrainingStep
 from sweeper.training.warmstart.options import WarmStart
@@ -73,10 +73,10 @@ class TrainingPlan:
         output_only: Objects that only write; it may grow while training makes more.
         step: Takes the steps, bound to the model; None for the model's own.
         warm_start: What the model's variables begin with; None for what the factory gave them.
-        lockstep: With the other processes of the training.
-        processes: How many there are.
         judge: Asked between two epochs, with all that are over, whether training is to end there.
+        directory: `Trial.directory`, which paths in the user's objects may begin with.
         pause_after: So many epochs after which it pauses, unless it ends there; None for nowhere.
+        nonfinite: Whether a loss or objective that is NaN or infinite after an epoch ends it.
     """
 
     model: keras.Model
@@ -91,9 +91,9 @@ class TrainingPlan:
     output_only: Sequence[Any] = ()
     step: TrainingStep | None = None
     warm_start: WarmStart | None = None
-    lockstep: Lockstep = field(default_factory=Alone)
-    processes: int = 1
     pause_after: int | None = None
+    nonfinite: NonFinite = "continue"
+    directory: str = ""
 
     @property
     def steps_of(self) -> keras.Model | TrainingStep:

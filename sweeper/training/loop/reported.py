@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from sweeper.declared.searching import At, NonFinite
 from sweeper.errors import NonFiniteError, ObjectiveError
 from sweeper.results import EpochRecord
 from sweeper.training.data import Data
@@ -58,17 +59,24 @@ class Reported:
     """What the epochs of one training report.
 
     Args:
-        objectives: The names that decide: each must be reported, as one finite number.
+        objectives: The names that decide: each must be reported, as one number.
         epochs: How many there will be, for errors.
-        notice: Called with metrics that are too large to be stored number by number.
+        notice: Called with metrics that are too large to be stored number by number, and with the
+            first loss or objective that is NaN or infinite.
+        nonfinite: Whether such a loss or objective ends the training.
     """
 
     def __init__(
-        self, objectives: Sequence[str], epochs: int, notice: Callable[[str], None]
+        self,
+        objectives: Sequence[str],
+        epochs: int,
+        notice: Callable[[str], None],
+        nonfinite: NonFinite = "continue",
     ) -> None:
         self._objectives = tuple(objectives)
         self._epochs = epochs
         self._notice = notice
+        self._nonfinite = nonfinite
         self._too_large: set[str] = set()
 
     def numbers(self, metric: str, value: Any) -> Iterable[tuple[str, float]]:
@@ -111,19 +119,61 @@ class Reported:
             if np.ndim(logs.get(objective, 0.0)):
                 check_objective(objective, {objective: np.shape(logs[objective])})
 
-    def check_finite(self, epoch: int, logs: Mapping[str, float]) -> None:
-        """Refuse a loss or an objective that became NaN or infinite in the epoch that is over.
+    def check_finite(self, epochs: Sequence[EpochRecord]) -> None:
+        """Report a loss or an objective that became NaN or infinite in the last of ``epochs``.
+
+        The first such epoch of a training is reported; training goes on unless the study says otherwise.
+
+        Args:
+            epochs: All that are over.
 
         Raises:
-            NonFiniteError: One did.
+            NonFiniteError: One did, and the study has ``nonfinite="fail"``.
         """
+        *earlier, last = epochs
+        found = next(self._not_finite(last), None)
+        if found is None:
+            return
+        name, value = found
+        seen = f"{name} is {value} at the end of epoch {last.epoch + 1} of {self._epochs}"
+        if self._nonfinite == "fail":
+            msg = (
+                f'{seen}, and Study(nonfinite="fail") ends the trial there: lower the learning rate, '
+                "clip the gradients, or look for invalid samples"
+            )
+            raise NonFiniteError(msg)
+        if any(next(self._not_finite(each), None) for each in earlier):
+            return
+        ends = "the callback keras.callbacks.TerminateOnNaN() ends it"
+        if self._objectives:
+            ends += ', and Study(nonfinite="fail") fails the trial'
+        self._notice(f"{seen}; training goes on, as in model.fit. {ends}")
+
+    def _not_finite(self, epoch: EpochRecord) -> Iterator[tuple[str, float]]:
+        """Yield the losses and objectives of ``epoch`` that are NaN or infinite."""
         decisive = {"loss", *self._objectives}
-        for name, value in logs.items():
-            decides = name in decisive or name.startswith("loss[")
-            if decides and not math.isfinite(value):
-                msg = (
-                    f"{name} is {value} at the end of epoch {epoch + 1} of {self._epochs}; "
-                    "training cannot recover from that: lower the learning rate, clip the "
-                    "gradients, or look for invalid samples"
-                )
-                raise NonFiniteError(msg)
+        for name, value in epoch.metrics.items():
+            if (name in decisive or name.startswith("loss[")) and not math.isfinite(value):
+                yield name, value
+
+
+def check_value(objective: str, value: float, at: At, epochs: int) -> None:
+    """Refuse a trial's value that is NaN or infinite: no trial can be ranked by it.
+
+    Args:
+        objective: The metric.
+        value: The trial's.
+        at: Which epoch's it is.
+        epochs: How many epochs are over.
+
+    Raises:
+        NonFiniteError: It is NaN or infinite.
+    """
+    if math.isfinite(value):
+        return
+    where = f"at the end of the last epoch, {epochs}" if at == "last" else f"in all {epochs} epochs"
+    msg = (
+        f"the objective {objective!r} is {value} {where}, and no trial can be ranked by that: lower the "
+        "learning rate, clip the gradients, or look for invalid samples"
+    )
+    raise NonFiniteError(msg)

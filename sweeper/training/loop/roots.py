@@ -34,4 +34,5 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
             *(thing for thing in plan.tracked.values() if not isinstance(thing, _OF_KERAS)),
         ),
         output=plan.output_only,
+        directory=plan.directory,
     )

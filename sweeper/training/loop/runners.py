@@ -280,7 +280,7 @@ class BatchRunner(_ReadingRunner):
             batch = self._reader.next(epoch, step)
             if batch is None:
                 return step - begin, logs
-            shown = f"batch {step} of epoch {epoch}"
+            shown = f"batch {step + 1} of epoch {epoch + 1}"
             tensors = self._spec.tensors(batch, shown)
             if self._one.replicas is not None:
                 self._one.replicas.rule.check(int(tensors[0].shape[0]), shown)

@@ -20,7 +20,7 @@ from sweeper.training.encoding import (
     assign_replicas,
     held_tensors,
     hold_replicas,
-    replica_numbers,
+    replicas_of,
 )
 from sweeper.training.randomness.tracing import Trace, TracedFunctions
 
@@ -212,7 +212,7 @@ class TensorFlowRandom:
         key = f"{self.name}/global"
         shared = _shared_generator()
         was = len(held_tensors(key, tensors)) if key in tensors else 1
-        now = 1 if shared is None else replica_numbers(shared.state)[1]
+        now = 1 if shared is None else len(replicas_of(shared.state))
         if was == now or (was == 1 and shared is None):
             return []
         return [

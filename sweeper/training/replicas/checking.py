@@ -9,14 +9,13 @@ import keras
 import tensorflow as tf
 
 from sweeper.errors import FactoryError
-from sweeper.training.encoding import replica_numbers
+from sweeper.training.encoding import replicas_of
 from sweeper.training.replicas.step import own_method
 from sweeper.training.step import TrainingStep
 
 _PROCESSES = (
-    "its replicas are processes that must start, stop and resume together, so sweeper starts them, on "
-    "one host: give Study(strategy=sweeper.MultiWorker(processes=…)), which makes it in each of them; "
-    "let workers on other hosts take other trials (`sweeper worker`)"
+    "a trial trains in one process; use tf.distribute.MirroredStrategy, which trains on all GPUs that the "
+    "trial sees, and run other trials on other hosts (`sweeper worker`)"
 )
 
 _INSTEAD = {
@@ -35,18 +34,12 @@ _INSTEAD = {
 """Why a strategy is refused, and what to use; by the name of its class without ``V1`` or ``V2``."""
 
 
-def check_strategy(strategy: Any, processes: int = 1) -> None:
-    """Refuse a strategy whose replicas are not all in step, in processes that sweeper has started.
-
-    Args:
-        strategy: What was made.
-        processes: The trial's, in each of which a `MultiWorker` made it.
+def check_strategy(strategy: Any) -> None:
+    """Refuse a strategy unless its replicas train in step, and all in this process.
 
     Raises:
-        FactoryError: It is named, with what to use.
+        FactoryError: Names the strategy and says which one to use.
     """
-    if processes > 1:
-        return
     names = [cls.__name__.removesuffix("V1").removesuffix("V2") for cls in type(strategy).__mro__]
     found = next((name for name in names if name in _INSTEAD), None)
     mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
@@ -57,15 +50,12 @@ def check_strategy(strategy: Any, processes: int = 1) -> None:
     raise FactoryError(msg)
 
 
-def check_model(
-    model: keras.Model, step: TrainingStep | None = None, processes: int = 1
-) -> str | None:
+def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | None:
     """Refuse a model that its strategy's replicas would not train as one replica would.
 
     Args:
         model: Compiled.
         step: What is taken instead of the model's own step, if anything is.
-        processes: The training's.
 
     Returns:
         What the user should know; None where there is nothing.
@@ -74,7 +64,7 @@ def check_model(
         FactoryError: Says what of it cannot be, and what to do.
     """
     strategy = model.distribute_strategy
-    check_strategy(strategy, processes)
+    check_strategy(strategy)
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
         return None
@@ -103,10 +93,8 @@ def describe_strategy(strategy: Any) -> str:
     name, replicas = type(strategy).__name__, int(strategy.num_replicas_in_sync)
     if replicas == 1:
         return name
-    processes = replicas // len(strategy.extended.worker_devices)
-    where = f" in {processes} processes" if processes > 1 else ""
     adding = type(getattr(strategy.extended, "_cross_device_ops", None)).__name__
-    return f"{name}, {replicas} replicas{where}, {adding}"
+    return f"{name}, {replicas} replicas, {adding}"
 
 
 def _outside(model: keras.Model, strategy: Any) -> Iterator[str]:
@@ -116,7 +104,7 @@ def _outside(model: keras.Model, strategy: Any) -> Iterator[str]:
         "do with Study(strategy=…)"
     )
     for variable in model.variables:
-        if replica_numbers(variable)[1] != strategy.num_replicas_in_sync:
+        if len(replicas_of(variable)) != strategy.num_replicas_in_sync:
             yield f"its variable {variable.path!r} was made outside the strategy's scope; {advice}"
     optimizer = model.optimizer
     if optimizer is not None and _strategy_of(optimizer) is not strategy:

@@ -108,7 +108,7 @@ class SliceRule:
 
         Args:
             samples: In it.
-            shown: Which one it is, such as ``batch 3 of epoch 0``.
+            shown: Which one it is, such as ``batch 3 of epoch 1``.
 
         Raises:
             DataError: It leaves a replica without a sample, or slices unequal that must be equal.

@@ -14,7 +14,7 @@ from sweeper.training.randomness.generators import (
     global_seed_generator,
     set_global_seed_generator,
 )
-from sweeper.training.replicas.scaling import replica_index, scaled, sum_of_all
+from sweeper.training.replicas.scaling import replica_index, scaled
 from sweeper.training.replicas.slices import Slice, SliceRule, slice_batch
 from sweeper.training.step import TrainingStep
 
@@ -53,8 +53,7 @@ class ReplicatedStep:
         def on_replica() -> Any:
             with _one_global_generator(shared):
                 own = slices[replica_index()]
-                outputs = self._step(own.batch)
-                return self._over_processes(outputs, own) if self._elsewhere else outputs
+                return self._step(own.batch)
 
         scaling: AbstractContextManager[None] = nullcontext()
         if self._is_of_the_model and self.rule.replicas > 1:
@@ -65,29 +64,6 @@ class ReplicatedStep:
             # `GraphStep` says what it must be.
             return outputs  # type: ignore[no-any-return]
         return self._reported(outputs, slices)
-
-    @property
-    def _elsewhere(self) -> bool:
-        """Whether there are replicas in other processes."""
-        local = len(self._strategy.extended.worker_devices)
-        return bool(self.rule.replicas > local)
-
-    def _over_processes(self, outputs: Any, own: Slice) -> Any:
-        """What each replica reports, as the mean over the whole batch, which only it can add up."""
-        if not isinstance(outputs, dict) or (
-            self._is_of_the_model and _is_keras_own(self._model, self._step.__name__)
-        ):
-            return outputs
-
-        def whole(value: Any) -> Any:
-            value = tf.convert_to_tensor(value)
-            if value.dtype.is_floating:
-                return sum_of_all(value * own.share(value.dtype))
-            if not value.dtype.is_integer:
-                return value
-            return sum_of_all(value if replica_index() == 0 else tf.zeros_like(value))
-
-        return tf.nest.map_structure(whole, outputs)
 
     def _reported(self, outputs: Mapping[str, Any], slices: tuple[Slice, ...]) -> Mapping[str, Any]:
         """Metrics over all replicas; of anything else, the mean over the batch."""
@@ -105,7 +81,7 @@ class ReplicatedStep:
 
     def _one(self, value: Any, slices: tuple[Slice, ...]) -> Any:
         values = [tf.convert_to_tensor(v) for v in self._strategy.experimental_local_results(value)]
-        if not values[0].dtype.is_floating or len(values) == 1 or self._elsewhere:
+        if not values[0].dtype.is_floating or len(values) == 1:
             return values[0]
         shares = zip(values, slices, strict=True)
         return tf.add_n([each * own.share(each.dtype) for each, own in shares])
@@ -149,8 +125,7 @@ def replicated(model: keras.Model, step: Callable[[Any], Any]) -> ReplicatedStep
     A strategy with mirrored variables runs it in threads, on one replica as well.
     """
     strategy = model.distribute_strategy
-    kinds = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
-    mirrored = isinstance(strategy, kinds)
+    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     if strategy.num_replicas_in_sync == 1 and not mirrored:
         return None
     return ReplicatedStep(model, step)

@@ -83,8 +83,14 @@ def permutation(
 
 
 def is_arrays(given: object) -> bool:
-    """Whether the user means arrays: one, or a tuple, list or dict that should hold such."""
-    return isinstance(given, tuple | list | Mapping) or hasattr(given, "__array__")
+    """Return whether the user means arrays: one, or a tuple, list or dict that should hold such."""
+    arrays = isinstance(given, tuple | list | Mapping) or hasattr(given, "__array__")
+    return arrays or is_ragged(given)
+
+
+def is_ragged(value: object) -> bool:
+    """Return whether ``value`` is a ``tf.RaggedTensor``, whose rows are samples of unequal length."""
+    return type(value).__qualname__ == "RaggedTensor"
 
 
 def split_arrays(given: Batch, fraction: float) -> tuple[Batch, Batch]:
@@ -108,8 +114,16 @@ def split_arrays(given: Batch, fraction: float) -> tuple[Batch, Batch]:
     )
 
 
-def _take(chosen: npt.NDArray[np.int64], array: npt.NDArray[Any], _path: str) -> npt.NDArray[Any]:
-    return array[chosen]
+def _take(chosen: npt.NDArray[np.int64], array: Any, _path: str) -> Any:
+    if not is_ragged(array):
+        return array[chosen]
+    import tensorflow as tf
+
+    return tf.gather(array, chosen)
+
+
+def _length(array: Any) -> int:
+    return int(array.nrows()) if is_ragged(array) else len(array)
 
 
 def _as_tuple(given: Batch, name: str) -> tuple[Any, ...]:
@@ -144,12 +158,8 @@ def _to_numpy(value: Any, path: str) -> Any:
             "index; give its dense array, or a tf.data.Dataset of sparse batches"
         )
         raise DataError(msg)
-    if kind.__qualname__ == "RaggedTensor":
-        msg = (
-            f"Data({path}) is a RaggedTensor; give its to_tensor(), or a tf.data.Dataset of "
-            "ragged batches"
-        )
-        raise DataError(msg)
+    if is_ragged(value):
+        return value
     if not (hasattr(value, "__array__") or isinstance(value, int | float)):
         msg = (
             f"Data({path}) is a {kind.__name__}; expected a NumPy array, or a tuple, list "
@@ -162,9 +172,11 @@ def _to_numpy(value: Any, path: str) -> Any:
     return np.asarray(value)
 
 
-def _standardize(array: npt.NDArray[Any], path: str) -> npt.NDArray[Any]:
+def _standardize(array: Any, path: str) -> Any:
     import keras
 
+    if is_ragged(array):
+        return _cast_ragged(array, keras.config.floatx())
     if array.ndim == 0:
         msg = f"Data({path}) is the single value {array!r}; expected an array of samples"
         raise DataError(msg)
@@ -176,12 +188,18 @@ def _standardize(array: npt.NDArray[Any], path: str) -> npt.NDArray[Any]:
     return array
 
 
+def _cast_ragged(ragged: Any, floatx: str) -> Any:
+    import tensorflow as tf
+
+    return tf.cast(ragged, floatx) if ragged.dtype.is_floating else ragged
+
+
 def _common_length(nest: Any, name: str) -> int:
     leaves = _leaves(nest)
     if not leaves:
         msg = f"Data({name}=…) holds no array"
         raise DataError(msg)
-    lengths = {path: len(array) for path, array in leaves}
+    lengths = {path: _length(array) for path, array in leaves}
     if len(set(lengths.values())) != 1:
         shown = ", ".join(f"{name}{path} has {length:,}" for path, length in lengths.items())
         msg = (
@@ -200,7 +218,7 @@ def _with_class_weight(batch: tuple[Any, ...], weights: Mapping[int, float], nam
     if len(batch) == 3 and batch[2] is not None:
         msg = f"Data({name}=…) has sample weights, and class_weight is given as well; leave one out"
         raise DataError(msg)
-    if len(batch) < 2 or isinstance(batch[1], tuple | list | Mapping):
+    if len(batch) < 2 or isinstance(batch[1], tuple | list | Mapping) or is_ragged(batch[1]):
         msg = "class_weight needs a single array of targets, Data(train=(x, y))"
         raise DataError(msg)
     targets = np.asarray(batch[1])

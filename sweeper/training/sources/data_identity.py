@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from sweeper.training.data import Data
-from sweeper.training.sources.arrays import is_arrays
+from sweeper.training.sources.arrays import is_arrays, is_ragged
 from sweeper.training.sources.opening import HeldOut
 
 _MOST = 1 << 30
@@ -61,6 +61,8 @@ def _update(digest: xxhash.xxh3_128, given: Any) -> None:
         for key, part in given.items():
             digest.update(f"{{{key!r}:".encode())
             _update(digest, part)
+    elif is_ragged(given):
+        _update(digest, (*given.nested_row_splits, given.flat_values))
     elif isinstance(given, tuple | list):
         digest.update(f"({len(given)}:".encode())
         for part in given:

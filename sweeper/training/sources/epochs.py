@@ -94,7 +94,7 @@ class EpochFunctionSource:
             raise DataError(msg)
         if step:
             self._notice(
-                f"Data({self._name}=…): to go on at step {step:,} of epoch {epoch}, "
+                f"Data({self._name}=…): to go on at step {step:,} of epoch {epoch + 1}, "
                 f"{self._shown}({epoch}) is drawn from its beginning and {step:,} batches are "
                 "dropped"
             )

@@ -2,14 +2,13 @@
 
 What a callback holds is found by the walk over all of the user's objects (`userstate`). Here is what
 that cannot know: a callback with ``get_state()`` and ``set_state(state)`` tells its state itself, a
-CSVLogger's file has to be cut back, averaged weights must not be in the model at a checkpoint, and a
-few of Keras's own cannot be used at all. Restoring comes after ``on_train_begin``, which resets most
+CSVLogger's file has to be cut back, and a few of Keras's own are left out or cannot be used at all. Restoring comes after ``on_train_begin``, which resets most
 of Keras's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -24,7 +23,7 @@ from sweeper.training.encoding import (
     tells_its_state,
 )
 from sweeper.training.state.csv_files import cut_back, forget_start, remember_start, size_of
-from sweeper.training.userstate.traversal.built_ins import REFUSED
+from sweeper.training.userstate.traversal.built_ins import LEFT_OUT, REFUSED
 
 _BATCH_HOOKS = (
     "on_batch_begin",
@@ -80,12 +79,6 @@ class CallbackStates:
 
     def _capture(self, index: int, callback: keras.callbacks.Callback, encoder: Encoder) -> Json:
         saved: dict[str, Json] = {"class": _name(callback)}
-        if getattr(callback, "_ema_weights_in_model", False) is True:
-            msg = (
-                f"callback {_name(callback)} has the averaged weights in the model here, and "
-                "swapping them back is not exact; swap them back before the step or epoch ends"
-            )
-            raise UncapturableError(msg)
         if tells_its_state(callback):
             try:
                 state = encoder.encode(callback.get_state(), f"{self.name}/{index}/state")
@@ -146,18 +139,33 @@ class CallbackStates:
         return ", ".join(map(_name, self._callbacks)) or "none"
 
 
+def without_superfluous(
+    callbacks: Iterable[keras.callbacks.Callback], notice: Callable[[str], None]
+) -> tuple[keras.callbacks.Callback, ...]:
+    """Return ``callbacks`` without those that do what sweeper does; ``notice`` is called with each."""
+    kept = []
+    for callback in callbacks:
+        reason = LEFT_OUT.get(type(callback))
+        if reason is None:
+            kept.append(callback)
+        else:
+            notice(f"callback {_name(callback)} is left out: {reason}")
+    return tuple(kept)
+
+
 def _refuse(callback: keras.callbacks.Callback) -> None:
     for refused, reason in REFUSED.items():
         if isinstance(callback, refused):
             msg = f"callback {type(callback).__name__} cannot be used: {reason}"
             raise UncapturableError(msg)
-    if isinstance(callback, keras.callbacks.SwapEMAWeights) and callback.swap_on_epoch:
-        msg = (
-            "callback SwapEMAWeights(swap_on_epoch=True) leaves the averaged weights in "
-            "the model at an epoch's end, when the checkpoint is taken, and swapping back "
-            "is not exact; use swap_on_epoch=False"
-        )
-        raise UncapturableError(msg)
+    for base in LEFT_OUT:
+        if isinstance(callback, base):
+            msg = (
+                f"callback {type(callback).__name__} cannot be used: it extends {base.__name__}, which "
+                "restores weights and epochs of its own over those that sweeper restores; make a "
+                "keras.callbacks.Callback of what it does besides"
+            )
+            raise UncapturableError(msg)
 
 
 def _name(callback: keras.callbacks.Callback) -> str:

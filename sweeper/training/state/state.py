@@ -36,6 +36,8 @@ from sweeper.training.state.variables import Variables
 from sweeper.training.userstate import Roots, UserState
 
 _DIGESTED = ("model/", "optimizer/", "optimizers/")
+_SEVERAL_PROCESSES = "processes"
+"""Component in checkpoints of trials that trained in several processes, which is no longer possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +350,12 @@ class TrainingState:
                 continue
             found += component.mismatches(loaded.state[component.name], loaded.tensors)
         known = {component.name for component in self.components} | {"position"}
+        if _SEVERAL_PROCESSES in loaded.state:
+            found.append(
+                "it was written by a trial that trained in several processes "
+                "(MultiWorkerMirroredStrategy), which this version does not do"
+            )
+            known.add(_SEVERAL_PROCESSES)
         found += [f"it has a component {n!r} more" for n in loaded.state if n not in known]
         found += [
             f"it has a tensor {n!r} of no component"

@@ -23,6 +23,7 @@ from sweeper.training.userstate.holders.leaves import MISSING, same
 from sweeper.training.userstate.holders.objects import Holder, Structure
 from sweeper.training.userstate.holders.positions import Cache, IteratorState
 from sweeper.training.userstate.holders.values import Value
+from sweeper.training.userstate.left_out import LeftOut
 from sweeper.training.userstate.traversal.roots import Roots
 from sweeper.training.userstate.traversal.walk import MOST, Walk
 
@@ -60,6 +61,7 @@ class UserState:
         self._covered = covered
         self._notice = notice
         self._walk: Walk | None = None
+        self._left_out: LeftOut | None = None
         self._holders: list[Holder] = []
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
@@ -80,6 +82,7 @@ class UserState:
             if use in self._roots.read_ahead
         }
         walk.begin()
+        self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
             self._notice(
                 f"the study's code leads to more than {MOST:,} objects; what those beyond keep is not "
@@ -144,7 +147,10 @@ class UserState:
         self._check_baked()
         ahead = self._read_ahead()
         holders = [h for h in self._holders if id(h) not in ahead] if ahead else self._holders
-        return self._capture(holders, tensors)
+        saved = self._capture(holders, tensors)
+        # For comparisons alone: a restore reads none of it.
+        saved["left_out"] = [] if self._left_out is None else self._left_out.fingerprints()
+        return saved
 
     def capture_data(self, use: str, tensors: Tensors) -> Json:
         """What the functions of the data ``train`` or ``validation`` lead to."""
@@ -163,7 +169,7 @@ class UserState:
         """The holders that stand nowhere in particular, since threads read ahead."""
         return set().union(*(self._ahead.get(use, set()) for use in self.in_flight()))
 
-    def _capture(self, holders: list[Holder], tensors: Tensors) -> Json:
+    def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
         walk = self.walk
         exempt = self._roots.ids_exempt()
         encoder = Encoder(tensors, self.name, walk.nodes, self._covered, exempt)

@@ -99,7 +99,7 @@ class Encoder:
             for name, value in zip(keys, values, strict=True):
                 if same(began.get(name, MISSING), value) and not _touches(value, moved):
                     continue
-                self.where = _path_in(holder, name)
+                self.where = path_in(holder, name)
                 written[name] = self.value(value)
             gone = [name for name in holder.keys if name not in keys]
             return {"set": written, "gone": gone}
@@ -383,7 +383,7 @@ def _touches(value: Any, moved: set[int]) -> bool:
     return id(value) in moved
 
 
-def _path_in(holder: Structure, name: Any) -> str:
+def path_in(holder: Structure, name: Any) -> str:
     if type(holder).__name__ in ("Cell", "ContextValue"):
         return holder.path
     kind = "variable" if type(holder).__name__ == "ModuleVariables" else "attribute"

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pandas as pd
 import tensorflow as tf
-from pieces import BATCH, load_validated, samples
+from pieces import BATCH, compiled, layers_of, load_validated, samples
 from registry import either, identical, study
 
 from sweeper import Data
@@ -138,6 +138,19 @@ study(
     identical(),
     data=load_validated,
     callbacks=lambda trial: [EMA()],
+    objective="val_loss",
+)
+
+
+study(
+    "averages-left-in-the-model",
+    "averaged weights that SwapEMAWeights leaves in the model from each epoch's end to the next epoch",
+    identical(),
+    model=lambda trial: compiled(
+        keras.Sequential(layers_of()), keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.7)
+    ),
+    data=load_validated,
+    callbacks=lambda trial: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)],
     objective="val_loss",
 )
 

@@ -7,6 +7,7 @@ import csv
 import heapq
 import itertools
 import queue
+import random
 
 import keras
 import numpy as np
@@ -313,4 +314,24 @@ study(
     "a dataset's map that counts classes in a tf.Variable and weighs by it",
     either("map"),
     data=tabled,
+)
+
+
+class Pairs(keras.utils.PyDataset):
+    """Batches of rows that Python's global generator picks, as metric learning picks its pairs."""
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        x, y = samples()
+        picked = [random.choice(range(len(x))) for _ in range(BATCH)]
+        return x[picked], y[picked]
+
+
+study(
+    "pydataset-global-random",
+    "a PyDataset, each of whose batches is drawn from Python's global generator",
+    identical(),
+    data=lambda trial: Data(train=Pairs()),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from sweeper.events import (
     AttemptStarted,
     CheckpointKept,
     CheckpointMeasured,
+    Doing,
     EpochFinished,
     EvaluationOpened,
     Event,
@@ -26,7 +28,8 @@ from sweeper.events import (
 )
 from sweeper.report.terminal.lines import LineProgress, Verbosity
 from sweeper.report.terminal.listener import can_redraw, progress_listener
-from sweeper.report.terminal.live import LiveProgress
+from sweeper.report.terminal.live import REDRAWS, LiveProgress
+from sweeper.report.terminal.model import ProgressModel
 
 OPENED = StudyOpened(
     "digits", 16, 3, 5, "val_accuracy", "maximize", 2, "sqlite:///runs/sweeper.db", "sweeper resume"
@@ -63,6 +66,11 @@ def lines_of(events: list[Event], verbosity: Verbosity = "normal") -> list[str]:
     return stream.getvalue().splitlines()
 
 
+def told(events: list[Event], verbosity: Verbosity = "normal") -> list[str]:
+    """The lines of what has happened, without those of what is waited for."""
+    return [line for line in lines_of(events, verbosity) if not line.endswith(" ...")]
+
+
 class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 
@@ -71,14 +79,46 @@ class Terminal(io.StringIO):
 
 
 def test_the_lines_are_these_and_only_these() -> None:
-    assert lines_of(RUN) == LINES
+    assert told(RUN) == LINES
+
+
+def test_what_is_waited_for_is_told_until_the_first_epoch_is_over() -> None:
+    preparing = [
+        Doing("importing TensorFlow and the study"),
+        OPENED,
+        AttemptStarted(4, 1),
+        Doing("building the model", 4),
+    ]
+    assert lines_of([*preparing, *RUN[2:5]]) == [
+        "importing TensorFlow and the study ...",
+        LINES[0],
+        "trial 4: starting ...",
+        "trial 4: building the model ...",
+        LINES[1],
+        "trial 4: tracing and running its first step ...",
+        "trial 4: in epoch 1, at step 20 ...",
+        LINES[2],
+    ]
+    assert lines_of([*RUN[:5], Doing("building the model", 5), *RUN[5:]])[-5:] == LINES[-5:], (
+        "nothing is told after it"
+    )
+    assert lines_of([*preparing, *RUN[2:5]], "quiet") == []
+
+
+def test_a_long_first_epoch_is_told_of_every_ten_seconds() -> None:
+    now, stream = 0.0, io.StringIO()
+    listener = LineProgress(stream, clock=lambda: now)
+    for step in range(45):
+        listener(StepsDone(4, 0, step))
+        now += 1.0
+    assert re.findall(r"at step (\d+)", stream.getvalue()) == ["0", "10", "20", "30", "40"]
 
 
 def test_of_many_epochs_ten_are_told_and_all_only_where_asked_for() -> None:
     events: list[Event] = [OPENED, AttemptStarted(4, 1), TrainingStarted(4, {}, 95, 45, 0)]
     events += [EpochFinished(4, n, n * 45, {"val_accuracy": 0.5}, 0.1) for n in range(95)]
-    told = [line.split()[3] for line in lines_of(events) if " epoch " in line]
-    assert told == ["1/95", *(f"{n}/95" for n in range(9, 95, 9)), "95/95"]
+    epochs = [line.split()[3] for line in lines_of(events) if " epoch " in line]
+    assert epochs == ["1/95", *(f"{n}/95" for n in range(9, 95, 9)), "95/95"]
     assert sum(" epoch " in line for line in lines_of(events, "verbose")) == 95
 
 
@@ -105,7 +145,7 @@ def test_quiet_lines_tell_only_what_goes_wrong() -> None:
 
 def test_a_study_with_several_objectives_has_no_best_in_its_lines() -> None:
     several = replace(OPENED, objectives=("val_accuracy", "val_loss"))
-    lines = lines_of([several, TrainingStarted(4, {}, 5, 45, 0), AttemptEnded(4, 1, "complete", 1)])
+    lines = told([several, TrainingStarted(4, {}, 5, 45, 0), AttemptEnded(4, 1, "complete", 1)])
     assert lines[1:] == [
         "trial 4 attempt 1 started [3/16 done]",
         "trial 4 attempt 1 complete value=1 [4/16 done]",
@@ -114,7 +154,7 @@ def test_a_study_with_several_objectives_has_no_best_in_its_lines() -> None:
 
 def test_a_verification_and_an_evaluation_count_what_is_theirs() -> None:
     url = "postgresql://me:secret@host/db"
-    assert lines_of(
+    assert told(
         [
             VerificationOpened("digits", 9, 5, "val_accuracy", "maximize", 2, url),
             AttemptStarted(0, 1),
@@ -160,7 +200,8 @@ def test_each_line_is_written_at_once_whole() -> None:
     listener = LineProgress(Recorder())
     for event in RUN:
         listener(event)
-    assert written == [f"{line}\n" for line in LINES]
+    assert [line for line in written if " ...\n" not in line] == [f"{line}\n" for line in LINES]
+    assert all(line.count("\n") == 1 for line in written)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +235,7 @@ def test_the_choice_follows_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_final_stays_above_the_table_and_the_table_goes() -> None:
     stream = Terminal()
     console = Console(file=stream, force_terminal=True, width=80, color_system=None)
-    with LiveProgress(console) as listener:
+    with LiveProgress(console, ProgressModel(), REDRAWS) as listener:
         for event in RUN:
             listener(event)
         drawn = stream.getvalue()

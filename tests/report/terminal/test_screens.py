@@ -19,6 +19,7 @@ from sweeper.events import (
     VerificationOpened,
 )
 from sweeper.report.terminal.live import LiveProgress
+from sweeper.report.terminal.model import ProgressModel
 from sweeper.results import BestTrial
 
 WIDE = (
@@ -274,7 +275,9 @@ def test_an_evaluation_shows_how_many_checkpoints_are_measured_and_the_best() ->
 
 def test_every_epoch_and_checkpoint_is_told_above_the_table_only_where_asked_for() -> None:
     quiet, talkative = Watched(80, 40), Watched(80, 40)
-    talkative.listener = LiveProgress(talkative.screen.console, verbosity="verbose", redraws=0)
+    talkative.listener = LiveProgress(
+        talkative.screen.console, ProgressModel(), redraws=0, verbosity="verbose"
+    )
     for run in (quiet, talkative):
         with run.listener:
             first_moment(run)

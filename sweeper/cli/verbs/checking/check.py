@@ -3,13 +3,12 @@
 Exits with 4 where a promise does not hold, that is, where there is an error among the findings.
 """
 
-import sys
 from typing import Annotated
 
 import typer
 
 from sweeper.cli.options import AsJson, Debug
-from sweeper.cli.output import print_json, print_table
+from sweeper.cli.output import print_json, print_table, say_beginning
 from sweeper.errors import Interrupted
 
 DOES_NOT_HOLD = 4
@@ -32,7 +31,7 @@ def check(
             "--workers",
             metavar="N",
             min=1,
-            help="Trials side by side, for the estimates. (default: one a core; "
+            help="Trials side by side, for the estimates. (default: one per core; "
             "env: SWEEPER_WORKERS)",
             show_default=False,
         ),
@@ -40,7 +39,8 @@ def check(
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Check a study before it is run: independence, exactness, what cannot be promised, its cost."""
+    """Check a study before it runs: independence, exactness, limits of the promises, cost."""
+    say_beginning(source)
     from sweeper.preflight.checking import check_study
     from sweeper.settings import load_settings
 
@@ -63,6 +63,5 @@ def check(
 
 
 def _tell(doing: str) -> None:
-    """Progress goes to standard error, and only where someone is likely to read it."""
-    if sys.stderr.isatty():
-        typer.echo(f"check: {doing}", err=True)
+    """Progress goes to standard error."""
+    typer.echo(f"{doing} ...", err=True)

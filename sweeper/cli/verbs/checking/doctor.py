@@ -17,7 +17,7 @@ def doctor(
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Look at versions, devices, files and the database; exit 1 if broken, 4 if a promise cannot hold."""
+    """Check versions, devices, files and the database; exit 1 if broken, 4 if a promise cannot hold."""
     from sweeper.diagnosing.diagnose import diagnose
     from sweeper.settings import load_settings
 

@@ -48,7 +48,7 @@ def evaluate(
         typer.Option(
             "--data",
             metavar="FILE:NAME",
-            help="A function `trial -> Data`, or a Data, whose test or else validation is read. "
+            help="A Data or a function `trial -> Data`; its test data are used, or else its validation data. "
             "(default: the study's own Data(test=…))",
             show_default=False,
         ),
@@ -58,7 +58,7 @@ def evaluate(
         typer.Option(
             "--metric",
             metavar="NAME",
-            help="What to rank by. (default: the study's objective without val_)",
+            help="Metric to rank by. (default: the study's objective without val_)",
             show_default=False,
         ),
     ] = None,
@@ -77,7 +77,7 @@ def evaluate(
             "--top",
             metavar="K",
             min=1,
-            help="Print the best K only; all are evaluated and stored.",
+            help="Print only the best K; all are evaluated and stored.",
             show_default=False,
         ),
     ] = None,
@@ -87,7 +87,7 @@ def evaluate(
             "--workers",
             metavar="N",
             min=1,
-            help="Trials side by side. (default: one a core; env: SWEEPER_WORKERS)",
+            help="Trials side by side. (default: one per core; env: SWEEPER_WORKERS)",
             show_default=False,
         ),
     ] = None,
@@ -99,7 +99,7 @@ def evaluate(
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Measure every kept checkpoint on held-out data, rank and store; exit 3 if some could not be."""
+    """Evaluate every kept checkpoint on held-out data and rank them; exit 3 if some failed."""
     check_one_form(as_json=as_json, as_csv=as_csv)
     from sweeper.settings import load_settings
 

@@ -61,7 +61,7 @@ def verify(
             "--seed",
             metavar="N",
             min=0,
-            help="Of the steps to kill at. (default: a random one, which is printed)",
+            help="Seed of the steps to kill at. (default: random; it is printed)",
             show_default=False,
         ),
     ] = None,
@@ -71,7 +71,7 @@ def verify(
             "--workers",
             metavar="N",
             min=1,
-            help="Replays side by side. (default: one a core; env: SWEEPER_WORKERS)",
+            help="Replays side by side. (default: one per core; env: SWEEPER_WORKERS)",
             show_default=False,
         ),
     ] = None,
@@ -80,7 +80,7 @@ def verify(
         typer.Option(
             "--from-parent",
             metavar="",
-            help="Replay a branch from its parent's kept checkpoint, not with its ancestors.",
+            help="Replay a branch from its parent's kept checkpoint, without replaying its ancestors.",
         ),
     ] = False,
     report: Annotated[
@@ -99,7 +99,7 @@ def verify(
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Replay finished trials and compare every bit; exit 4 where a promise does not hold."""
+    """Replay finished trials and compare every bit; exit 4 if a promise does not hold."""
     from sweeper.settings import load_settings
 
     if trial is not None and all_trials:

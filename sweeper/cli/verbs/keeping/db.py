@@ -9,7 +9,7 @@ from sweeper.cli.reading import read_settings
 
 
 def upgrade(*, storage: Storage = None, runs_dir: RunsDir = None, _debug: Debug = False) -> None:
-    """Bring the tables of an older version's database to this one's. Copy the database before."""
+    """Upgrade the tables of an older version's database. Copy the database first."""
     from sweeper.storage.database import Database
 
     before, after = Database.upgrade(read_settings(storage, runs_dir).storage)
@@ -31,7 +31,7 @@ def copy(
     *,
     _debug: Debug = False,
 ) -> None:
-    """Copy every study into an empty database, from SQLite to PostgreSQL say, and check the copy.
+    """Copy every study into an empty database, such as from SQLite to PostgreSQL, and check the copy.
 
     Nothing may be running. Checkpoints stay where they are.
     """

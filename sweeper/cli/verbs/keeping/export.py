@@ -40,7 +40,7 @@ def export(
         typer.Option(
             "--output",
             metavar="PATH",
-            help="Where it goes; PATH.json and PATH.md are its card.",
+            help="File or directory to write; PATH.json and PATH.md describe it.",
             show_default=False,
         ),
     ],
@@ -59,7 +59,7 @@ def export(
         typer.Option(
             "--at",
             metavar="end|best|STEP",
-            help="As training left it, of the best kept epoch, or of a kept step. (default: end)",
+            help="The model at the end of training, of the best kept epoch, or of a kept step. (default: end)",
             show_default=False,
         ),
     ] = "end",
@@ -71,7 +71,7 @@ def export(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="What TensorFlow's checkpoints are called: NAME-STEP. (default: ckpt)",
+            help="Name of TensorFlow's checkpoints: NAME-STEP. (default: ckpt)",
             show_default=False,
         ),
     ] = "ckpt",
@@ -81,7 +81,7 @@ def export(
             "--max-to-keep",
             metavar="K",
             min=1,
-            help="Write the trial's newest K kept checkpoints; for tf-checkpoint.",
+            help="Write the trial's newest K kept checkpoints; only for tf-checkpoint.",
             show_default=False,
         ),
     ] = None,
@@ -90,7 +90,7 @@ def export(
         typer.Option(
             "--source",
             metavar="FILE[:NAME]",
-            help="Where the study's code is, if not where it was.",
+            help="The study's file on this machine, if it has moved.",
             show_default=False,
         ),
     ] = None,
@@ -101,7 +101,7 @@ def export(
     checkpoints: Checkpoints = None,
     _debug: Debug = False,
 ) -> None:
-    """Write a trial's model for other tools: verified, with a card beside it."""
+    """Write a trial's model for other tools, verified, with a description beside it."""
     from sweeper.storage.database import Database
     from sweeper.storage.repository import Repository
     from sweeper.stored.exporting import ExportRequest, export_apart
@@ -126,13 +126,7 @@ def export(
     try:
         exported = export_apart(
             ExportRequest(
-                models=StudyModels(
-                    study,
-                    settings.storage,
-                    settings.runs_dir,
-                    settings.checkpoints_location,
-                    source=source,
-                ),
+                models=StudyModels.of(settings, study, source=source),
                 number=trial,
                 at=_at(at),
                 format=form,

@@ -21,7 +21,7 @@ def gc(
         typer.Argument(
             metavar="[STUDY]...",
             parser=study_name,
-            help="Studies; all without any.",
+            help="Names of studies. (default: all)",
             autocompletion=complete_study,
         ),
     ] = None,
@@ -32,12 +32,15 @@ def gc(
             "--keep-last",
             metavar="N",
             min=1,
-            help="Of finished trials keep the newest N, in place of the study's own rules.",
+            help="Keep the newest N checkpoints of finished trials, instead of the study's own rules.",
             show_default=False,
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would go.", metavar="")
+        bool,
+        typer.Option(
+            "--dry-run", help="Print what would be deleted, and delete nothing.", metavar=""
+        ),
     ] = False,
     as_json: AsJson = False,
     storage: Storage = None,
@@ -45,7 +48,7 @@ def gc(
     checkpoints: Checkpoints = None,
     _debug: Debug = False,
 ) -> None:
-    """Free disk: checkpoints that no rule keeps, and what crashes left. Running trials keep all."""
+    """Delete checkpoints that no rule keeps, and remains of crashes. Running trials keep everything."""
     from sweeper.checkpoints.policy import Keep
     from sweeper.collection import collect
     from sweeper.storage.database import Database

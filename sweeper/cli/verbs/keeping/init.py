@@ -25,16 +25,16 @@ def init(
         typer.Option(
             "--template",
             metavar="|".join(TEMPLATES),
-            help="NumPy arrays, a tf.data pipeline, or a training step of one's own.",
+            help="NumPy arrays, a tf.data pipeline, or your own training step.",
             autocompletion=lambda: list(TEMPLATES),
         ),
     ] = TEMPLATES[0],
     force: Annotated[
-        bool, typer.Option("--force", metavar="", help="Overwrite a file that is there.")
+        bool, typer.Option("--force", metavar="", help="Overwrite an existing file.")
     ] = False,
     _debug: Debug = False,
 ) -> None:
-    """Write a study file that runs as it is, to be changed; study.py by default."""
+    """Write a study file that runs as it is, for you to change; study.py by default."""
     if template not in TEMPLATES:
         msg = f"--template {template}: there is none such; expected {', '.join(TEMPLATES)}"
         raise UsageError(msg)

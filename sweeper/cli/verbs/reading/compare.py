@@ -18,7 +18,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="N|STUDY:N…",
-            help="The trials' numbers, from 0; with a study's name for those of another one.",
+            help="Numbers of the trials, from 0; write STUDY:N for a trial of another study.",
             show_default=False,
             autocompletion=complete_trial,
         ),

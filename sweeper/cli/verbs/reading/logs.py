@@ -35,7 +35,7 @@ def logs(
             "-f",
             "--follow",
             metavar="",
-            help="Go on as the trial writes, attempt after attempt, until it has its result.",
+            help="Follow the log, through all attempts, until the trial has its result.",
         ),
     ] = False,
     as_json: AsJson = False,

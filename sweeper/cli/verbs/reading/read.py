@@ -51,7 +51,7 @@ def status(
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Show how far a study is, its trials by rank, and the best so far; as CSV, a row a trial."""
+    """Show a study's progress, its trials by rank, and the best so far; as CSV, one row per trial."""
     check_one_form(as_json=as_json, as_csv=as_csv)
     settings = read_settings(storage, runs_dir)
     with open_reader(settings) as reader:
@@ -78,7 +78,7 @@ def show(
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Show one trial whole: parameters, attempts, epochs, checkpoints; as CSV, a row an epoch.
+    """Show one trial: parameters, attempts, epochs, checkpoints; as CSV, one row per epoch.
 
     For people epochs are counted from 1, and a checkpoint's are those that it comes after.
     """
@@ -94,10 +94,10 @@ def show(
 
         print_csv(epoch_rows(trial))
     else:
-        from sweeper.report.trial_page import trial_page
+        from sweeper.report.terminal.pages import trial_on_terminal
 
         commands = [settings.command("logs", study, str(number))]
-        print_table(trial_page(trial, commands, found.exactness, found.objective))
+        print_table(trial_on_terminal(trial, found, commands))
 
 
 def _stretch(stretch: "Mapping[str, Any]") -> str:
@@ -112,7 +112,11 @@ def best(
     *,
     all_code: Annotated[
         bool,
-        typer.Option("--all-code", metavar="", help="Of all trials, whatever code they ran under."),
+        typer.Option(
+            "--all-code",
+            metavar="",
+            help="Compare all trials, also those that ran under other code.",
+        ),
     ] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -145,11 +149,11 @@ def best(
         print_csv(trial_rows(trials))
         return
     from sweeper.report.tables import codes_lines, exactness_line
-    from sweeper.report.trial_page import trial_page
+    from sweeper.report.terminal.pages import trial_on_terminal
     from sweeper.report.trials import TrialsTable
 
     if found.best:
-        print_table(trial_page(trials[0], exactness=found.exactness, objective=found.objective))
+        print_table(trial_on_terminal(trials[0], found))
         for stretch in led[0] if len(led[0]) > 1 else ():
             typer.echo(_stretch(stretch))
     else:
@@ -171,10 +175,10 @@ def _check_has_best(found: "StudyStatus", settings: "Settings") -> None:
         )
         raise SweeperError(msg)
     advice = " or ".join(f"`{c}`" for c in next_commands(found, settings))
-    msg = (
-        f"study {found.study!r} has no complete trial yet ({found.finished} of {found.target} "
-        f"done, {found.failed} failed), so no best one; see {advice}"
-    )
+    from sweeper.records.status import none_complete
+
+    errors = [trial.error for trial in found.trials if trial.state == "failed"]
+    msg = f"{none_complete(found.study, found.target, errors)}. No trial is the best one; see {advice}"
     raise SweeperError(msg)
 
 
@@ -186,8 +190,11 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
         refused = found.difference is not None and not found.accepted
         words = ["--accept-inexact"] if refused else []
         commands.append(settings.command("resume", status.study, *words))
-    if status.failed:
+    failed = [trial for trial in status.trials if trial.state == "failed"]
+    if status.failed and not (failed and all(trial.would_fail_again for trial in failed)):
         commands.append(settings.command("retry", status.study, "--failed"))
+    elif failed and status.best is None:
+        commands.append(settings.command("show", status.study, str(failed[0].number)))
     if status.best is not None:
         number = str(status.best.number)
         commands.append(settings.command("show", status.study, number))

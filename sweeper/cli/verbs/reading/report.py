@@ -26,7 +26,7 @@ def report(
         typer.Option(
             "--compare",
             metavar="OTHER",
-            help="Put another study of the same objective beside it.",
+            help="Show another study with the same objective beside it.",
             show_default=False,
         ),
     ] = None,
@@ -35,19 +35,19 @@ def report(
         typer.Option(
             "--png",
             metavar="DIR",
-            help="Write each picture there too; needs Chrome or Chromium.",
+            help="Also write each figure as PNG to this directory; needs Chrome or Chromium.",
             show_default=False,
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", metavar="", help="Replace a file that is no report.")
+        bool, typer.Option("--force", metavar="", help="Replace a file that is not a report.")
     ] = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Write a study's report: one HTML file with pictures, which needs no network."""
-    from sweeper.report.document.making import ReportRequest, make_report
+    """Write a study's report: one HTML file with figures; it needs no network."""
+    from sweeper.report.pages.report import ReportRequest, make_report
 
     written = make_report(
         ReportRequest(

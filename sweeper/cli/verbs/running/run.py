@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeper.cli.options import Debug, Flags, StudyName, expanded
-from sweeper.cli.output import print_json, print_table
+from sweeper.cli.output import print_json, print_table, say_beginning
 from sweeper.cli.study_words import stored_hint
 from sweeper.cli.verbs.reading.read import next_commands
 from sweeper.errors import Interrupted, StudyFileError, UsageError
@@ -41,7 +41,7 @@ def run(
     flags: Flags,
     _debug: Debug = False,
 ) -> None:
-    """Run a study to its total; run again, it goes on where it was."""
+    """Run a study to its total number of trials; run it again to continue it."""
     _sweep(
         flags, source=source, extension=None if flags.epochs is None else Extension(flags.epochs)
     )
@@ -49,7 +49,7 @@ def run(
 
 @expanded(without="fresh epochs")
 def resume(study: StudyName, *, flags: Flags, _debug: Debug = False) -> None:
-    """Go on with a study: interrupted trials first, then the rest."""
+    """Continue a study: interrupted trials first, then the rest."""
     _sweep(flags, study=study)
 
 
@@ -63,7 +63,7 @@ def extend(
             "--epochs",
             metavar="N",
             min=1,
-            help="How many to train for, those that are over included.",
+            help="Total number of epochs, finished ones included.",
             show_default=False,
         ),
     ],
@@ -73,7 +73,7 @@ def extend(
             "--trial",
             metavar="N",
             min=0,
-            help="Only this trial; may be given again. (default: all that are complete)",
+            help="Only this trial; may be repeated. (default: all complete trials)",
             show_default=False,
         ),
     ] = None,
@@ -86,7 +86,7 @@ def extend(
     flags: Flags,
     _debug: Debug = False,
 ) -> None:
-    """Have finished trials train on, from where they ended."""
+    """Train finished trials for more epochs, from where they ended."""
     if trial and best is not None:
         msg = "--trial and --best were both given; give one of them"
         raise UsageError(msg)
@@ -117,7 +117,10 @@ def _sweep(
     study: str | None = None,
     extension: Extension | None = None,
 ) -> None:
-    settings, verbosity = flags.settings(), flags.verbosity
+    verbosity = flags.verbosity
+    if verbosity != "quiet":
+        say_beginning(source or f"the study {study}")
+    settings = flags.settings()
     if settings.gpus is not None and settings.engine == "local":
         from sweeper.execution.worker.gpus import find_gpus
 

@@ -25,7 +25,7 @@ def stop(
         typer.Option(
             "--now",
             metavar="",
-            help="Kill the trials; what they did since their last checkpoint is done again.",
+            help="Kill the trials; they repeat the steps since their last checkpoint when resumed.",
         ),
     ] = False,
     wait: Annotated[
@@ -38,7 +38,7 @@ def stop(
     runs_dir: RunsDir = None,
     _debug: Debug = False,
 ) -> None:
-    """Have every worker of a study checkpoint and stop, on every machine."""
+    """Stop a study on every machine: each worker checkpoints its trial and ends."""
     from sweeper.settings import load_settings
     from sweeper.storage.database import Database
     from sweeper.storage.repository import Repository

@@ -26,7 +26,7 @@ class _WorkerFlags(Flags):
         typer.Option(
             "--isolation",
             metavar="auto|fork|spawn",
-            help="How trial processes are made. (default: auto; env: SWEEPER_ISOLATION)",
+            help="How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
             show_default=False,
         ),
     ] = None
@@ -45,7 +45,7 @@ def worker(
             "--slots",
             metavar="N",
             min=1,
-            help="Trials side by side. (default: one a core, or what the GPUs have room for)",
+            help="Trials side by side. (default: one per core, or as many as fit on the GPUs)",
             show_default=False,
         ),
     ] = None,
@@ -54,7 +54,7 @@ def worker(
         typer.Option(
             "--source",
             metavar="FILE[:NAME]",
-            help="The study's file on this machine, if it is not where it was defined.",
+            help="The study's file on this machine, if it has moved.",
             show_default=False,
         ),
     ] = None,
@@ -63,14 +63,14 @@ def worker(
         typer.Option(
             "--unless-stopped",
             metavar="",
-            help="Lend nothing to a study that `sweeper stop` has stopped, and end well.",
+            help="Exit with code 0 at once if `sweeper stop` has stopped the study.",
         ),
     ] = False,
     flags: _WorkerFlags,
     ordered: Annotated[bool, typer.Option("--ordered", hidden=True)] = False,
     _debug: Debug = False,
 ) -> None:
-    """Lend this machine's slots to a study until it is done."""
+    """Run trials of a study on this machine until the study is done."""
     if ordered:
         _run(_read_spec(study))
         return

@@ -8,6 +8,7 @@ which value, and who was promoted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,11 +42,12 @@ class DecidedRung:
 def reach(
     connection: Connection, trial_id: int, epochs: int, value: float, digest: str | None
 ) -> None:
-    """Write down that a trial has stopped at a rung."""
+    """Write down that a trial has stopped at a rung; a value that is NaN is none, and not promoted."""
+    reached = None if math.isnan(value) else value
     at_rung = sa.and_(RungMember.trial_id == trial_id, RungMember.epochs == epochs)
     connection.execute(sa.delete(RungMember).where(at_rung, RungMember.promoted.is_(None)))
     connection.execute(
-        sa.insert(RungMember).values(trial_id=trial_id, epochs=epochs, value=value, digest=digest)
+        sa.insert(RungMember).values(trial_id=trial_id, epochs=epochs, value=reached, digest=digest)
     )
     connection.execute(sa.update(Trial).where(Trial.id == trial_id).values(paused=WAITS))
 

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.declared.budgets import RungSchedule, rung_schedule
 from sweeper.errors import DefinitionError, UsageError
+from sweeper.records.status import are
 from sweeper.storage.tables import AnyRow, Epoch, Trial
 from sweeper.storage.trial_tables.rungs import RoundStart, Rung, RungMember
 
@@ -87,10 +88,10 @@ def held_up(
         paused = len(rows) - running
         if paused:
             return (
-                f"all {begun} trials have begun; {paused} are paused until the other trials of "
-                f"their rungs have come as far, and {running} are running"
+                f"all {begun} trials have begun; {paused} {are(paused)} paused until the other trials "
+                f"of their rungs have come as far, and {running} {are(running)} running"
             )
-        return f"all {begun} trials have begun, and {running} are still running"
+        return f"all {begun} trials have begun, and {running} {are(running)} still running"
     if study.window is None:
         return None
     lowest = next((row.number for row in rows if row.epoch is None), None)

@@ -76,17 +76,21 @@ BUILT_INS: Mapping[type[keras.callbacks.Callback], BuiltIn] = {
     ),
     keras.callbacks.SwapEMAWeights: BuiltIn(
         ("_ema_weights_in_model",),
-        note="with swap_on_epoch=True refused: the averages would be in the model at the "
-        "checkpoint, and swapping back is not exact",
+        note="with swap_on_epoch=True the averages are in the model at the checkpoint of an epoch's end, "
+        "as they are for the callbacks after it",
     ),
 }
 """Keras's own callbacks, and what of each is captured."""
 
-REFUSED: Mapping[type[keras.callbacks.Callback], str] = {
+LEFT_OUT: Mapping[type[keras.callbacks.Callback], str] = {
     keras.callbacks.BackupAndRestore: (
-        "it restores weights and epoch numbers of its own over those that sweeper restores; leave "
-        "it out, sweeper checkpoints the trial already"
+        "sweeper checkpoints and resumes every training; nothing is read from its backup_dir, and "
+        "nothing is written there"
     ),
+}
+"""Keras's own callbacks that are left out of the training, and why; what extends one is refused."""
+
+REFUSED: Mapping[type[keras.callbacks.Callback], str] = {
     keras.callbacks.OrbaxCheckpoint: (
         "its writes in the background cannot be brought back to where they were; leave it out, "
         "sweeper checkpoints the trial already (or use ModelCheckpoint)"

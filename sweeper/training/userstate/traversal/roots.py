@@ -26,6 +26,7 @@ class Roots:
         read_ahead: Those of ``data`` that are read by threads ahead of the training.
         exempt: Objects that tell their state by methods of their own.
         output: Objects that only write; it may grow.
+        directory: The trial's own, which another attempt or a replay may have elsewhere.
     """
 
     model: keras.Model
@@ -34,11 +35,21 @@ class Roots:
     read_ahead: frozenset[str] = frozenset()
     exempt: Sequence[Any] = ()
     output: Sequence[Any] = ()
+    directory: str = ""
     step: Any = None
 
     def ids_exempt(self) -> frozenset[int]:
         """The ids of all that is not looked into."""
         return frozenset(map(id, (*self.exempt, *self.output)))
+
+    def ids_of_output(self) -> frozenset[int]:
+        """The ids of the objects that only write."""
+        return frozenset(map(id, self.output))
+
+    def keeping_own_state(self) -> list[keras.callbacks.Callback]:
+        """The callbacks that tell their state by methods of their own."""
+        exempt = {id(thing) for thing in self.exempt}
+        return [c for c in self.callbacks if id(c) in exempt and id(c) not in self.ids_of_output()]
 
     def given(self) -> list[tuple[ObjectPath, Any]]:
         """Everything that is used in step with the training."""

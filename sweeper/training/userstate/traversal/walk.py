@@ -58,6 +58,11 @@ class Walk:
         found = [node.holder for node in self.nodes.values() if node.holder is not None]
         return [*found, *self._modules.values()]
 
+    @property
+    def modules(self) -> list[ModuleVariables]:
+        """The modules with variables that the code on the way uses."""
+        return list(self._modules.values())
+
     def module(self, name: str) -> ModuleVariables | None:
         """The variables of the module of that name, by its path."""
         return next((m for m in self._modules.values() if m.path == name), None)

@@ -1,0 +1,346 @@
+"""Comparison of two checkpoints of one trial at one step, value by value, in the user's names.
+
+It is the only one: `sweeper check`, `sweeper verify` and audits call it. The manifests have each
+tensor's digest, so equal tensors are never read. Everything else is compared as the plain values that
+it is stored as. Names that Keras makes up may differ from process to process, and are not compared.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sweeper.checkpoints.format import Manifest
+from sweeper.checkpoints.reading import load_checkpoint, read_manifest, read_state
+from sweeper.checkpoints.tensors import Array, TensorEntry
+from sweeper.checkpoints.values import decode_values, relocated
+from sweeper.paths import Location
+from sweeper.replay.findings import Difference, Level, ranked
+
+_LISTED = ("model", "optimizer", "optimizers", "metrics", "reachable")
+"""Components whose state is a list of their variables' names, in order."""
+
+_EXACT = frozenset({*_LISTED, "global_seed_generator", "position"})
+"""Components with nothing that may differ in every run, as a measured time does."""
+
+_OF_FILES = "file_size"
+"""Length of a callback's log file, and so the number of digits in it: measured times have others."""
+
+READ_AHEAD = "/iterator"
+"""End of the names of tensors that say how far tf.data has read ahead: a matter of timing, without
+effect. Where they differ in more, the steps after them do.
+"""
+
+_USERS = "user_state"
+_SHOWN = 60
+_MOST_ELEMENTS = 4096
+_STRUCTURE = frozenset({"v", "items", "values", "attributes", "set", "value", "packed"})
+"""Keys of the encoding, which no user wrote."""
+
+_MEMBER = re.compile(r"^(callback [^.:'\[]+(?: \[\d+\])?)\.(\w+)(.*)$")
+
+Path = tuple[str | int, ...]
+
+
+def compare_checkpoints(
+    first: Location,
+    second: Location,
+    *,
+    directories: tuple[str, str] = ("", ""),
+    objectives: Sequence[str] = (),
+    sides: tuple[str, str] = ("undisturbed", "resumed"),
+    damaged: bool = False,
+) -> list[Difference]:
+    """Return every difference between two checkpoints, the most severe first.
+
+    Args:
+        first: The trial's own checkpoint.
+        second: The replay's.
+        directories: The trial's directory, as each of the two processes knew it.
+        objectives: Metrics that trials are compared by.
+        sides: What the two are called in messages.
+        damaged: Whether the first one's files do not verify: then only digests are compared.
+
+    Raises:
+        CheckpointError: One cannot be read.
+    """
+    states = [
+        {} if damaged else decode_values(read_state(first)),
+        decode_values(read_state(second)),
+    ]
+    states[1] = relocated(states[1], directories[1], directories[0])
+    comparison = _Comparison(states[1] if damaged else states[0], tuple(objectives), sides)
+    found = list(comparison.tensors(first, second, damaged=damaged))
+    if not damaged:
+        found += comparison.values(*states)
+    return ranked(found)
+
+
+def compare_model(
+    ours: Mapping[str, Array],
+    theirs: Mapping[str, Array],
+    state: Mapping[str, Any],
+    sides: tuple[str, str],
+) -> list[Difference]:
+    """Return the differences between the variables of two models, of tensors by their names."""
+    comparison = _Comparison(state, (), sides)
+    names = [n for n in dict.fromkeys([*ours, *theirs]) if n.startswith("model/")]
+    parted = [n for n in names if _content(ours.get(n)) != _content(theirs.get(n))]
+    return [comparison.tensor(n, ours.get(n), theirs.get(n)) for n in parted]
+
+
+def variable_names(state: Mapping[str, Any]) -> dict[str, str]:
+    """Return the user's names of the tensors in ``state``, by the tensors' names in the file."""
+    return {
+        f"{component}/{index:05d}": f"{component} variable {index} ({path})"
+        for component in _LISTED
+        for index, path in enumerate(state.get(component) or ())
+    }
+
+
+def tensor_entries(manifest: Manifest) -> dict[str, TensorEntry]:
+    """Return a manifest's tensors by name: first those that the digest is of, in its order."""
+    entries = {entry.name: entry for entry in manifest.tensors}
+    return {name: entries[name] for name in [*manifest.digest_names, *sorted(entries)]}
+
+
+def severity(path: Sequence[str | int], objectives: Sequence[str] = ()) -> tuple[Level, bool]:
+    """Return the level of a difference at ``path``, and whether it may be excused.
+
+    Args:
+        path: Component first.
+        objectives: Metrics that trials are compared by: with the loss, they never differ.
+    """
+    component = str(path[0])
+    if path[-1] == _OF_FILES:
+        return "warning", True
+    if any(part in (*objectives, "loss") for part in path[1:]) and component != "callbacks":
+        return "error", False
+    # What a step reported may be measured; where training stands is not.
+    measured = component == "position" and "logs" in path
+    exact = component in _EXACT or component.endswith("_random")
+    return "error", measured or not exact
+
+
+class _Comparison:
+    def __init__(
+        self, state: Mapping[str, Any], objectives: tuple[str, ...], sides: tuple[str, str]
+    ) -> None:
+        self._state = state
+        self._names = variable_names(state)
+        self._objectives = objectives
+        self._sides = sides
+
+    def tensors(self, first: Location, second: Location, *, damaged: bool) -> Iterator[Difference]:
+        ours, theirs = tensor_entries(read_manifest(first)), tensor_entries(read_manifest(second))
+        parted = [
+            name
+            for name in dict.fromkeys((*ours, *theirs))
+            if ours.get(name) != theirs.get(name) and not name.endswith(READ_AHEAD)
+        ]
+        if damaged:
+            yield from (self._differs(n, "by its digest; the file is damaged") for n in parted)
+            return
+        loaded = [load_checkpoint(path).tensors for path in (first, second)] if parted else []
+        for name in parted:
+            yield self.tensor(name, *(tensors.get(name) for tensors in loaded))
+
+    def tensor(self, name: str, one: Array | None, other: Array | None) -> Difference:
+        """Return the difference between two tensors of one name, one of which may be missing."""
+        if one is None or other is None:
+            return self._differs(name, f"only {self._sides[one is None]}")
+        if (one.shape, one.dtype) != (other.shape, other.dtype):
+            shapes = [f"{each.dtype.name}{list(each.shape)}" for each in (one, other)]
+            return self._differs(name, self._both(*shapes))
+        if one.size == 1:
+            return self._differs(name, self._both(*(str(a.reshape(-1)[0]) for a in (one, other))))
+        bits = one.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8)
+        parted = np.flatnonzero(bits.reshape(one.size, -1).any(axis=1))
+        how = f"differs in {len(parted)} of {one.size} values"
+        if one.dtype.kind in "fiu":
+            apart = np.abs(one.astype(np.float64) - other.astype(np.float64)).max()
+            how += f", by at most {apart:.3g}"
+        few = one.size <= _MOST_ELEMENTS
+        return self._differs(name, how, frozenset(map(int, parted)) if few else None)
+
+    def values(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+        for component in dict.fromkeys((*ours, *theirs)):
+            one, other = (state.get(component, _MISSING) for state in (ours, theirs))
+            if component in _LISTED:
+                one, other = (len(state.get(component) or ()) for state in (ours, theirs))
+            elif component == _USERS and _MISSING not in (one, other):
+                yield from self._left_out(one, other)
+                one, other = _of_users(one), _of_users(other)
+            for path, a, b in _walk(one, other, (component,)):
+                level, excusable = severity(path, self._objectives)
+                yield Difference(
+                    component=str(path[0]),
+                    path="/".join(map(str, path)),
+                    name=_called(path, self._state),
+                    how=self._both(_short(a), _short(b)),
+                    level=level,
+                    excusable=excusable,
+                )
+
+    def _left_out(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+        """Yield the attributes that training changes, a callback's get_state leaves out, and differ."""
+        if "left_out" not in ours or "left_out" not in theirs:
+            return
+        fingerprints = [dict(each["left_out"]) for each in (ours, theirs)]
+        for name in dict.fromkeys([*fingerprints[0], *fingerprints[1]]):
+            one, other = (each.get(name, "as training began") for each in fingerprints)
+            if one != other:
+                yield Difference(
+                    component="callbacks",
+                    path=f"callbacks/left out/{name}",
+                    name=_attribute(name),
+                    how=self._both(one, other),
+                    level="error",
+                    advice=(
+                        "get_state() leaves it out, so it is lost on resume; return it there, or "
+                        "exempt a callback that only writes by trial.output_only(…)"
+                    ),
+                )
+
+    def _differs(self, name: str, how: str, elements: frozenset[int] | None = None) -> Difference:
+        path = tuple(int(p) if p.isdigit() else p for p in name.split("/"))
+        level, excusable = severity(path, self._objectives)
+        variable, found, replica = name.partition("/replica-")
+        shown = self._names.get(variable if found else name)
+        if shown is not None and found:
+            shown = f"{shown} on replica {replica}"
+        elif shown is None and path[0] == _USERS:
+            shown = _attribute(name.removeprefix(f"{_USERS}/"))
+        return Difference(
+            component=str(path[0]),
+            path=name,
+            name=shown or _called(path, self._state),
+            how=how,
+            level=level,
+            excusable=excusable,
+            elements=elements,
+        )
+
+    def _both(self, one: str, other: str) -> str:
+        return f"{one} {self._sides[0]}, {other} {self._sides[1]}"
+
+
+def _content(tensor: Array | None) -> object:
+    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.tobytes())
+
+
+def _of_users(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that the user's code keeps, by the path of each attribute.
+
+    An object that came during training has a number in the checkpoint, which hangs on the objects
+    before it. Here it stands where it is first held, and its path wherever else it is.
+    """
+    met: dict[int, str] = {}
+
+    def placed(node: Any, where: str) -> Any:
+        if isinstance(node, list):
+            return [placed(each, where) for each in node]
+        if not isinstance(node, Mapping):
+            return node
+        if node.get("!") != "new":
+            return {key: placed(each, where) for key, each in node.items()}
+        number = node["v"]
+        if number in met:
+            return {"!": "same", "v": met[number]}
+        met[number] = where
+        return placed(saved["new"][number], where)
+
+    found: dict[str, Any] = {}
+    for holder, node in saved["changed"].items():
+        if "set" not in node:
+            found[holder] = placed(node, holder)
+            continue
+        kind = "variable" if holder.startswith("module ") else "attribute"
+        for name, value in node["set"].items():
+            found[f"{holder}: {kind} {name!r}"] = placed(value, f"{holder}.{name}")
+        for name in node["gone"]:
+            found[f"{holder}: {kind} {name!r}"] = {"!": "nothing"}
+    return found
+
+
+def _walk(ours: Any, theirs: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
+    """Yield the paths at which two plain values differ, and the two values there."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        if "!" in ours and ours.get("!") == theirs.get("!"):
+            pairs = [_pairs(value.get("v")) for value in (ours, theirs)]
+            if pairs[0] is not None and pairs[1] is not None:
+                ours, theirs = pairs
+            elif set(ours) == set(theirs) == {"!", "v"}:
+                yield from _walk(ours["v"], theirs["v"], path)
+                return
+        for key in dict.fromkeys((*ours, *theirs)):
+            one, other = ours.get(key, _MISSING), theirs.get(key, _MISSING)
+            if key == "items":
+                one, other = (_pairs(value) or value for value in (one, other))
+            yield from _walk(one, other, (*path, key))
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            yield from _walk(one, other, (*path, index))
+    elif _text(ours) != _text(theirs):
+        yield path, ours, theirs
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "missing"
+
+
+_MISSING = _Missing()
+
+
+def _pairs(value: Any) -> dict[str, Any] | None:
+    """Return a dictionary that is stored as a list of pairs, by its keys; None for anything else."""
+    if not isinstance(value, list) or not value:
+        return None
+    if not all(isinstance(item, list) and len(item) == 2 for item in value):
+        return None
+    return {key if isinstance(key, str) else _text(key): item for key, item in value}
+
+
+def _called(path: Path, state: Mapping[str, Any]) -> str:
+    """Return the user's name of a path in the state."""
+    component, rest = path[0], list(path[1:])
+    if component == _USERS and rest:
+        return f"{_attribute(str(rest[0]))}{_keys(rest[1:])}"
+    if component == "callbacks" and rest and isinstance(rest[0], int):
+        entries = state.get("callbacks") or []
+        index = int(rest.pop(0))
+        name = entries[index]["class"] if index < len(entries) else str(index)
+        within = ", get_state()" if rest[:1] == ["state"] else ", " if rest else ""
+        return f"callback {name}{within}{_keys(rest[1:] if within.endswith(')') else rest)}"
+    if component == "history" and len(rest) == 4 and rest[0] == "epochs":
+        return f"the history's {rest[3]!r} of epoch {int(rest[1]) + 1}"
+    words = str(component).replace("_", " ")
+    return f"{words}, {'/'.join(map(str, rest))!r}" if rest else f"the state of {words}"
+
+
+def _keys(path: Sequence[str | int]) -> str:
+    return "".join(f"[{part!r}]" for part in path if part not in _STRUCTURE)
+
+
+def _attribute(path: str) -> str:
+    """Return a path of the walk with its first attribute in words: ``callback X, attribute 'y'``."""
+    for kind in ("attribute", "variable"):
+        path = path.replace(f": {kind} '", f", {kind} '")
+    member = _MEMBER.match(path)
+    return f"{member[1]}, attribute {member[2]!r}{member[3]}" if member else path
+
+
+def _short(value: Any) -> str:
+    while isinstance(value, Mapping) and value.get("!") == "leaf":
+        value = value["v"]
+    text = repr(value) if isinstance(value, str) else _text(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _text(value: Any) -> str:
+    return repr(value) if value is _MISSING else json.dumps(value, sort_keys=True)

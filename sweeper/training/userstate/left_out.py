@@ -1,0 +1,123 @@
+"""Fingerprints of what training changes in callbacks that keep their state by get_state and set_state.
+
+Nobody walks such a callback: its own methods say what a checkpoint has to hold. What they leave out is
+lost on resume, and nothing in a checkpoint would tell. So its attributes are walked for themselves, and a
+checkpoint has a fingerprint of each that has changed: to be compared with a replay's, never restored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import xxhash
+
+from sweeper.checkpoints.values import relocated
+from sweeper.inspection.object_paths import ObjectPath
+from sweeper.training.encoding import TAG, Json, NotPlainError, Tensors
+from sweeper.training.userstate.encoding import Encoder, path_in
+from sweeper.training.userstate.holders.leaves import MISSING, same
+from sweeper.training.userstate.holders.objects import NAMED, Holder, Structure
+from sweeper.training.userstate.holders.positions import Cache, IteratorState
+from sweeper.training.userstate.traversal.roots import Roots
+from sweeper.training.userstate.traversal.walk import Walk
+
+_SHORT = 40
+_SEQUENCES = ("list", "deque", "set", "tuple", "frozenset")
+"""Kinds that a callback's methods often turn into one another, without effect."""
+
+
+class LeftOut:
+    """What callbacks with a get_state of their own hold, watched beside the walk of all else.
+
+    Args:
+        walk: The walk of everything else, which knows these callbacks and looks into none of them.
+        roots: What the training was given.
+        covered: Returns the ids of the variables that other components capture.
+    """
+
+    def __init__(self, walk: Walk, roots: Roots, covered: Callable[[], frozenset[int]]) -> None:
+        callbacks, output = roots.keeping_own_state(), roots.ids_of_output()
+        own = [walk.nodes[id(each)] for each in callbacks if id(each) in walk.nodes]
+        self._directory = roots.directory
+        others = frozenset(walk.nodes) - {id(node.thing) for node in own}
+        self._covered = covered
+        self._output = output
+        self._walk = Walk(covered(), output | others)
+        if own:
+            self._walk.visit([(ObjectPath(node.path), node.thing) for node in own])
+        for module in self._walk.modules:
+            watched = walk.module(module.path)
+            for name in () if watched is None else watched.names:
+                module.names.pop(name, None)
+        self._walk.begin()
+        self._nodes = {**walk.nodes, **self._walk.nodes}
+
+    def fingerprints(self) -> Json:
+        """Return the name and fingerprint of each attribute that is not as when training began."""
+        return [
+            [name, text]
+            for holder in self._walk.holders
+            if not isinstance(holder, Cache | IteratorState) and holder.changed()
+            for name, text in self._of(holder)
+        ]
+
+    def _of(self, holder: Holder) -> Iterator[tuple[str, str]]:
+        if not isinstance(holder, Structure) or holder.shape != NAMED:
+            text = self._fingerprint(holder.path, lambda encoder: encoder.holder(holder))
+            if text is not None:
+                yield holder.path, text
+            return
+        began = dict(zip(holder.keys, holder.values, strict=True))
+        now = dict(zip(*holder.read(), strict=True))
+        for name in dict.fromkeys([*began, *now]):
+            value = now.get(name, MISSING)
+            if same(began.get(name, MISSING), value):
+                continue
+            if isinstance(value, np.generic):
+                value = value.item()
+            path = path_in(holder, name)
+            text = self._fingerprint(path, lambda encoder, value=value: encoder.value(value))  # type: ignore[misc]
+            if text is not None:
+                yield path, text
+
+    def _fingerprint(self, where: str, write: Callable[[Encoder], Json]) -> str | None:
+        """Return a short value as text, another's digest, and None for what has no plain form."""
+        tensors: Tensors = {}
+        encoder = Encoder(tensors, "", self._nodes, self._covered, self._output)
+        encoder.where = where
+        try:
+            plain = relocated(_plain(write(encoder), encoder.made), self._directory, "…")
+        except NotPlainError:
+            # An open file, a thread, a compiled function: nobody could put it back, or compare it.
+            return None
+        text = json.dumps(plain, sort_keys=True)
+        if not isinstance(plain, list | dict) and len(text) <= _SHORT:
+            return text
+        digest = xxhash.xxh3_64(text.encode())
+        for name in sorted(tensors):
+            array = np.asarray(tensors[name])
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            text = repr(array.tolist()) if array.dtype == object else ""
+            digest.update(text.encode() or array.tobytes())
+        return f"digest {digest.hexdigest()}"
+
+
+def _plain(node: Json, made: list[Json], within: tuple[int, ...] = ()) -> Json:
+    """Return an encoded value with each new object where it is held, and sequences of one kind."""
+    if isinstance(node, list):
+        return [_plain(each, made, within) for each in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get(TAG) == "new":
+        number = node["v"]
+        if number in within:
+            return {TAG: "again"}
+        return _plain(made[number], made, (*within, number))
+    if node.get(TAG) == "leaf" and not isinstance(node["v"], dict):
+        return node["v"]
+    for key, kind in (("v", node.get(TAG)), ("values", node.get("kind"))):
+        if kind in _SEQUENCES and key in node:
+            return {"sequence": _plain(node[key], made, within)}
+    return {key: _plain(each, made, within) for key, each in node.items()}

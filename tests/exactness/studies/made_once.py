@@ -1,0 +1,298 @@
+"""Objects made once, at the top of a file, as most published scripts make them.
+
+A process a trial makes each of them the trial's own: data sets that are shuffled anew, generators,
+metrics, variables, losses and schedules with state, preprocessing layers, a frozen network.
+"""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+from pieces import BATCH, CLASSES, FEATURES, SAMPLES, build_model, compiled, layers_of, samples
+from registry import identical, refused, study
+
+from sweeper import Data
+
+X, Y = samples()
+PAIRS = tf.data.Dataset.from_tensor_slices((X, Y))
+
+SHUFFLED = PAIRS.shuffle(SAMPLES).batch(BATCH)
+study(
+    "dataset-shuffled-at-top",
+    "a dataset of the module, shuffled without a seed",
+    identical(),
+    data=lambda trial: Data(train=SHUFFLED),
+)
+
+PIPELINE = PAIRS.cache().shuffle(2 * BATCH).batch(BATCH).prefetch(tf.data.AUTOTUNE)
+for _ in PIPELINE.take(2):
+    pass
+study(
+    "dataset-looked-at-at-top",
+    "a cached, shuffled and prefetched dataset of the module, of which the module shows two batches",
+    identical(),
+    data=lambda trial: Data(train=PIPELINE),
+)
+
+study(
+    "dataset-batched-in-factory",
+    "a dataset of the module, shuffled there and batched in the data factory",
+    identical(),
+    data=lambda trial: Data(train=PAIRS_SHUFFLED.batch(BATCH).prefetch(1)),
+)
+PAIRS_SHUFFLED = PAIRS.shuffle(SAMPLES, seed=3)
+
+RNG = np.random.default_rng(0)
+
+
+def drawn_data(trial):
+    x = RNG.normal(size=(SAMPLES, FEATURES)).astype("float32")
+    return Data(train=(x, Y), validation_split=0.2, batch_size=BATCH)
+
+
+study(
+    "generator-at-top-in-data-factory",
+    "a generator of the module that the data factory draws from",
+    identical(),
+    data=drawn_data,
+    objective="val_loss",
+    steps=4,
+)
+
+WEIGHTS = np.random.RandomState(1)
+
+
+def drawn_model(trial):
+    model = build_model(trial)
+    model.set_weights([WEIGHTS.normal(size=w.shape).astype(w.dtype) for w in model.get_weights()])
+    return model
+
+
+study(
+    "generator-at-top-in-model-factory",
+    "a RandomState of the module that the model factory draws initial weights from",
+    identical(),
+    model=drawn_model,
+)
+
+
+class Reordered(keras.utils.PyDataset):
+    """Batches in an order that its own generator draws between epochs."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = np.random.default_rng(5)
+        self.order = np.arange(SAMPLES)
+
+    def __len__(self):
+        return SAMPLES // BATCH
+
+    def __getitem__(self, index):
+        at = self.order[index * BATCH : (index + 1) * BATCH]
+        return X[at], Y[at]
+
+    def on_epoch_end(self):
+        self.numbers.shuffle(self.order)
+
+
+REORDERED = Reordered()
+study(
+    "pydataset-at-top",
+    "a PyDataset of the module that shuffles by a generator of its own",
+    identical(),
+    data=lambda trial: Data(train=REORDERED, shuffle=False),
+)
+
+LOSS_TRACKER = keras.metrics.Mean(name="loss")
+STEPS = tf.Variable(0, dtype=tf.int64, trainable=False)
+TEMPERATURE = tf.Variable(1.0)
+NOISE = keras.random.SeedGenerator(7)
+
+
+class Tracked(keras.Model):
+    """Uses metrics, variables and seeds of the module in its step."""
+
+    def train_step(self, data):
+        x, y = data
+        STEPS.assign_add(1)
+        x = x + keras.random.normal(tf.shape(x), stddev=0.1, seed=NOISE)
+        with tf.GradientTape() as tape:
+            scores = self(x, training=True) / (TEMPERATURE + 0.01 * tf.cast(STEPS, tf.float32))
+            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, scores, True))
+        gradients = tape.gradient(loss, [*self.trainable_variables, TEMPERATURE])
+        TEMPERATURE.assign_sub(0.05 * gradients[-1])
+        self.optimizer.apply_gradients(zip(gradients[:-1], self.trainable_variables, strict=True))
+        LOSS_TRACKER.update_state(loss)
+        return {"loss": LOSS_TRACKER.result()}
+
+    @property
+    def metrics(self):
+        return [LOSS_TRACKER]
+
+
+def tracked_model(trial):
+    inputs = keras.Input((FEATURES,))
+    model = Tracked(inputs, keras.layers.Dense(CLASSES)(inputs))
+    model.compile(optimizer=keras.optimizers.SGD(0.1, 0.9))
+    return model
+
+
+study(
+    "step-with-objects-at-top",
+    "a train_step with a metric, a counter, a trained variable and a seed generator of the module",
+    identical(),
+    model=tracked_model,
+)
+
+METRICS = [keras.metrics.SparseCategoricalAccuracy(name="hits")]
+
+
+class Slower(keras.callbacks.Callback):
+    """Sets the rate by a metric, and notes it in a list of the module."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.rows.append(logs["hits"])
+        self.model.optimizer.learning_rate = 0.1 / (1 + sum(self.rows) / 10)
+
+
+ROWS = []
+study(
+    "metrics-and-list-at-top",
+    "metrics of the module in compile, and a list of the module that a callback was given",
+    identical(),
+    model=lambda trial: compiled(keras.Sequential(layers_of()), metrics=METRICS),
+    callbacks=lambda trial: [Slower(ROWS)],
+)
+
+
+class Annealed(keras.losses.Loss):
+    """Weighs its value by a variable that each call lowers."""
+
+    def __init__(self):
+        super().__init__(name="annealed")
+        self.weight = tf.Variable(1.0, trainable=False)
+
+    def call(self, y_true, y_pred):
+        self.weight.assign(0.97 * self.weight)
+        return self.weight * keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
+
+
+ANNEALED = Annealed()
+study(
+    "loss-with-variable-at-top",
+    "a loss object of the module with a variable that its calls change",
+    identical(),
+    model=lambda trial: compiled(keras.Sequential(layers_of()), loss=ANNEALED),
+)
+
+
+class Counting(keras.optimizers.schedules.LearningRateSchedule):
+    """Counts its calls."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, step):
+        self.calls += 1
+        return 0.1 / self.calls**0.5
+
+
+COUNTING = Counting()
+study(
+    "schedule-with-count-at-top",
+    "a schedule object of the module that counts its calls, eagerly",
+    identical(),
+    model=lambda trial: compiled(
+        keras.Sequential(layers_of()), keras.optimizers.SGD(COUNTING), run_eagerly=True
+    ),
+)
+
+DECAY = keras.optimizers.schedules.ExponentialDecay(0.2, 4, 0.8)
+NORMALIZATION = keras.layers.Normalization()
+NORMALIZATION.adapt(X)
+LOOKUP = keras.layers.StringLookup()
+WORDS = np.array([["low"], ["middle"], ["high"]])[Y % 3]
+LOOKUP.adapt(WORDS)
+VECTORS = keras.layers.TextVectorization(output_mode="count", max_tokens=FEATURES)
+VECTORS.adapt(WORDS[:, 0])
+
+study(
+    "preprocessing-at-top-in-data",
+    "layers of the module, adapted there, in the function of a dataset",
+    identical(),
+    data=lambda trial: Data(
+        train=tf.data.Dataset.from_tensor_slices((X, WORDS, Y))
+        .shuffle(SAMPLES)
+        .batch(BATCH)
+        .map(
+            lambda x, words, y: (
+                NORMALIZATION(x)
+                + tf.cast(LOOKUP(words), tf.float32)
+                + tf.pad(
+                    tf.cast(VECTORS(words[:, 0]), tf.float32),
+                    [[0, 0], [0, FEATURES - VECTORS.vocabulary_size()]],
+                ),
+                y,
+            )
+        )
+    ),
+)
+
+
+def normalized_model(trial):
+    return compiled(
+        keras.Sequential([keras.Input((FEATURES,)), NORMALIZATION, *layers_of()[1:]]),
+        keras.optimizers.SGD(DECAY),
+    )
+
+
+study(
+    "preprocessing-at-top-in-model",
+    "an adapted layer and a schedule of the module in the model",
+    identical(),
+    model=normalized_model,
+)
+
+BASE = keras.Sequential(
+    [
+        keras.Input((FEATURES,)),
+        keras.layers.Dense(8, "relu"),
+        keras.layers.BatchNormalization(),
+    ]
+)
+BASE.trainable = False
+
+
+def on_base(trial):
+    return compiled(keras.Sequential([keras.Input((FEATURES,)), BASE, *layers_of()[1:]]))
+
+
+study(
+    "frozen-network-at-top",
+    "a frozen network of the module as the first part of the model",
+    identical(),
+    model=on_base,
+)
+
+OPEN_BASE = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(FEATURES, name="trunk")])
+study(
+    "trainable-network-at-top",
+    "a network of the module that is trained: it would not begin from fresh weights",
+    refused("model", "OPEN_BASE", "build"),
+    model=lambda trial: compiled(
+        keras.Sequential([keras.Input((FEATURES,)), OPEN_BASE, *layers_of()[1:]])
+    ),
+)
+
+FLIP = keras.layers.GaussianNoise(0.3)
+study(
+    "random-layer-at-top-in-data",
+    "a random layer of the module in the function of a dataset, which reads ahead of the training",
+    refused("writes a variable while the dataset reads ahead"),
+    data=lambda trial: Data(train=SHUFFLED.map(lambda x, y: (FLIP(x, training=True), y))),
+)

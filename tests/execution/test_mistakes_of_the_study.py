@@ -1,0 +1,84 @@
+"""A mistake of the study's, and not of one trial's parameters, ends the run at the first trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from study_files import StudyText
+from sweeps import sweep, trials_in
+
+from sweeper.errors import DefinitionError
+
+UNWATCHED = True
+
+WELL = StudyText(arguments='objective="val_loss", epochs=1, trials=3, sampler="random", threads=1')
+
+MISTAKES = {
+    "an objective that is misspelt": (
+        "'val_loss'",
+        WELL.arguments.replace('"val_loss"', '"val_los"'),
+        "the objective is 'val_los'",
+    ),
+    "a choice that cannot be stored": (
+        'trial.suggest_categorical("rate", [keras.optimizers.Adam, 0.1])',
+        WELL.arguments,
+        "ParameterError: suggest_categorical: .* is a type",
+    ),
+    "a name that is not defined": ("nothing_of_that_name", WELL.arguments, "NameError: name"),
+    "a call that is written wrongly": ("len(1, 2)", WELL.arguments, "TypeError: len"),
+    "an impossible range": (
+        'trial.suggest_float("rate", 1.0, 0.1)',
+        WELL.arguments,
+        "low=1.0 is above high=0.1",
+    ),
+}
+
+
+def written(tmp_path: Path, rate: str, arguments: str, **more: str) -> Path:
+    rate = WELL.rate if rate == "'val_loss'" else rate
+    return StudyText(rate=rate, arguments=arguments, **more).write(tmp_path / "small.py")
+
+
+@pytest.mark.parametrize(("rate", "arguments", "text"), MISTAKES.values(), ids=MISTAKES)
+def test_it_ends_the_run_at_the_first_trial_and_a_mended_study_goes_on(
+    tmp_path: Path, rate: str, arguments: str, text: str
+) -> None:
+    file = written(tmp_path, rate, arguments)
+    with pytest.raises(DefinitionError, match=text) as raised:
+        sweep(file, tmp_path, workers=1, isolation="inline")
+    said = str(raised.value)
+    assert said.startswith("trial 0 shows that no trial of the study can succeed: ")
+    assert "Correct the study and run it again" in said
+    [begun] = trials_in(tmp_path)
+    assert begun.state == "interrupted"
+
+    again = sweep(written(tmp_path, WELL.rate, WELL.arguments), tmp_path, workers=1)
+    assert [trial.state for trial in again.trials] == ["complete"] * 3
+    assert [len(trial.attempts) for trial in again.trials] == [2, 1, 1]
+
+
+PARAMETERS = 'trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)'
+OF_A_TRIAL = {
+    "a mistake behind a parameter": f"{PARAMETERS} * 1 if trial.number else len({PARAMETERS})",
+    "a range that comes of a parameter": (
+        f"trial.suggest_float('other', 0.05 if trial.number else 1.0, {PARAMETERS})"
+    ),
+    "an error of another kind": "0.01 if trial.number else 1 // 0",
+}
+
+
+@pytest.mark.parametrize("rate", OF_A_TRIAL.values(), ids=OF_A_TRIAL)
+def test_what_may_be_the_trials_own_fails_the_trial_alone(tmp_path: Path, rate: str) -> None:
+    rate = rate.replace("0.05 if", "0.0 if")
+    swept = sweep(written(tmp_path, rate, WELL.arguments), tmp_path, workers=1, isolation="inline")
+    assert [trial.state for trial in swept.trials] == ["failed", "complete", "complete"]
+
+
+def test_what_a_later_trial_gets_wrong_is_its_own_where_another_has_a_value(
+    tmp_path: Path,
+) -> None:
+    tail = "well = build_model\nstudy.model = lambda t: None if t.number == 1 else well(t)"
+    file = written(tmp_path, WELL.rate, WELL.arguments, tail=tail)
+    swept = sweep(file, tmp_path, workers=1, isolation="inline")
+    assert [trial.state for trial in swept.trials] == ["complete", "failed", "complete"]

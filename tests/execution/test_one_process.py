@@ -1,0 +1,94 @@
+"""A trial is one process: strategies over several are refused by name, before training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import sweeper
+from sweeper import DefinitionError, FactoryError, RestoreError, load_study
+from sweeper.checkpoints.format import LoadedCheckpoint
+from sweeper.execution.trial.strategies import strategy_scope
+from sweeper.preflight.checking import check_study
+from sweeper.training.randomness.seeds import TrialSeeds
+from sweeper.training.state.state import TrainingState
+from sweeper.trial import Trial
+
+REMOVED = (
+    "sweeper.MultiWorker was removed: a trial trains in one process; use "
+    "Study(strategy=lambda trial: tf.distribute.MirroredStrategy()), which trains on all GPUs that the trial "
+    "sees, and run other trials on other hosts (`sweeper worker`)"
+)
+
+STUDY = """
+from sweeper import MultiWorker, Study
+
+study = Study("several", lambda trial: None, lambda trial: None, strategy=MultiWorker(processes=2))
+"""
+
+
+def test_a_multi_worker_strategy_of_the_users_own_is_refused_and_waits_for_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the variable it would wait for the process at an address where nobody is."""
+    cluster = '{"cluster": {"worker": ["127.0.0.1:9", "127.0.0.1:10"]}, "task": {"type": "worker", "index": 1}}'
+    monkeypatch.setenv("TF_CONFIG", cluster)
+    trial = Trial(number=0, seed=0, directory=tmp_path, ask=lambda *_: None)
+
+    def factory(_trial: Trial) -> Any:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+
+    with (
+        pytest.raises(FactoryError) as refused,
+        strategy_scope(factory, trial, TrialSeeds(0, 0)),
+    ):
+        pass
+    assert str(refused.value) == (
+        "the model's strategy is a CollectiveAllReduceStrategy, which is not supported: a trial trains in one "
+        "process; use tf.distribute.MirroredStrategy, which trains on all GPUs that the trial sees, and run "
+        "other trials on other hosts (`sweeper worker`)"
+    )
+    assert os.environ["TF_CONFIG"] == cluster
+
+
+def test_the_removed_name_says_what_to_use_instead() -> None:
+    with pytest.raises(DefinitionError) as refused:
+        _ = sweeper.MultiWorker
+    assert str(refused.value) == REMOVED
+
+
+@pytest.mark.parametrize("use", [load_study, check_study])
+def test_a_study_file_that_imports_the_removed_name_is_refused_with_that_sentence(
+    use: Callable[[str], Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "several.py"
+    file.write_text(STUDY)
+    with pytest.raises(DefinitionError) as refused:
+        use(str(file))
+    assert str(refused.value).startswith(REMOVED)
+    assert f"{file}" in str(refused.value)
+
+
+def test_a_checkpoint_of_several_processes_is_refused_by_name() -> None:
+    loaded = LoadedCheckpoint(
+        step=4,
+        epoch=1,
+        digest="",
+        tensors={"processes/1/numpy_random/words": np.zeros(2)},
+        state={"position": {}, "processes": {"count": 2, "apart": {}}},
+        metrics={},
+        path=Path("step-000000004"),
+        bytes=0,
+    )
+    with pytest.raises(RestoreError) as refused:
+        TrainingState(()).before_train_begin(loaded)
+    assert "several processes (MultiWorkerMirroredStrategy), which this version does not do" in str(
+        refused.value
+    )
+    assert str(refused.value).count("processes/1") == 0

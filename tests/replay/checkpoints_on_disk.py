@@ -1,0 +1,114 @@
+"""A checkpoint with a value in each component of a training's state, and copies with one value changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweeper.checkpoints.format import Snapshot
+from sweeper.checkpoints.store import CheckpointStore
+
+STATE: dict[str, Any] = {
+    "position": {
+        "step": 8,
+        "epoch": 1,
+        "step_in_epoch": 0,
+        "stopped": False,
+        "logs": {"loss": 0.5, "seconds": 1.5},
+    },
+    "parts": {"loss_scale": 1},
+    "data": {"train": {"kind": "ArraySource", "state": [0]}, "validation": None},
+    "reopening": {"train": {"x": 0}},
+    "model": ["dense/kernel", "dense/bias"],
+    "optimizer": ["adam/iteration", "adam/learning_rate", "loss_scale/dynamic_scale"],
+    "optimizers": ["sgd/momentum"],
+    "metrics": ["mean/total"],
+    "reachable": ["own/weight"],
+    "user_state": {
+        "changed": {
+            "callback Count": {"set": {"count": 3, "made": {"!": "new", "v": 0}}, "gone": []},
+            "callback Count.inner": {"items": [["took", 0.5], ["epochs", 2]]},
+            "module study": {"set": {"seen": 4}, "gone": []},
+            "os.environ": {"items": [["MODE", "warm"]]},
+        },
+        "new": [{"kind": "list", "values": [1, 2]}],
+        "left_out": [["callback Keeps: attribute 'left'", "7"]],
+    },
+    "tracked": {"counter": {"!": "list", "v": [1]}},
+    "global_seed_generator": None,
+    "keras_settings": {"floatx": "float32"},
+    "python_random": {"version": 3, "gauss": None},
+    "numpy_random": {"kind": "MT19937"},
+    "history": {
+        "epoch": [0],
+        "logs": {"!": "dict", "v": [["loss", {"!": "list", "v": [0.5]}]]},
+        "epochs": [[0, {"loss": 0.5, "val_accuracy": 0.25, "seconds": 1.5}]],
+    },
+    "callbacks": [
+        {"class": "Count"},
+        {"class": "Keeps", "state": {"!": "dict", "v": [["best", 0.5]]}},
+        {"class": "CSVLogger", "file_size": 120},
+    ],
+    "eager_operations": {"counter": 5},
+}
+TENSORS: dict[str, Any] = {
+    "model/00000": np.arange(6, dtype=np.float32),
+    "model/00001": np.zeros(2, np.float32),
+    "optimizer/00000": np.array(8),
+    "optimizer/00001": np.array(0.01, np.float32),
+    "optimizer/00002": np.array(2.0, np.float32),
+    "optimizers/00000": np.ones(2, np.float32),
+    "metrics/00000": np.ones(1, np.float32),
+    "reachable/00000": np.ones(3, np.float32),
+    "global_seed_generator/state": np.array([1, 2], np.uint32),
+    "python_random/0": np.arange(4, dtype=np.uint32),
+    "numpy_random/words": np.arange(4, dtype=np.uint32),
+    "tensorflow_random/global": np.arange(3, dtype=np.int64),
+    "user_state/callback Count.seconds": np.array([0.5, 0.25, 0.0]),
+    "callbacks/1/state/weights": np.ones(3),
+    "tracked/moments": np.ones(2),
+    "data/train/order": np.arange(5),
+    "data/train/iterator": np.zeros(8, np.uint8),
+}
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A value that is changed.
+
+    Attributes:
+        where: Its path in `STATE`, or a tensor's name with an element's index.
+    """
+
+    where: Sequence[Any]
+
+    def write(self, directory: Path, value: Any) -> Path:
+        """Commit a checkpoint with ``value`` there."""
+        state, tensors = copy.deepcopy(STATE), {n: each.copy() for n, each in TENSORS.items()}
+        inside: Any = tensors if self.where[0] in tensors else state
+        for part in self.where[:-1]:
+            inside = inside[part]
+        inside[self.where[-1]] = value
+        return write(directory, state, tensors)
+
+
+def write(
+    directory: Path, state: dict[str, Any] | None = None, tensors: dict[str, Any] | None = None
+) -> Path:
+    """Commit a checkpoint with these, or the usual ones."""
+    given = TENSORS if tensors is None else tensors
+    taken = Snapshot(
+        step=8,
+        epoch=1,
+        tensors=given,
+        state=state or STATE,
+        metrics={},
+        digest_names=tuple(name for name in given if name.startswith(("model", "optimizer"))),
+    )
+    store = CheckpointStore(directory / "attempt-01" / "checkpoints")
+    return Path(str(store.commit(taken, trained_seconds=float(len(directory.name))).path))

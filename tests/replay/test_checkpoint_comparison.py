@@ -1,0 +1,204 @@
+"""Whatever two checkpoints do not have alike is found, by the user's name; and nothing else is."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints_on_disk import STATE, TENSORS, Planted, write
+
+from sweeper.checkpoints.values import relocated
+from sweeper.replay.comparison import compare_checkpoints, compare_model
+from sweeper.replay.findings import Difference, excuse
+
+
+def differences(
+    tmp_path: Path, state: dict[str, Any] | None = None, **tensors: Any
+) -> list[Difference]:
+    changed = {name.replace("__", "/"): value for name, value in tensors.items()}
+    return compare_checkpoints(
+        write(tmp_path / "a"),
+        write(tmp_path / "bb", state, {**TENSORS, **changed}),
+        objectives=["val_accuracy"],
+    )
+
+
+def test_checkpoints_that_are_the_same_do_not_differ_however_long_they_took(tmp_path: Path) -> None:
+    assert differences(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("tensor", "value", "message"),
+    [
+        (
+            "model__00000",
+            np.arange(6, dtype=np.float32)[::-1].copy(),
+            "model variable 0 (dense/kernel): differs in 6 of 6 values, by at most 5",
+        ),
+        (
+            "optimizer__00001",
+            np.array(0.02, np.float32),
+            "optimizer variable 1 (adam/learning_rate): 0.01 undisturbed, 0.02 resumed",
+        ),
+        ("python_random__0", np.zeros(4, np.uint32), "python random, '0': differs in 3 of 4"),
+        (
+            "model__00000",
+            np.arange(6, dtype=np.float64),
+            "model variable 0 (dense/kernel): float32[6] undisturbed, float64[6] resumed",
+        ),
+        ("reachable__00001", np.zeros(1), "reachable, '1': only resumed"),
+    ],
+)
+def test_a_tensor_that_differs_is_named(
+    tmp_path: Path, tensor: str, value: Any, message: str
+) -> None:
+    (found,) = differences(tmp_path, **{tensor: value})
+    assert str(found).startswith(message)
+    assert (found.level, found.excusable) == ("error", False)
+
+
+def test_how_far_tf_data_has_read_ahead_is_no_difference(tmp_path: Path) -> None:
+    assert differences(tmp_path, data__train__iterator=np.ones(5, np.uint8)) == []
+    # Anything else that is kept of the data counts.
+    assert differences(tmp_path / "more", data__train__order=np.ones(5))
+
+
+VALUES: list[tuple[list[Any], Any, str]] = [
+    (["position", "stopped"], True, "position, 'stopped': false undisturbed, true resumed"),
+    (["global_seed_generator"], 7, "the state of global seed generator: null undisturbed, 7"),
+    (["another"], {"x": 1}, "the state of another: missing undisturbed, {"),
+    (["model"], ["dense/kernel"], "the state of model: 2 undisturbed, 1 resumed"),
+    (
+        ["user_state", "changed", "callback Count", "set", "count"],
+        3.0,
+        "callback Count, attribute 'count': 3 undisturbed, 3.0 resumed",
+    ),
+    (
+        ["user_state", "changed", "callback Count.inner", "items"],
+        [["took", 0.5], ["epochs", 5]],
+        "callback Count, attribute 'inner'['epochs']: 2 undisturbed, 5 resumed",
+    ),
+    (
+        ["user_state", "new"],
+        [{"kind": "list", "values": [1, 5]}],
+        "callback Count, attribute 'made'[1]: 2 undisturbed, 5 resumed",
+    ),
+    (
+        ["history", "epochs", 0, 1, "seconds"],
+        2.5,
+        "the history's 'seconds' of epoch 1: 1.5 undisturbed, 2.5 resumed",
+    ),
+    (
+        ["callbacks", 1, "state", "v"],
+        [["best", 0.25]],
+        "callback Keeps, get_state()['best']: 0.5 undisturbed, 0.25 resumed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), VALUES, ids=lambda p: str(p)[:60])
+def test_a_value_that_differs_is_named_with_both_values(
+    tmp_path: Path, path: list[Any], value: Any, message: str
+) -> None:
+    other = Planted(path).write(tmp_path / "bb", value)
+    (found,) = compare_checkpoints(write(tmp_path / "a"), other, objectives=["val_accuracy"])
+    assert str(found).startswith(message)
+
+
+def test_a_new_object_elsewhere_makes_no_difference_of_those_after_it(tmp_path: Path) -> None:
+    """Objects are numbered in a checkpoint; what one more of them shifts is no value."""
+    state = copy.deepcopy(STATE)
+    kept = state["user_state"]
+    kept["new"].insert(0, {"kind": "list", "values": [9]})
+    kept["changed"]["callback Count"]["set"]["made"] = {"!": "new", "v": 1}
+    kept["changed"]["callback Another"] = {"set": {"x": {"!": "new", "v": 0}}, "gone": []}
+    (found,) = differences(tmp_path, state)
+    assert found.name == "callback Another, attribute 'x'"
+
+
+def test_an_attribute_that_get_state_leaves_out_is_said_to_be_lost_on_resume(
+    tmp_path: Path,
+) -> None:
+    state = copy.deepcopy(STATE)
+    state["user_state"]["left_out"] = []
+    (found,) = differences(tmp_path, state)
+    assert str(found).startswith(
+        "callback Keeps, attribute 'left': 7 undisturbed, as training began resumed"
+    )
+    assert "get_state() leaves it out, so it is lost on resume" in found.advice
+    del state["user_state"]["left_out"]
+    assert differences(tmp_path / "old", state) == [], "an older version's tells nothing of it"
+
+
+def test_the_most_severe_comes_first_whatever_the_order_of_components(tmp_path: Path) -> None:
+    """A note before an error once made differing weights a warning."""
+    one, other = write(tmp_path / "a"), tmp_path / "bb"
+    state = copy.deepcopy(STATE)
+    state["callbacks"][2]["file_size"] = 121
+    state["data"]["train"]["state"] = [1]
+    changed = {**TENSORS, "model/00000": np.zeros(6, np.float32)}
+    found = compare_checkpoints(one, write(other, state, changed))
+    assert [each.level for each in found] == ["error", "error", "warning"]
+    excused = excuse(found, [each for each in found if each.component == "data"])
+    assert [(each.component, each.level) for each in excused] == [
+        ("model", "error"),
+        ("callbacks", "warning"),
+        ("data", "note"),
+    ]
+
+
+def test_an_array_is_excused_in_the_elements_that_differ_anyway_and_in_no_other(
+    tmp_path: Path,
+) -> None:
+    seconds = Planted(["user_state/callback Count.seconds", 0])
+    more = Planted(["user_state/callback Count.seconds", 2])
+    whole = write(tmp_path / "a")
+    anyway = compare_checkpoints(whole, seconds.write(tmp_path / "bb", 0.125))
+    same = compare_checkpoints(whole, seconds.write(tmp_path / "ccc", 0.75))
+    assert [each.level for each in excuse(same, anyway)] == ["note"]
+    other = compare_checkpoints(whole, more.write(tmp_path / "dddd", 3.0))
+    assert [each.level for each in excuse(other, anyway)] == ["error"]
+    assert str(other[0]).startswith(
+        "callback Count, attribute 'seconds': differs in 1 of 3 values, by at most 3"
+    )
+
+
+def test_names_that_keras_made_up_are_no_values(tmp_path: Path) -> None:
+    state = copy.deepcopy(STATE)
+    state["model"] = ["dense_7/kernel", "dense_7/bias"]
+    assert differences(tmp_path, state) == []
+
+
+def test_the_replays_own_directory_stands_for_the_trials(tmp_path: Path) -> None:
+    state = copy.deepcopy(STATE)
+    state["user_state"]["changed"]["callback Count"]["set"]["file"] = "/runs/trial/files/a.txt"
+    moved = relocated(state, "/runs/trial/files", "/tmp/replay/files")
+    assert moved != state
+    one, other = write(tmp_path / "a", state), write(tmp_path / "bb", moved)
+    assert len(compare_checkpoints(one, other)) == 1
+    directories = ("/runs/trial/files", "/tmp/replay/files")
+    assert compare_checkpoints(one, other, directories=directories) == []
+    assert relocated("/runs/trial/files-of-another", "/runs/trial/files", "/x") == (
+        "/runs/trial/files-of-another"
+    )
+
+
+def test_a_damaged_checkpoint_is_compared_by_its_digests(tmp_path: Path) -> None:
+    one = write(tmp_path / "a")
+    (one / "state.json").write_bytes(b"torn")
+    other = Planted(["model/00000", 1]).write(tmp_path / "bb", 9.0)
+    (found,) = compare_checkpoints(one, other, damaged=True)
+    assert str(found).startswith("model variable 0 (dense/kernel): by its digest")
+
+
+def test_two_models_are_compared_in_their_weights_alone() -> None:
+    state = {"model": ["dense/kernel"]}
+    ours = {"model/00000": np.zeros(2), "optimizer/00000": np.zeros(1)}
+    theirs = {"model/00000": np.array([0.0, 0.5]), "optimizer/00000": np.ones(1)}
+    (found,) = compare_model(ours, theirs, state, ("kept", "replayed"))
+    assert str(found) == (
+        "model variable 0 (dense/kernel): differs in 1 of 2 values, by at most 0.5"
+    )

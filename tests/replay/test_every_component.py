@@ -1,0 +1,225 @@
+"""The table: for each component of a training's state, one difference is one finding in each verb.
+
+Two checkpoints differ in one planted value. What `sweeper check` says of a killed trial, an audit of an
+interval and `sweeper verify` of a finished trial has the same name and the same severity; and where two
+runs that were treated alike differ at that path too, all three excuse it, or none does.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints_on_disk import Planted, write
+
+from sweeper.checkpoints.reading import read_manifest
+from sweeper.definition import StudyDefinition
+from sweeper.execution.audit.replays import IntervalReplay
+from sweeper.execution.protocol.messages import CheckpointCommitted
+from sweeper.execution.replays import Replayed
+from sweeper.independence.reports import Authored, StudyAuthors
+from sweeper.preflight.ends import judge_interruptions
+from sweeper.preflight.interruptions import Interruption, Kill
+from sweeper.preflight.judging import Judgement
+from sweeper.replay.comparison import compare_checkpoints
+from sweeper.replay.findings import reported
+from sweeper.storage.exactness.claims import AuditClaim, Pinned
+from sweeper.verification.comparison import checkpoint_findings, see
+from sweeper.verification.kept import KeptCheckpoint
+from sweeper.verification.verify import Parted
+
+OBJECTIVES = ("val_accuracy",)
+NOBODY = Authored("nobody")
+AUTHORS = StudyAuthors(NOBODY, NOBODY, NOBODY, NOBODY, (Authored("Count"),), (), ())
+
+USERS = ("user_state", "changed")
+EXACT, EXCUSABLE = False, True
+
+TABLE: list[tuple[str, list[Any], Any, Any, str, str, bool]] = [
+    # what, where, the resumed trial's value, another run's value, the user's name, level, excusable
+    ("weights", ["model/00000", 2], 5.0, 6.0, "model variable 0 (dense/kernel)", "error", EXACT),
+    ("optimizer", ["optimizer/00001", ()], 0.5, 0.75, "optimizer variable 1 (adam", "error", EXACT),
+    ("loss scale", ["optimizer/00002", ()], 4.0, 8.0, "optimizer variable 2 (loss_sc", "error", EXACT),
+    ("own optimizer", ["optimizers/00000", 0], 3.0, 4.0, "optimizers variable 0 (sgd", "error", EXACT),
+    ("metric", ["metrics/00000", 0], 3.0, 4.0, "metrics variable 0 (mean/total)", "error", EXACT),
+    ("own variable", ["reachable/00000", 0], 3.0, 4.0, "reachable variable 0 (own/w", "error", EXACT),
+    ("seeds", ["global_seed_generator/state", 0], 3, 4, "global seed generator, 'state'", "error", EXACT),
+    ("random", ["python_random", "gauss"], 0.5, 0.75, "python random, 'gauss'", "error", EXACT),
+    ("NumPy's random", ["numpy_random/words", 0], 3, 4, "numpy random, 'words'", "error", EXACT),
+    ("TF's random", ["tensorflow_random/global", 0], 3, 4, "tensorflow random, 'global'", "error", EXACT),
+    ("position", ["position", "step_in_epoch"], 1, 2, "position, 'step_in_epoch'", "error", EXACT),
+    (
+        "objective",
+        ["history", "epochs", 0, 1, "val_accuracy"],
+        0.5,
+        0.75,
+        "the history's 'val_accuracy' of epoch 1",
+        "error",
+        EXACT,
+    ),
+    (
+        "logged time",
+        ["history", "epochs", 0, 1, "seconds"],
+        2.5,
+        3.5,
+        "the history's 'seconds' of epoch 1",
+        "error",
+        EXCUSABLE,
+    ),
+    ("last logs", ["position", "logs", "seconds"], 2.5, 3.5, "position, 'logs/seconds'", "error", EXCUSABLE),
+    (
+        "callback's attribute",
+        [*USERS, "callback Count", "set", "count"],
+        14,
+        15,
+        "callback Count, attribute 'count'",
+        "error",
+        EXCUSABLE,
+    ),
+    (
+        "array in place",
+        ["user_state/callback Count.seconds", 1],
+        2.5,
+        3.5,
+        "callback Count, attribute 'seconds'",
+        "error",
+        EXCUSABLE,
+    ),
+    (
+        "dictionary",
+        [*USERS, "callback Count.inner", "items", 1, 1],
+        14,
+        15,
+        "callback Count, attribute 'inner'['epochs']",
+        "error",
+        EXCUSABLE,
+    ),
+    ("object", ["user_state", "new", 0, "values", 0], 14, 15, "callback Count, attribute 'made'[0]", "error", EXCUSABLE),
+    ("module", [*USERS, "module study", "set", "seen"], 14, 15, "module study, variable 'seen'", "error", EXCUSABLE),
+    ("environment", [*USERS, "os.environ", "items", 0, 1], "cold", "hot", "os.environ['MODE']", "error", EXCUSABLE),
+    (
+        "get_state",
+        ["callbacks", 1, "state", "v", 0, 1],
+        0.25,
+        0.75,
+        "callback Keeps, get_state()['best']",
+        "error",
+        EXCUSABLE,
+    ),
+    (
+        "left out",
+        ["user_state", "left_out", 0, 1],
+        "8",
+        "9",
+        "callback Keeps, attribute 'left'",
+        "error",
+        EXCUSABLE,
+    ),
+    ("array of get_state", ["callbacks/1/state/weights", 0], 2.0, 3.0, "callback Keeps, get_state()['weights']", "error", EXCUSABLE),
+    ("log file", ["callbacks", 2, "file_size"], 121, 122, "callback CSVLogger, ['file_size']", "warning", EXCUSABLE),
+    ("tracked", ["tracked", "counter", "v", 0], 2, 3, "tracked, 'counter/0'", "error", EXCUSABLE),
+    ("tracked array", ["tracked/moments", 0], 2.0, 3.0, "tracked, 'moments'", "error", EXCUSABLE),
+    ("data", ["data", "train", "state"], [1], [2], "data, 'train/state/0'", "error", EXCUSABLE),
+    ("data's arrays", ["data/train/order", 0], 7, 8, "data, 'train/order'", "error", EXCUSABLE),
+    ("reopening", ["reopening", "train"], {"x": 1}, {"x": 2}, "reopening, 'train/x'", "error", EXCUSABLE),
+    ("Keras's settings", ["keras_settings", "floatx"], "float16", "float64", "keras settings, 'floatx'", "error", EXCUSABLE),
+    ("fixed parts", ["parts", "loss_scale"], 2, 3, "parts, 'loss_scale'", "error", EXCUSABLE),
+    ("libraries", ["eager_operations", "counter"], 6, 7, "eager operations, 'counter'", "error", EXCUSABLE),
+]  # fmt: skip
+
+Said = tuple[str, str]
+"""Level and message of what a verb reports; empty where it reports nothing beside notes."""
+
+Caller = Callable[[Path, Path, Path, Path], Said]
+"""Judges: the undisturbed checkpoint, the resumed one, and two of runs that were treated alike."""
+
+
+def by_check(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
+    class Resumed:
+        interruption = Interruption("interrupted", "in the middle", (Kill(4, 6),))
+        checkpoint, end = resumed, 8
+
+    anyway = compare_checkpoints(one, other, objectives=OBJECTIVES)
+    judgement = Judgement()
+    judge_interruptions(
+        whole,
+        [Resumed()],  # type: ignore[list-item]
+        anyway,
+        AUTHORS,
+        judgement,
+        objectives=OBJECTIVES,
+    )
+    assert bool(judgement.held) != bool(judgement.findings)
+    return (
+        (judgement.findings[0].level, judgement.findings[0].message)
+        if judgement.findings
+        else ("", "")
+    )
+
+
+def by_audit(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
+    settings = StudyDefinition(
+        name="small",
+        model=lambda _: None,
+        data=lambda _: None,
+        epochs=1,
+        trials=1,
+        threads=1,
+        objective="val_accuracy",
+    ).settings()
+    pinned = Pinned(4, 8, 1, "here", str(whole.parents[2] / "audit"), None, str(whole))
+    claim = AuditClaim(1, "key", "small", 0, 1, pinned, {}, {}, None, 1)
+    replay = IntervalReplay(claim, settings, None, threading.Event())  # type: ignore[arg-type]
+    # The second replay differs from the first as two runs that are treated alike do.
+    ends = iter([resumed, resumed if one == other else other])
+
+    def run(*_arguments: Any, **_options: Any) -> tuple[Replayed, Path]:
+        path = next(ends)
+        return Replayed(reached=CheckpointCommitted(8, 1, "", 1, str(path))), path.parent
+
+    replay.run = run  # type: ignore[method-assign]
+    outcome = replay.outcome()
+    found = reported(outcome.differences)
+    assert outcome.alike == (not any(each.level == "error" for each in found))
+    return (found[0].level, str(found[0])) if found else ("", "")
+
+
+def by_verify(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
+    kept = KeptCheckpoint(8, 1, None, whole, read_manifest(whole))
+    seen = see(kept, CheckpointCommitted(8, 1, "", 1, str(resumed)), ("", ""), OBJECTIVES)
+    parted = Parted(one.parents[2] / f"parted-{one == other}", "")
+    parted.keep((8, 1), resumed, seen.differences)
+    parted.compare((8, 1), resumed if one == other else other, "", OBJECTIVES)
+    findings = list(checkpoint_findings(seen.judged(parted.excuse), "error", reported=False))
+    told = [each for each in findings if each.level != "note"]
+    return (told[0].level, told[0].message) if told else ("", "")
+
+
+CALLERS: list[Caller] = [by_check, by_audit, by_verify]
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case[0])
+def test_a_planted_difference_is_the_same_finding_in_each_verb_and_so_is_its_excuse(
+    case: tuple[str, list[Any], Any, Any, str, str, bool], caller: Caller, tmp_path: Path
+) -> None:
+    _, where, value, another, name, level, excusable = case
+    plant = functools.partial(Planted(where).write)
+    whole = write(tmp_path / "whole")
+    resumed, other = plant(tmp_path / "resumed", value), plant(tmp_path / "other", another)
+    found = caller(whole, resumed, whole, whole)
+    assert found[0] == level
+    assert name in found[1]
+    excused = caller(whole, resumed, whole, other)
+    assert excused[0] == ("" if excusable else level)
+
+
+def test_the_table_has_every_component_that_a_training_has() -> None:
+    from checkpoints_on_disk import STATE, TENSORS
+
+    components = {str(case[1][0]).partition("/")[0] for case in TABLE}
+    assert components == {*STATE, *(name.partition("/")[0] for name in TENSORS)}

@@ -1,0 +1,242 @@
+"""State that a resume loses is an error whatever stands beside it, and measured time is none, in each verb.
+
+Each study runs through `sweeper check`, `sweeper verify` or a sweep's own audits, as a user would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from study_files import StudyText
+from sweeps import Swept, database_url, sweep
+
+from sweeper.errors import ExactnessError
+from sweeper.events import Notice
+from sweeper.independence.findings import CheckReport, Finding
+from sweeper.preflight import checking
+from sweeper.verification.findings import TrialVerification
+from sweeper.verification.verify import VerifyRequest, verify_study
+
+COUNTED = """
+    class Counted(keras.callbacks.Callback):
+        "Counts epochs in a file, which no checkpoint holds."
+
+        def __init__(self, folder):
+            super().__init__()
+            self.file = Path(str(folder)) / "count.txt"
+            self.count = 0
+
+        def on_epoch_end(self, epoch, logs=None):
+            seen = int(self.file.read_text()) if self.file.exists() else 0
+            self.file.write_text(str(seen + 1))
+            self.count = seen + 1
+"""
+TIMED = """
+    import time
+
+    class Timed(keras.callbacks.Callback):
+        "Measures epochs into an attribute, an array, a list, rounded, and into the logs."
+
+        def __init__(self):
+            super().__init__()
+            self.seconds = np.zeros(8)
+            self.rounded = []
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.began = time.perf_counter()
+
+        def on_epoch_end(self, epoch, logs=None):
+            took = time.perf_counter() - self.began
+            self.seconds[epoch] = took
+            self.rounded.append(round(took, 1))
+            logs["seconds"] = took
+"""
+BOTH = """
+    import time
+
+    class Both(keras.callbacks.Callback):
+        "One callback that measures time and counts in a file."
+
+        def __init__(self, folder):
+            super().__init__()
+            self.file = Path(str(folder)) / "count.txt"
+            self.count = 0
+            self.state = {"took": 0.0, "epochs": 0}
+
+        def on_epoch_end(self, epoch, logs=None):
+            seen = int(self.file.read_text()) if self.file.exists() else 0
+            self.file.write_text(str(seen + 1))
+            self.count = seen + 1
+            self.state["took"] = time.perf_counter()
+            self.state["epochs"] = seen + 1
+"""
+LEFT_OUT = """
+    class LeavesOut(keras.callbacks.Callback):
+        "Keeps the one attribute, and leaves out the other."
+
+        def __init__(self):
+            super().__init__()
+            self.kept = 0
+            self.left = 0
+            self.inner = {"epochs": 0}
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.kept += 1
+            self.left += 1
+            self.inner["epochs"] += 1
+
+        def get_state(self):
+            return {"kept": self.kept}
+
+        def set_state(self, state):
+            self.kept = state["kept"]
+"""
+ARGUMENTS = 'objective="val_loss", epochs=3, trials=1, sampler="random"'
+
+
+def text(head: str, callbacks: str) -> StudyText:
+    return StudyText(head=head, callbacks=callbacks, arguments=ARGUMENTS)
+
+
+def checked(study: StudyText, directory: Path) -> CheckReport:
+    return checking.check_study(str(study.write(directory / "study.py")))
+
+
+def resumed(report: CheckReport) -> list[Finding]:
+    """What came of killing and resuming; nothing may be said to hold beside an error."""
+    found = [f for f in report.findings if f.check == "resume"]
+    if any(f.level == "error" for f in found):
+        assert not any(held.startswith("killed") and "callbacks" in held for held in report.held)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("head", "callbacks", "names"),
+    [
+        (COUNTED, "Counted(trial.directory)", ["callback Counted, attribute 'count': "]),
+        (
+            COUNTED + TIMED,
+            "Counted(trial.directory), Timed()",
+            ["callback Counted, attribute 'count': "],
+        ),
+        (BOTH, "Both(trial.directory)", ["callback Both, attribute 'count': ", "'epochs'"]),
+        (
+            LEFT_OUT + TIMED,
+            "LeavesOut(), Timed()",
+            ["callback LeavesOut, attribute 'left': ", "get_state()", "lost on resume"],
+        ),
+    ],
+    ids=["counter in a file", "beside a timer", "in one callback", "left out by get_state"],
+)
+def test_check_names_what_a_resume_loses_whatever_is_measured_beside_it(
+    head: str, callbacks: str, names: list[str], tmp_path: Path
+) -> None:
+    report = checked(text(head, callbacks), tmp_path)
+    [finding] = resumed(report)
+    assert finding.level == "error", report.findings
+    assert not report.holds
+    for name in names:
+        assert name in finding.message, finding.message
+    assert " undisturbed, " in finding.message
+    assert " resumed" in finding.message
+
+
+def test_check_holds_where_only_time_is_measured(tmp_path: Path) -> None:
+    report = checked(text(TIMED, "Timed()"), tmp_path)
+    assert resumed(report) == []
+    assert report.holds
+    measured = [f.message for f in report.findings if f.check == "determinism"]
+    assert any("callback Timed" in message for message in measured), "said, as no error"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study that was run, and what verifying it said."""
+
+    runs: Path
+    swept: Swept
+
+    def verified(self, *, interrupt: bool = False, seed: int = 0) -> TrialVerification:
+        request = VerifyRequest(
+            study="small",
+            which=0,
+            interrupt=interrupt,
+            seed=seed,
+            workers=1,
+            isolation="auto",
+            storage=database_url(self.runs),
+            runs_dir=self.runs,
+            listener=lambda _: None,
+        )
+        (trial,) = verify_study(request).trials
+        return trial
+
+
+def ran(study: StudyText, directory: Path) -> Study:
+    quiet = replace(study, arguments=f'{ARGUMENTS}, audit="off"')
+    file = quiet.write(directory / "study.py")
+    return Study(directory / "runs", sweep(file, directory / "runs", workers=1))
+
+
+def errors(trial: TrialVerification) -> list[str]:
+    return [finding.message for finding in trial.findings if finding.level == "error"]
+
+
+def test_verify_holds_where_only_time_is_measured_into_an_array_a_list_and_the_logs(
+    tmp_path: Path,
+) -> None:
+    trial = ran(text(TIMED, "Timed()"), tmp_path).verified()
+    assert errors(trial) == []
+    assert trial.verdict == "holds"
+    notes = " ".join(f.message for f in trial.findings if f.level == "note")
+    assert "callback Timed" in notes, "said, as no error"
+
+
+def test_verify_names_what_a_killed_replay_loses_beside_a_timer(tmp_path: Path) -> None:
+    study = ran(text(COUNTED + TIMED, "Counted(trial.directory), Timed()"), tmp_path)
+    assert study.verified().verdict == "holds", "undisturbed, it repeats"
+    trial = study.verified(interrupt=True, seed=next(s for s in range(99) if twice(s)))
+    assert trial.verdict == "differs"
+    assert any("callback Counted, attribute 'count': " in each for each in errors(trial))
+
+
+def twice(seed: int) -> bool:
+    """Whether a trial of 60 steps, with checkpoints kept at 40 and 60, does its first epoch's end twice."""
+    from sweeper.verification.replay import where_to_kill
+
+    also, die = where_to_kill(seed, 0, 60) or (0, 0)
+    return 0 < also < 20 < die < 40
+
+
+@pytest.mark.parametrize(
+    ("head", "callbacks", "name"),
+    [
+        (
+            COUNTED + TIMED,
+            "Counted(trial.directory), Timed()",
+            "callback Counted, attribute 'count': ",
+        ),
+        (LEFT_OUT, "LeavesOut()", "callback LeavesOut, attribute 'left': "),
+    ],
+    ids=["counter beside a timer", "left out by get_state"],
+)
+def test_an_audit_ends_the_run_over_what_a_resume_loses_beside_a_timer(
+    head: str, callbacks: str, name: str, tmp_path: Path
+) -> None:
+    # The replay is given the trial's files as they are: a counter in one has gone on meanwhile.
+    file = text(head, callbacks).write(tmp_path / "study.py")
+    with pytest.raises(ExactnessError) as raised:
+        sweep(file, tmp_path / "runs")
+    assert raised.value.exit_code == 4
+    assert name in str(raised.value)
+
+
+def test_audits_are_alike_where_only_time_is_measured(tmp_path: Path) -> None:
+    file = text(TIMED, "Timed()").write(tmp_path / "study.py")
+    swept = sweep(file, tmp_path / "runs")
+    exactness = swept.results.status.exactness
+    assert exactness.intervals == exactness.alike > 0
+    notices = [event.message for event in swept.events if isinstance(event, Notice)]
+    assert not any("exactness" in message for message in notices), notices

@@ -1,0 +1,67 @@
+"""Words that people read after a sweep: how many failed and why, what to type next, columns' names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sweeper.cli.verbs.reading.read import next_commands
+from sweeper.records.result_tables import parameter_headers
+from sweeper.records.status import are, none_complete
+from sweeper.report.figures.curves import _not_finite
+from sweeper.settings import load_settings
+from sweeper.storage.database import Database
+from sweeper.storage.repository import Claim, Ending, Repository, StudyRow, WorkerIdentity
+
+NAN = "Traceback\nNonFiniteError: the loss is nan"
+MISTAKE = "Traceback\nValueError: no such layer"
+
+
+@pytest.mark.parametrize(
+    ("errors", "retried"), [((NAN, NAN), False), ((NAN, MISTAKE), True), ((MISTAKE,), True)]
+)
+def test_a_retry_is_offered_where_another_attempt_may_end_otherwise(
+    tmp_path: Path, errors: tuple[str, ...], retried: bool
+) -> None:
+    with Database.open(f"sqlite:///{tmp_path / 'sweeper.db'}", create=True) as database:
+        repository = Repository(database)
+        repository.create_or_open(
+            StudyRow("digits", {}, "loss", "minimize", len(errors), window=None, seed=0)
+        )
+        for error in errors:
+            claim = repository.claim("digits", WorkerIdentity.here(), lambda number: number)
+            assert isinstance(claim, Claim)
+            repository.finish(claim.token, Ending("failed", error=error))
+        status = repository.status("digits")
+    commands = next_commands(status, load_settings())
+    assert any(command.startswith("sweeper retry") for command in commands) is retried
+    assert [trial.error for trial in status.trials] == [e.rpartition("\n")[2] for e in errors]
+    # Where only counts were asked for, nothing is known of the errors.
+    counts = next_commands(replace(status, trials=()), load_settings())
+    assert any(command.startswith("sweeper retry") for command in counts)
+
+
+def test_without_a_complete_trial_the_first_error_is_said() -> None:
+    text = none_complete("digits", 4, [MISTAKE, NAN, NAN])
+    assert text == (
+        "study 'digits' has no complete trial yet: 3 of 4 failed, the first with: "
+        "ValueError: no such layer"
+    )
+    assert none_complete("digits", 4, []) == "study 'digits' has no complete trial yet"
+
+
+def test_a_parameters_column_has_a_name_of_its_own() -> None:
+    headers = parameter_headers(["trial", "rate", "value"], {"trial", "state", "value"})
+    assert headers == ["params_trial", "rate", "params_value"]
+
+
+def test_a_curve_without_a_number_is_no_point_at_0() -> None:
+    trial: object = None
+    assert list(_not_finite(trial, "loss", [(1, math.nan), (2, math.inf)])) == []  # type: ignore[arg-type]
+
+
+def test_the_verb_goes_by_the_count() -> None:
+    assert [are(count) for count in (0, 1, 2)] == ["are", "is", "are"]
