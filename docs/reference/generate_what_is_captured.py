@@ -158,7 +158,8 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
             "`cycle_length` is ordered by it"
         ),
         (
-            "stateful random ops and variables written in `map`; a shuffle without any seed; "
+            "random ops without a seed in `map`; variables written in `map` before a `cache`, or "
+            "used elsewhere as well; a shuffle without any seed; "
             "training and validation taken from one reshuffling dataset; a reshuffling dataset "
             "that a function of another one reads from outside; `validation_steps` of an endless "
             "dataset with a shuffle before a `cache`"

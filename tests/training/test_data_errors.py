@@ -180,18 +180,32 @@ def in_map(function: Any) -> Data:
     return Data(train=numbers().map(function).batch(2))
 
 
-def test_random_ops_in_a_map_are_refused_with_what_to_use_instead() -> None:
-    with pytest.raises(UncapturableError, match=r"MapDataset holds .*RandomUniform.*stateless"):
-        opened(in_map(lambda x, y: (x + tf.random.uniform(()), y)))
+def test_a_random_op_in_a_map_is_read_again_and_without_a_seed_it_is_refused() -> None:
+    _, _, notices = opened(in_map(lambda x, y: (x + tf.random.uniform((), seed=3), y)))
+    assert "RandomUniform" in notices[0]
+    assert "reads it again from its beginning" in notices[0]
+    unseeded = tf.raw_ops.RandomUniform
+    with pytest.raises(UncapturableError, match="has no seed"):
+        opened(
+            in_map(lambda x, y: (x + unseeded(shape=tf.zeros(0, tf.int32), dtype=tf.float32), y))
+        )
 
 
-def test_a_keras_layer_with_random_state_in_a_map_is_refused() -> None:
+def test_a_keras_layer_with_random_state_in_a_map_is_read_again() -> None:
     seed = keras.random.SeedGenerator(1)
-    with pytest.raises(UncapturableError, match=r"writes a variable.*into the model"):
-        opened(in_map(lambda x, y: (x + keras.random.uniform((), seed=seed), y)))
+    train, _, notices = opened(in_map(lambda x, y: (x + keras.random.uniform((), seed=seed), y)))
+    assert train.written == {id(seed.state.value)}
+    assert "reads it again from its beginning" in notices[0]
     generator = tf.random.Generator.from_seed(1)
+    train, _, _ = opened(in_map(lambda x, y: (x + generator.uniform(()), y)))
+    assert train.written == {id(generator.state)}
+
+
+def test_a_validation_that_writes_a_variable_is_read_to_its_end() -> None:
+    seed = keras.random.SeedGenerator(1)
+    given = in_map(lambda x, y: (x + keras.random.uniform((), seed=seed), y)).train
     with pytest.raises(UncapturableError, match="writes a variable"):
-        opened(in_map(lambda x, y: (x + generator.uniform(()), y)))
+        opened(Data(train=numbers().batch(2), validation=given, validation_steps=1))
 
 
 def test_stateless_random_ops_in_a_map_are_fine() -> None:

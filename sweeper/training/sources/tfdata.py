@@ -15,8 +15,10 @@ What makes this hard, and was measured with TensorFlow 2.21:
   user is warned. Each is read to its very end before the next: a cache is kept only then.
 - An ``interleave`` without ``cycle_length`` has an order for each number of processors.
 
-Nothing has a position where an op keeps its state in its kernel: random ops, and ops that write
-variables, are refused by name; Python functions are read again from the beginning of the pass.
+Nothing has a position where an op keeps its state in its kernel, writes a variable, or calls Python;
+these are read again from the beginning of the pass. A random op begins anew with each iterator, and
+draws in order, since TensorFlow's determinism runs functions with state one by one. The variables are
+put back to what they were when the pass was opened, as is what the Python functions keep.
 """
 
 from __future__ import annotations
@@ -33,9 +35,14 @@ from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.training.encoding import Json, Tensors
 from sweeper.training.sources.batches import BatchSpec, weigh_classes_of
 from sweeper.training.sources.rewinding import deserialize, rewinding_for, serialized
-from sweeper.training.sources.tfdata_refusals import refuse_captured_shuffle, refuse_hidden_state
+from sweeper.training.sources.tfdata_refusals import (
+    refuse_captured_shuffle,
+    refuse_unseeded,
+    written_by,
+)
 from sweeper.training.sources.tfnodes import (
     SEEDED,
+    cached_order,
     made_when_read,
     made_within,
     nodes,
@@ -89,6 +96,10 @@ class TfDataSource:
         self._cardinality = int(dataset.cardinality())
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
         """The nodes that draw a new seed for every iterator, by identity."""
+        writing = {id(node): written_by(node) for node in parts}
+        self.written: frozenset[int] = frozenset().union(*writing.values())
+        """The ids of the TensorFlow variables that its functions may write, ahead of the training."""
+        moved = {key for key, written in writing.items() if written}
         within = made_within(dataset, set(self.reshuffling))
         in_part = limit is not None and not 0 <= self._cardinality <= limit
         self._rewinding = (
@@ -96,6 +107,15 @@ class TfDataSource:
         )
         self._replays = within and not self.endless and self._rewinding is None
         stateful = self._stateful_ops(parts)
+        if self.written and (in_part or self._replays or cached_order(dataset, moved)):
+            msg = (
+                f"Data({name}=…): a function of this dataset writes a variable (a Keras layer or "
+                "generator with random state, say), and is not called once for each element of an epoch: "
+                "a cache() keeps what it gave, a shuffle stands before a cache() or repeat(), or "
+                "validation_steps ends a reading early. Call cache() before it, shuffle after repeat(), "
+                "put a take(…) at the end, or put the layer into the model"
+            )
+            raise UncapturableError(msg)
         # A batch() lets go of the shuffle before it that has run dry, and TensorFlow then saves none
         # of the shuffle's seeds: the pass after is drawn wrong. Which step that is depends on how
         # far tf.data has read ahead. Reading again from the beginning is slow, and exact.
@@ -318,7 +338,7 @@ class TfDataSource:
             refuse_captured_shuffle(node, self._name)
             for function in node._functions():
                 for op in ops(function.function.graph.as_graph_def()):
-                    refuse_hidden_state(op, node, self._name)
+                    refuse_unseeded(op, node, self._name)
                     definition = op_def_registry.get(op.op)
                     if (
                         definition is not None

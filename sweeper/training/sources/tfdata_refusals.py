@@ -6,7 +6,7 @@ from typing import Any
 
 from sweeper.errors import UncapturableError
 from sweeper.training.randomness.ops import STATEFUL_RANDOM
-from sweeper.training.sources.tfnodes import captured_shuffle
+from sweeper.training.sources.tfnodes import captured_shuffle, ops
 
 _WRITES = ("Assign", "ScatterAdd", "ScatterUpdate", "RngReadAndSkip", "RngSkip", "TableInsert")
 
@@ -32,8 +32,8 @@ def refuse_captured_shuffle(node: Any, name: str) -> None:
         raise UncapturableError(msg)
 
 
-def refuse_hidden_state(op: Any, node: Any, name: str) -> None:
-    """Refuse an op that keeps its state in its kernel, or writes a variable ahead of the training.
+def refuse_unseeded(op: Any, node: Any, name: str) -> None:
+    """Refuse a random op without a seed, which draws other numbers in another process.
 
     Args:
         op: An op of a function of the dataset ``node``.
@@ -43,24 +43,27 @@ def refuse_hidden_state(op: Any, node: Any, name: str) -> None:
     Raises:
         UncapturableError: It is such an op.
     """
-    where = f"Data({name}=…): the function of {type(node).__name__.strip('_')}"
-    if op.op in STATEFUL_RANDOM:
+    if op.op in STATEFUL_RANDOM and not (op.attr["seed"].i or op.attr["seed2"].i):
         msg = (
-            f"{where} holds the random op {op.op} ({op.name}), whose state lives in "
-            "TensorFlow's kernel where no checkpoint can reach it; use tf.random.stateless_* "
-            "(tf.image.stateless_random_*) with a seed from the element, such as one that "
-            "dataset.enumerate() or a zipped tf.data.Dataset.random(seed=…) gives, or put the "
-            "augmentation into the model"
+            f"Data({name}=…): the function of {type(node).__name__.strip('_')} holds the random op "
+            f"{op.op} ({op.name}), which has no seed: TensorFlow draws one that no checkpoint can "
+            "hold; make the dataset inside the data factory, where the trial's seed is set, or give "
+            "the op a seed"
         )
         raise UncapturableError(msg)
-    if (op.op.startswith("Stateful") and "Call" not in op.op) or any(
+
+
+def written_by(node: Any) -> frozenset[int]:
+    """Return the ids of the TensorFlow variables that the functions of ``node`` may write."""
+    return frozenset(
+        id(variable)
+        for function in node._functions()
+        if any(map(_writes, ops(function.function.graph.as_graph_def())))
+        for variable in function.function.graph.variables
+    )
+
+
+def _writes(op: Any) -> bool:
+    return (op.op.startswith("Stateful") and "Call" not in op.op) or any(
         part in op.op for part in _WRITES
-    ):
-        msg = (
-            f"{where} holds the op {op.op} ({op.name}), which writes a variable while the "
-            "dataset reads ahead of the training (a Keras layer or generator with random "
-            "state, say), so its value at a checkpoint belongs to no position; use "
-            "tf.random.stateless_* with a seed from the element, or put the layer into the "
-            "model"
-        )
-        raise UncapturableError(msg)
+    )

@@ -9,6 +9,7 @@ a fresh process has come to differ before it, what was there at the beginning.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 import keras
@@ -22,7 +23,7 @@ from sweeper.training.userstate.holders.bindings import ModuleVariables
 from sweeper.training.userstate.holders.leaves import MISSING, same
 from sweeper.training.userstate.holders.objects import Holder, Structure
 from sweeper.training.userstate.holders.positions import Cache, IteratorState
-from sweeper.training.userstate.holders.values import Value
+from sweeper.training.userstate.holders.values import Value, Variable
 from sweeper.training.userstate.left_out import LeftOut
 from sweeper.training.userstate.traversal.roots import Roots
 from sweeper.training.userstate.traversal.walk import MOST, Walk
@@ -76,6 +77,7 @@ class UserState:
         self._of_data = {use: walk.visit(roots) for use, roots in self._roots.by_use().items()}
         self._walk = walk
         self._holders = walk.holders
+        self._refuse_written(in_step)
         self._ahead = {
             use: {id(h) for h in self._holders if _key(h) in reached and _key(h) not in in_step}
             for use, reached in self._of_data.items()
@@ -88,6 +90,27 @@ class UserState:
                 f"the study's code leads to more than {MOST:,} objects; what those beyond keep is not "
                 "looked at, and not in the checkpoints"
             )
+
+    def _refuse_written(self, in_step: set[int]) -> None:
+        """Refuse a variable that is written by reading data ahead, and used beside it as well."""
+        written = list(chain.from_iterable(self._roots.written.values()))
+        found = {
+            id(thing.value if isinstance(thing, keras.Variable) else thing): holder
+            for holder in self._holders
+            if isinstance(holder, Variable)
+            for thing in [holder.thing]
+        }
+        for each in written:
+            holder = found.get(each)
+            if holder is None or written.count(each) > 1 or _key(holder) in in_step:
+                what = "a variable" if holder is None else holder.path
+                msg = (
+                    f"{what} is written by a function of a dataset, which reads ahead of the training, "
+                    "and is used elsewhere as well, or is nowhere to be found in the study's code; its "
+                    "value at a checkpoint belongs to no position. Give the function a layer or "
+                    "generator of its own"
+                )
+                raise UncapturableError(msg)
 
     @property
     def walk(self) -> Walk:

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from pieces import BATCH, CLASSES, FEATURES, SAMPLES, samples
-from registry import either, identical, study
+from registry import either, identical, refused, study
 
 from sweeper import Data
 
@@ -334,4 +334,85 @@ study(
     "a PyDataset, each of whose batches is drawn from Python's global generator",
     identical(),
     data=lambda trial: Data(train=Pairs()),
+)
+
+
+ROTATE = keras.layers.RandomRotation(0.3)
+
+
+def rows_as_images():
+    x, y = samples()
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(SAMPLES).batch(BATCH)
+
+
+def turn(x, y):
+    images = ROTATE(tf.reshape(x, (-1, 2, 3, 1)), training=True)
+    return tf.reshape(images, (-1, FEATURES)), y
+
+
+def rotated(trial):
+    pairs = rows_as_images().map(turn, num_parallel_calls=tf.data.AUTOTUNE)
+    return Data(train=pairs.prefetch(tf.data.AUTOTUNE))
+
+
+study(
+    "dataset-map-random-layer",
+    "a random layer of the module in a dataset's map, which reads ahead",
+    identical(),
+    data=rotated,
+)
+
+
+study(
+    "dataset-cached-random-layer",
+    "a random layer of the module in a dataset's map before a cache, which keeps the first epoch's",
+    refused("writes a variable"),
+    data=lambda trial: Data(
+        train=tf.data.Dataset.from_tensor_slices(samples()).batch(BATCH).map(turn).cache()
+    ),
+)
+study(
+    "dataset-endless-random-layer",
+    "a random layer of the module in an endless dataset, whose epochs end before it is read",
+    identical(),
+    data=lambda trial: Data(
+        train=rows_as_images().map(turn).repeat().prefetch(4), steps_per_epoch=5
+    ),
+)
+
+
+NUMBERS = keras.random.SeedGenerator(7)
+
+
+class Draws(keras.callbacks.Callback):
+    """Draws from the dataset's generator after each batch, while the dataset reads ahead."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        keras.random.uniform((), seed=NUMBERS)
+
+
+study(
+    "dataset-generator-in-callback",
+    "a SeedGenerator in a dataset's map that a callback draws from as well",
+    refused("is written by a function of a dataset"),
+    data=lambda trial: Data(
+        train=rows_as_images().map(lambda x, y: (x + keras.random.uniform((), seed=NUMBERS), y))
+    ),
+    callbacks=lambda trial: [Draws()],
+)
+
+
+def noisy(trial):
+    def blur(x, y):
+        return x + tf.random.normal(tf.shape(x), stddev=0.1), y
+
+    pairs = rows_as_images().map(blur, num_parallel_calls=tf.data.AUTOTUNE)
+    return Data(train=pairs.prefetch(tf.data.AUTOTUNE))
+
+
+study(
+    "dataset-map-random-op",
+    "tf.random.normal in a dataset's map, which reads ahead",
+    identical(),
+    data=noisy,
 )
