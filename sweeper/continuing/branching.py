@@ -319,7 +319,7 @@ def put_beside(path: Location, parent: int, number: int, paths: RunPaths) -> Non
             shutil.copytree(files, own, symlinks=True)
     except (OSError, shutil.Error) as error:
         msg = (
-            f"the checkpoint {path} cannot be put beside trial {number}'s files: {error}; see to the "
+            f"the checkpoint {path} cannot be put beside trial {number}'s files: {error}; check the "
             "disk, then branch again (nothing was written to the database)"
         )
         raise CheckpointError(msg) from error

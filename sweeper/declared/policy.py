@@ -74,7 +74,7 @@ def checked_retries(retries: Any) -> Retries:
     given = retries.to_json() if isinstance(retries, Retries) else dict(retries)
     for kind, number in given.items():
         if kind not in kinds:
-            msg = f"retries names {kind!r}, and there is no such fault; {expected}"
+            msg = f"retries names {kind!r}, which is not a kind of fault; {expected}"
             raise DefinitionError(msg)
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             msg = f"retries[{kind!r}]={number!r}; give a whole number, at least 0"

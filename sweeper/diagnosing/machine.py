@@ -158,7 +158,7 @@ def _tensorflow(said: Mapping[str, Any]) -> Iterator[Finding]:
         "deterministic kernels",
         "ok" if repeats else "unpromised",
         "a convolution's gradient is the same bits twice" if repeats else "it differs from itself",
-        "the same bits: exact resumption stands on it",
+        "the same bits, which exact resumption needs",
         ""
         if repeats
         else "another version of TensorFlow or of the driver; else deterministic=False",

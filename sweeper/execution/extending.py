@@ -16,6 +16,7 @@ from sweeper.execution.options import RunRequest, WorkerOptions
 from sweeper.execution.worker.checkpoints import locate
 from sweeper.paths import RunPaths, parse_location
 from sweeper.records.lengths import Extension, ExtensionPlan
+from sweeper.records.status import none_complete
 from sweeper.results import TrialRecord
 from sweeper.storage.repository import Repository, StudyRow
 
@@ -110,9 +111,10 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
         raise UsageError(msg)
     leaders = repository.leaders(stored.name, asked.best)
     if not leaders:
+        errors = [t.error for t in repository.trials(stored.name) if t.state == "failed"]
         msg = (
-            f"study {stored.name!r} has no complete trial yet, so no best one to extend; "
-            f"`sweeper resume {stored.name}` goes on with it"
+            f"{none_complete(stored.name, stored.target, errors)}. So there is no best trial to "
+            f"extend; `sweeper resume {stored.name}` goes on with the study"
         )
         raise UsageError(msg)
     return replace(asked, trials=tuple(leader.number for leader in leaders), best=None)

@@ -81,8 +81,8 @@ def serve_slots(
     if callable(prepared.runner) and settings.time_limit is not None:
         context.tell(
             Notice(
-                f"time_limit={settings.time_limit:g} is not watched over where trials run inside "
-                "this process, which could not be killed"
+                f"time_limit={settings.time_limit:g} is not enforced where trials run inside "
+                "this process, which cannot be killed"
             )
         )
     if callable(prepared.runner) and settings.audit != "off" and settings.deterministic:

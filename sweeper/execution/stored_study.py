@@ -114,9 +114,9 @@ def _accept(repository: Repository, row: StudyRow, listener: Listener) -> None:
     if changes:
         listener(
             Notice(
-                f"the definition of {row.name!r} is another one from here on: "
-                f"{'; '.join(changes)}; trials finished before belong to the old one, and one "
-                "that goes on from a checkpoint is promised nothing"
+                f"the definition of {row.name!r} changes from here on: "
+                f"{'; '.join(changes)}; trials finished before belong to the old one, and a "
+                "trial that resumes from a checkpoint is not promised an exact result"
             )
         )
 
@@ -132,10 +132,10 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
         )
         if not changes:
             raise
-    begun = f", and the {anew} that have begun begin anew" if anew else ""
+    begun = f", and the {anew} that have begun start again from the beginning" if anew else ""
     listener(
         Notice(
-            f"the definition of {row.name!r} is another one from here on: "
+            f"the definition of {row.name!r} changes from here on: "
             f"{'; '.join(changes)}. No trial has a value yet, so nothing is mixed{begun}"
         )
     )

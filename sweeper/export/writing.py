@@ -139,10 +139,10 @@ def _verified(
     )
     if not alike:
         msg = (
-            f"what was written predicts otherwise than the study's model: by up to "
+            f"the written model predicts other values than the study's model: by up to "
             f"{max(differences):.3g} on a batch of the study's data, and {tolerance:g} is allowed; "
-            "nothing was kept of it. A layer whose config does not say all that it does is the "
-            "likeliest cause; --format savedmodel holds the graph itself"
+            "it was deleted. The most likely cause is a layer whose get_config leaves something "
+            "out; --format savedmodel holds the graph itself"
         )
         raise ExportError(msg)
     return {

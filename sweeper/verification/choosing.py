@@ -7,6 +7,7 @@ from typing import Literal
 
 from sweeper.errors import MixedStudyError, SweeperError
 from sweeper.execution.unchanged import begun_before_a_change
+from sweeper.records.status import none_complete
 from sweeper.results import TrialRecord
 from sweeper.storage.repository import Repository
 from sweeper.verification.findings import Unverified
@@ -54,9 +55,10 @@ def choose(
             )
             raise MixedStudyError(msg)
         if best is None:
+            errors = [t.error for t in repository.trials(study) if t.state == "failed"]
             msg = (
-                f"study {study!r} has no best trial; name one with --trial N, or verify "
-                "all with --all"
+                f"{none_complete(study, status.target, errors)}. So there is no best trial; name "
+                "one with --trial N, or verify all with --all"
             )
             raise SweeperError(msg)
         number = best.number

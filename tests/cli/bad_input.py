@@ -276,8 +276,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "verify digits",
-        "error: study 'digits' has no best trial; name one with --trial N, or verify "
-        "all with --all",
+        "error: study 'digits' has no complete trial yet: 1 of 3 failed, the first with: ",
         1,
         "a study",
     ),
@@ -290,21 +289,20 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "export digits --format keras",
-        "Missing option '--output'. Where it goes; PATH.json and PATH.md are its card.",
+        "Missing option '--output'. File or directory to write; PATH.json and PATH.md describe it.",
         2,
         "a study",
     ),
     BadInput(
         "export digits --format kears --output x.keras",
-        "error: 'kears' is no form in which a model can leave; there are keras, "
+        "error: 'kears' is not an export format; use one of keras, "
         "weights, savedmodel, frozen, tf-checkpoint, safetensors",
         2,
         "a study",
     ),
     BadInput(
         "export digits --format keras --output x.h5",
-        "error: --format keras writes a file that ends with .keras, and the path is "
-        "x.h5; name it so",
+        "error: --format keras writes a file that ends with .keras; the path is x.h5",
         2,
         "a study",
     ),

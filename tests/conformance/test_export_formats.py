@@ -130,7 +130,7 @@ def test_one_that_predicts_otherwise_is_not_left_there(
         return [each + 1e-3 for each in predict(leaving, path, written)]
 
     monkeypatch.setattr(type(known), "predict", lambda _, *given: wrong(*given))
-    with pytest.raises(ExportError, match="predicts otherwise than the study's model"):
+    with pytest.raises(ExportError, match="predicts other values than the study's model"):
         ran.results.best.export(place, form)
     assert not place.exists()
 
@@ -168,11 +168,11 @@ def test_a_form_that_is_not_known_and_a_path_that_does_not_fit(ran: Ran, tmp_pat
     with pytest.raises(UsageError) as unknown:
         ran.results.best.export(tmp_path / "model.onnx", "onnx")
     assert str(unknown.value) == (
-        "'onnx' is no form in which a model can leave; there are keras, weights, savedmodel, "
+        "'onnx' is not an export format; use one of keras, weights, savedmodel, "
         "frozen, tf-checkpoint, safetensors"
     )
     with pytest.raises(UsageError) as misnamed:
         ran.results.best.export(tmp_path / "model.h5", "keras")
     assert str(misnamed.value) == (
-        f"--format keras writes a file that ends with .keras, and the path is {tmp_path}/model.h5; name it so"
+        f"--format keras writes a file that ends with .keras; the path is {tmp_path}/model.h5"
     )

@@ -163,7 +163,7 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(
 
     again = command("resume", "hole", "--runs-dir", runs, cwd=tmp_path)
     assert again.code == 4
-    assert "is another one at step 40" in again.err
+    assert "differs at step 40" in again.err
     assert "'math' in Halving.on_epoch_begin" in again.err
     assert "attempt 1 started" not in again.err, "no trial was begun"
 

@@ -87,7 +87,7 @@ def test_code_that_changed_is_refused(runs: Path, here: Callable[..., Ended]) ->
         (
             ("--format", "onnx", "--output", "m.onnx"),
             2,
-            ("error: 'onnx' is no form in which a model can leave; there are keras, weights, "
+            ("error: 'onnx' is not an export format; use one of keras, weights, "
             "savedmodel, frozen, tf-checkpoint, safetensors"),
         ),
         (

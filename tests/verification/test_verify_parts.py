@@ -161,7 +161,7 @@ def test_only_finished_trials_are_verified_and_the_others_are_named_with_what_to
     stored(repository)
     with pytest.raises(SweeperError, match="has no trial to verify, none has begun; run it first"):
         choose(repository, "digits", "all")
-    with pytest.raises(SweeperError, match="has no best trial"):
+    with pytest.raises(SweeperError, match="there is no best trial"):
         choose(repository, "digits", "best")
     for number, value in enumerate((0.5, 0.25)):
         claimed = begin(repository)

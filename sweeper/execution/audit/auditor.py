@@ -248,7 +248,7 @@ class Auditor:
         self._context.tell(
             Notice(
                 f"the audit of trial {claim.trial} from step {pinned.from_step} to "
-                f"{pinned.to_step} was dropped, and says nothing of it: {reason}"
+                f"{pinned.to_step} gives no verdict: {reason}"
             )
         )
 

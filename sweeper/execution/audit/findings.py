@@ -68,9 +68,9 @@ class FoundDifference:
             first = f"; it differs from step {self.first_step} on"
         nature = ""
         if self.repeats is False:
-            nature = "; a second replay is yet another one, so the trial does not repeat at all"
+            nature = "; a second replay differs from both, so the trial does not repeat at all"
         return (
-            f"trial {self.trial}, {begins} in a fresh process, is another one at step "
+            f"trial {self.trial}, {begins} in a fresh process, differs at step "
             f"{self.to_step}: {self.what}{more}{first}{nature}"
         )
 

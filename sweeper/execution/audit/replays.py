@@ -198,7 +198,7 @@ class IntervalReplay:
             return
         found = differences(self.claim.fingerprint, replayed.fingerprint)
         if found:
-            msg = f"it ran otherwise than it can be replayed here: {'; '.join(found)}"
+            msg = f"it ran in an environment that this replay does not have: {'; '.join(found)}"
             raise DroppedError(msg)
 
     @property

@@ -86,7 +86,7 @@ def _made_here(hosts: int) -> Any:
         security = Security.temporary()
     except ImportError as error:
         msg = (
-            "a Dask cluster made on this machine lets in nobody without a key, which needs the "
+            "a Dask cluster made on this machine needs a key for its connections, which needs the "
             f"package 'cryptography'; {install_command('dask')}, or give a cluster with "
             "--engine-address"
         )

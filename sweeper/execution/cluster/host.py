@@ -57,7 +57,7 @@ def _begin(spec: HostSpec, listener: Listener) -> StudyStatus | None:
         if spec.unless_stopped and repository.stop_requested(spec.study) is not None:
             listener(
                 Notice(
-                    f"study {spec.study!r} was asked to stop, so nothing is lent to it; "
+                    f"study {spec.study!r} was asked to stop, so this machine runs none of its trials; "
                     f"`sweeper resume {spec.study}` goes on with it"
                 )
             )

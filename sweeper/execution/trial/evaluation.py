@@ -97,8 +97,8 @@ def evaluate(definition: StudyDefinition, assignment: Assignment, link: Link) ->
 
 def _another(expected: Candidate, seen: str) -> str:
     return (
-        f"the checkpoint {expected.path} has the digest {seen}, and the database lists it with "
-        f"{expected.digest}: it is another one, so it was not measured"
+        f"the checkpoint {expected.path} has the digest {seen}, and the database lists "
+        f"{expected.digest}: the file has been replaced, so it was not evaluated"
     )
 
 

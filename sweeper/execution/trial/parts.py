@@ -46,7 +46,7 @@ def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"the trial's directory {directory} cannot be made: {error}; see to its disk, then resume"
+        msg = f"the trial's directory {directory} cannot be made: {error}; check the disk, then resume"
         raise CheckpointError(msg) from error
 
     return Trial(number=assignment.number, seed=seeds.root, directory=directory, ask=link.suggest)

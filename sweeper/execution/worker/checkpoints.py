@@ -133,7 +133,7 @@ def begin_files(parent: int, number: int, paths: RunPaths) -> None:
         temporary.rename(files)
     except (OSError, shutil.Error) as error:
         msg = (
-            f"what trial {parent} has written cannot be copied to {files}: {error}; see to its disk, "
+            f"what trial {parent} has written cannot be copied to {files}: {error}; check its disk, "
             "then resume"
         )
         raise CheckpointError(msg) from error

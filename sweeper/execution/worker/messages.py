@@ -238,7 +238,7 @@ class MessageHandler(TrialSupervisor):
         changed = differences(before, message.fingerprint)
         if changed:
             self._unreported = Notice(
-                f"trial {claim.number} goes on elsewhere than it began: {'; '.join(changed)}; "
+                f"trial {claim.number} resumes in another environment than it began in: {'; '.join(changed)}; "
                 "its result may differ in the last bits from an undisturbed one's"
             )
 

@@ -66,7 +66,7 @@ def check_directories(directories: Iterable[Path], study: StudyRow, *, begun: bo
         if foreign is not None:
             msg = (
                 f"{directory} belongs to {foreign}, and not to {marker_of(study).describe()}; "
-                "nothing was done there. Name this study's own directory (--runs-dir), or the "
+                "nothing was changed there. Name this study's own directory (--runs-dir), or the "
                 "database of the other (--storage)"
             )
             raise ForeignCheckpointError(msg)

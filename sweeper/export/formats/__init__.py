@@ -28,11 +28,11 @@ def check_format(name: str, path: str) -> None:
         UsageError: One of the two is not so.
     """
     if name not in SUFFIXES:
-        msg = f"{name!r} is no form in which a model can leave; there are {', '.join(SUFFIXES)}"
+        msg = f"{name!r} is not an export format; use one of {', '.join(SUFFIXES)}"
         raise UsageError(msg)
     suffix = SUFFIXES[name]
     if suffix and (not path.endswith(suffix) or path == suffix):
-        msg = f"--format {name} writes a file that ends with {suffix}, and the path is {path}; name it so"
+        msg = f"--format {name} writes a file that ends with {suffix}; the path is {path}"
         raise UsageError(msg)
 
 

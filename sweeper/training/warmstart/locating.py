@@ -64,9 +64,7 @@ class LocatedFile:
                     while block := opened.read(_BLOCK):
                         hashed.update(block)
         except OSError as error:
-            msg = (
-                f"the warm start {self.path} cannot be read: {error}; see to its disk, then resume"
-            )
+            msg = f"the warm start {self.path} cannot be read: {error}; check the disk, then resume"
             raise CheckpointError(msg) from error
         return hashed.hexdigest()
 

@@ -38,5 +38,5 @@ def open_source(located: LocatedFile) -> WarmStartSource:
 
                 return TensorFlowCheckpoint(path)
     except OSError as error:
-        msg = f"the warm start {path} cannot be read: {error}; see to its disk, then resume"
+        msg = f"the warm start {path} cannot be read: {error}; check the disk, then resume"
         raise CheckpointError(msg) from error

@@ -48,7 +48,7 @@ def check(
     try:
         report = check_study(source, workers=settings.workers, tell=_tell)
     except KeyboardInterrupt:
-        msg = "the check was stopped; nothing of it is kept"
+        msg = "the check was stopped; its trials and files were deleted"
         raise Interrupted(msg) from None
     if as_json:
         print_json(report.to_json())

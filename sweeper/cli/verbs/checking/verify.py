@@ -188,7 +188,9 @@ def _trial_lines(trial: "TrialVerification") -> list[str]:
     ]
     if trial.explanations:
         what = (
-            "could explain it" if trial.verdict == "differs" else "is otherwise here, and harmless"
+            "could explain it"
+            if trial.verdict == "differs"
+            else "is different on this machine, and does not change the result"
         )
         lines.append(f"  what {what}: {'; '.join(trial.explanations)}")
     elif trial.unexplained:

@@ -39,7 +39,7 @@ def rm(
             try:
                 agreed = typer.confirm("remove all of it for good?", err=True)
             except typer.Abort:
-                msg = "nobody answered, so nothing was removed; --yes removes without asking"
+                msg = "no answer, so nothing was removed; --yes removes without asking"
                 raise UsageError(msg) from None
             if not agreed:
                 typer.echo("nothing was removed")

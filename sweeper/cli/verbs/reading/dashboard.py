@@ -47,7 +47,7 @@ def dashboard(
     )
     if not is_loopback(host):
         typer.echo(
-            f"warning: the dashboard has no login, and whoever reaches {host} can read the "
+            f"warning: the dashboard has no login, and everyone who reaches {host} can read the "
             "studies and edit their notes; 127.0.0.1 and an SSH tunnel keep it to you",
             err=True,
         )
