@@ -15,62 +15,17 @@ from typing import Any
 
 import keras
 
+from sweeper.inspection import keras_names
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import Sort, fields_of, is_users_class, label_of, sort_of
 
 MOST_ITEMS = 20_000
 """Items of one container that a walk looks at; a longer one is data."""
 
-_BOOKKEEPING = frozenset(
-    {
-        "_auto_config",
-        "_build_shapes_dict",
-        "_call_context_args",
-        "_call_has_context_arg",
-        "_call_signature",
-        "_compile_config",
-        "_compiled_trainable_state",
-        "_distribute_strategy",
-        "_distribution_strategy",
-        "_functional",
-        "_inbound_nodes",
-        "_inputs",
-        "_inputs_struct",
-        "_loss_ids",
-        "_losses",
-        "_losses_override",
-        "_nodes",
-        "_nodes_by_depth",
-        "_operations_by_depth",
-        "_outbound_nodes",
-        "_outputs",
-        "_outputs_struct",
-        "_tracked",
-        "_tracker",
-        "_trainable_variables_indices",
-        "build",
-        "call_signature_parameters",
-        "quantize",
-    }
+_BOOKKEEPING = keras_names.CONNECTIONS | keras_names.REBUILT
+_OF_COMPILING = frozenset().union(
+    keras_names.COMPILED, keras_names.FUNCTIONS, {keras_names.OPTIMIZER, "history", "loss"}
 )
-_OF_COMPILING = frozenset(
-    {
-        "_compile_loss",
-        "_compile_metrics",
-        "_loss_tracker",
-        "_optimizer",
-        "history",
-        "loss",
-        "optimizer",
-        "predict_function",
-        "test_function",
-        "train_function",
-        "training_step",
-    }
-)
-_LISTS = ("_trainable_variables", "_non_trainable_variables", "_seed_generators", "_metrics")
-_OF_CALLBACKS = frozenset({"_model", "params", "validation_data"})
-"""What Keras tells a callback when training begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +54,7 @@ def of_model(model: Any, path: ObjectPath, *, compiled: bool) -> Iterator[Part]:
         yield from _listed(_layers_of(model, fields), path, "layers")
     if not compiled:
         return
-    optimizer = fields.get("optimizer", fields.get("_optimizer"))
+    optimizer = fields.get("optimizer")
     if optimizer is not None:
         yield Part(path.attribute("optimizer"), optimizer)
     yield from _compiled(fields, path)
@@ -154,11 +109,15 @@ def of_keras(
     for name, value in list(fields.items()):
         if sort_of(value) is Sort.LEAF or name in _BOOKKEEPING or name in without:
             continue
-        if name.startswith(("_self_", "_obj_", "_tf_")) or name in _LISTS or name == "_layers":
+        if (
+            name.startswith(keras_names.TRACKING_PREFIXES)
+            or name in keras_names.LISTS
+            or name == "_layers"
+        ):
             continue
         if sort is Sort.MODEL and name in _OF_COMPILING:
             continue
-        if sort is Sort.CALLBACK and name in _OF_CALLBACKS:
+        if sort is Sort.CALLBACK and name in keras_names.GIVEN_TO_CALLBACKS:
             continue
         if sort is Sort.OPTIMIZER and name in ("_trainable_variables", "_variables"):
             continue
@@ -172,7 +131,7 @@ def of_keras(
 
 def _in_lists(fields: dict[str, Any], sort: Sort, path: ObjectPath) -> list[Part]:
     """What Keras's own lists have, each by its name."""
-    lists = ("_variables",) if sort in (Sort.OPTIMIZER, Sort.METRIC) else _LISTS
+    lists = ("_variables",) if sort in (Sort.OPTIMIZER, Sort.METRIC) else keras_names.LISTS
     found = []
     for name in lists:
         listed = fields.get(name)
