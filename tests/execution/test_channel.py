@@ -67,9 +67,7 @@ sources = st.builds(
     st.none() | words,
     st.lists(words).map(tuple),
 )
-rehearsals = st.builds(
-    Rehearsal, st.sampled_from(get_args(Part)), st.none() | counts, st.none() | counts
-)
+rehearsals = st.builds(Rehearsal, st.sampled_from(get_args(Part)), counts, st.none() | counts)
 
 audits = st.builds(
     AuditOrder,
@@ -78,7 +76,6 @@ audits = st.builds(
     counts,
     st.booleans(),
     counts,
-    st.sampled_from(["pinned", "second", "never"]),
 )
 
 candidates = st.builds(Candidate, words, counts, counts, words)
@@ -162,7 +159,9 @@ MESSAGES = {
     CheckpointPassedOver: st.builds(CheckpointPassedOver, candidates, words),
     Evaluated: st.builds(Evaluated, st.none() | words, words),
     ModelExported: st.builds(ModelExported, st.dictionaries(words, words | st.lists(words))),
-    Failed: st.builds(Failed, words, words, st.sampled_from(["trial", "memory", "environment"])),
+    Failed: st.builds(
+        Failed, words, words, st.booleans(), st.sampled_from(["trial", "memory", "environment"])
+    ),
 }
 
 
