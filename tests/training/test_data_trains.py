@@ -304,6 +304,38 @@ def test_ragged_tensors_train_as_in_fit_and_resume_exactly(eager: bool, tmp_path
         np.testing.assert_allclose(ours[name], values, rtol=1e-5)
 
 
+def sparse_batches(form: str) -> list[Any]:
+    kept = np.where(np.abs(X) > 0.8, X, 0)
+    made: dict[str, Callable[[Any], Any]] = {
+        "tf": tf.sparse.from_dense,
+        "scipy": pytest.importorskip("scipy.sparse").csr_matrix,
+        "ragged": lambda part: tf.RaggedTensor.from_row_lengths(
+            part.reshape(-1), [1, 15, *[8] * (len(part) - 2)]
+        ),
+    }
+    return [(made[form](kept[i : i + 8]), Y[i : i + 8]) for i in range(0, 48, 8)]
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("form", ["tf", "scipy", "ragged"])
+def test_sparse_and_ragged_batches_of_a_function_train_as_in_fit_and_resume_exactly(
+    form: str, eager: bool, tmp_path: Path
+) -> None:
+    options = {"run_eagerly": eager, "jit_compile": False}
+
+    def make() -> TrainingPlan:
+        return plan(
+            model=lambda: ragged_model(**options) if form == "ragged" else small(0.0, **options),
+            data=lambda: Data(train=lambda _epoch: sparse_batches(form)),
+        )
+
+    whole = quiet(make(), Watcher())
+    assert same(resumed(make, tmp_path, [3, 7]), outcome(whole))
+    endless = (batch for _ in range(4) for batch in sparse_batches(form))
+    fitted = make().model.fit(endless, steps_per_epoch=6, epochs=3, shuffle=False, verbose=0)
+    np.testing.assert_allclose(whole.history.history["loss"], fitted.history["loss"], rtol=1e-5)
+
+
 def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path: Path) -> None:
     def planned(train: Any) -> TrainingPlan:
         return plan(model=one_layer, data=lambda: Data(train=train))

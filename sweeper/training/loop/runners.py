@@ -130,6 +130,12 @@ class IndexRunner:
     def example(self) -> Any:
         return self.source.arrays
 
+    def trial_batch(self) -> Any:
+        size = self.source.batch_size
+        return tf.nest.map_structure(
+            lambda array: None if array is None else array[:size], self.source.arrays
+        )
+
     def trace(self) -> None:
         if self._one.eager:
             return
@@ -232,6 +238,9 @@ class _ReadingRunner:
 
     def example(self) -> Any:
         return self._spec.example()
+
+    def trial_batch(self) -> Any:
+        return self._spec.zeros()
 
     @property
     def steps(self) -> int | None:
