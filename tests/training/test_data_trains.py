@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 from trainings import (
     Watcher,
+    classifying,
     digits,
     equal,
     leave_out,
@@ -257,6 +258,32 @@ def test_only_what_has_changed_of_a_dataset_is_in_a_checkpoint_whatever_else_it_
 def test_what_no_checkpoint_holds_of_a_dataset_is_refused_where_it_changes() -> None:
     with pytest.raises(UncapturableError, match=r"'connection' changed .*lock"):
         captured("connection")
+
+
+@pytest.mark.parametrize(
+    ("data", "steps_per_epoch", "notices"),
+    [
+        pytest.param(lambda: (X, Y), 5, 1, id="arrays"),
+        pytest.param(lambda: (X, Y), 10, 1, id="fewer arrays than an epoch has steps"),
+        pytest.param(lambda: (X, Y), 7, 0, id="a pass is an epoch"),
+        pytest.param(Batches, 3, 1, id="PyDataset"),
+        pytest.param(lambda: dataset(known=False), 5, 1, id="tf.data of unknown length"),
+        pytest.param(lambda: dataset(known=False), 7, 0, id="unknown length, a pass is an epoch"),
+        pytest.param(lambda: dataset().repeat(), 5, 0, id="tf.data, endless"),
+        pytest.param(lambda: of_epoch, 4, 0, id="a function of the epoch"),
+    ],
+)
+def test_one_notice_says_that_an_epoch_goes_on_with_the_next_pass_where_fit_ends_it(
+    data: Callable[[], Any], steps_per_epoch: int, notices: int
+) -> None:
+    told: list[str] = []
+    given = Data(train=data(), batch_size=8, steps_per_epoch=steps_per_epoch)
+    TrainingLoop(plan(model=classifying, data=lambda: given), Watcher(), told.append).run()
+    about = [each for each in told if "goes on with the next pass" in each]
+    assert len(about) == notices
+    assert all(
+        f"(steps_per_epoch={steps_per_epoch})" in each and "has 7 batches" in each for each in about
+    )
 
 
 def test_arrays_with_steps_per_epoch_go_on_across_epochs_and_resume_exactly(

@@ -60,7 +60,7 @@ def make_runner(
     if not isinstance(source, _Specified):
         msg = f"{type(source).__name__} tells no form of its batches; give it a method spec()"
         raise TypeError(msg)
-    reader = Reader(source, steps_per_epoch, goes_on=goes_on, name=name)
+    reader = Reader(source, steps_per_epoch, goes_on=goes_on, name=name, notice=notice)
     if isinstance(source, TfDataSource):
         return DatasetRunner(model, source, step, reader)
     return BatchRunner(model, source, step, reader)
