@@ -30,6 +30,9 @@ _EXACT = frozenset({*_LISTED, "global_seed_generator", "position"})
 _OF_FILES = "file_size"
 """Length of a callback's log file, and so the number of digits in it: measured times have others."""
 
+_EVENT_FILES = "event_files"
+"""Sizes of TensorBoard's files, whose names hold the time and the number of the process."""
+
 READ_AHEAD = "/iterator"
 """End of the names of tensors that say how far tf.data has read ahead: a matter of timing, without
 effect. Where they differ in more, the steps after them do.
@@ -176,6 +179,8 @@ class _Comparison:
                 yield from self._left_out(one, other)
                 one, other = _of_users(one), _of_users(other)
             for path, a, b in _walk(one, other, (component,)):
+                if _EVENT_FILES in path:
+                    continue
                 level, excusable = severity(path, self._objectives)
                 yield Difference(
                     component=str(path[0]),

@@ -205,10 +205,8 @@ class TrainingLoop:
         if loaded is None:
             self.warm_start.apply()
         if loaded is not None and model.run_eagerly:
-            example, size = self._train.example(), self._plan.data.batch_size
-            self._state.prepared(
-                lambda: take_one_step(model, self._taken.train_step, example, size)
-            )
+            batch = self._train.trial_batch()
+            self._state.prepared(lambda: take_one_step(model, self._taken.train_step, batch))
         self._state.before_train_begin(loaded)
         self._callbacks.on_train_begin()
         if loaded is None:
