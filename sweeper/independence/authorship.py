@@ -1,4 +1,4 @@
-"""What in a study the user wrote: where it stands, and what in it may not repeat.
+"""What in a study the user wrote, and where it stands.
 
 A process that has the study's code reads it once and sends what it learnt as plain values, so that
 whoever judges a difference can name the callback, the factory or the layer, and its line.
@@ -6,9 +6,11 @@ whoever judges a difference can name the callback, the factory or the layer, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import keras
 
 from sweeper.errors import (
     DataError,
@@ -19,17 +21,15 @@ from sweeper.errors import (
 )
 from sweeper.independence.findings import Finding, Line
 from sweeper.independence.lines import line_of, line_of_argument, line_of_error
-from sweeper.independence.nondeterminism import kept_outside, random_splits, suspects
 from sweeper.independence.reports import Authored, StudyAuthors
+from sweeper.independence.tracing import HOOKS
+from sweeper.inspection.measured import measured_names
 from sweeper.installation import missing_package
 from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.sources.tfnodes import nodes, ops
 from sweeper.training.state.reach import walk
 
 _LONG = 600
 """Characters of a message above which its middle is left out."""
-
-_PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 
 
 @dataclass
@@ -48,11 +48,9 @@ class StudyCode:
     step: Callable[..., Any] | None = None
     _callbacks: list[Any] = field(default_factory=list)
     _parts: list[type] = field(default_factory=list)
-    _given: list[Any] = field(default_factory=list)
-    _data_ops: list[str] = field(default_factory=list)
 
     def learn(self, plan: TrainingPlan) -> None:
-        """See what the factories made: callbacks, the user's own layers, kinds of data."""
+        """See what the factories made: callbacks, and the user's own layers."""
         self._callbacks = list(plan.callbacks)
         kinds = {type(found.value) for found in walk(plan.model, plan.step)}
         kinds |= {type(plan.step)}
@@ -60,8 +58,6 @@ class StudyCode:
             (kind for kind in kinds if line_of(kind) is not None),
             key=lambda kind: kind.__qualname__,
         )
-        self._given = [plan.data.train, plan.data.validation]
-        self._data_ops = [op for given in self._given for op in _unordered(given)]
 
     def finding_of(self, error: BaseException, stage: str, check: str) -> Finding:
         """What ``error`` is as a finding, at the user's innermost line or what it speaks of."""
@@ -123,24 +119,21 @@ class StudyCode:
         return line_of(self.data if root.startswith(("Data(", "data")) else self.model)
 
     def authors(self) -> StudyAuthors:
-        """Everything learnt."""
-        given = [each for each in self._given if line_of(each) is not None]
+        """Return everything learnt."""
+        parts = ", ".join(kind.__qualname__ for kind in self._parts)
         return StudyAuthors(
-            model=_authored(_name(self.model), [self.model, *self._parts], line_of(self.model)),
-            data=_authored(_name(self.data), [self.data, *given], line_of(self.data)),
-            given=_authored(", ".join(dict.fromkeys(map(_name, given))), given),
-            step=_authored(", ".join(kind.__qualname__ for kind in self._parts), self._parts),
-            callbacks=tuple(
-                _authored(
-                    type(callback).__qualname__,
-                    [type(callback), *_functions_in(callback)],
-                    line_of(type(callback)) or self.line_of_callbacks(),
-                )
-                for callback in self._callbacks
-            ),
-            data_ops=tuple(self._data_ops),
-            splits=random_splits(self.data),
+            model=Authored(_name(self.model), line_of(self.model)),
+            data=Authored(_name(self.data), line_of(self.data)),
+            step=Authored(parts, line_of(self._parts[0]) if self._parts else None),
+            callbacks=tuple(map(self._callback, self._callbacks)),
         )
+
+    def _callback(self, callback: keras.callbacks.Callback) -> Authored:
+        kind = type(callback)
+        lines = ((hook, line_of(getattr(callback, hook))) for hook in HOOKS)
+        hooks = {hook: line for hook, line in lines if line is not None}
+        line = line_of(kind) or self.line_of_callbacks()
+        return Authored(kind.__qualname__, line, hooks, measured_names(kind))
 
     def line_of_sharing(self, error: IndependenceError) -> Line | None:
         """Where the factory is that gave what is shared."""
@@ -154,33 +147,6 @@ def _shortened(message: str) -> str:
     if len(message) <= _LONG or len(lines) < 3:
         return message
     return f"{lines[0]} … {lines[-2]} {lines[-1]}"
-
-
-def _authored(name: str, owners: Sequence[Any], line: Line | None = None) -> Authored:
-    if line is None and owners:
-        line = line_of(owners[0])
-    return Authored(name, line, suspects(*owners), kept_outside(*owners))
-
-
-def _functions_in(callback: Any) -> Sequence[Any]:
-    """Functions that a callback of Keras's calls, such as a LambdaCallback's."""
-    return [value for value in vars(callback).values() if callable(value) and line_of(value)]
-
-
-def _unordered(given: Any) -> list[str]:
-    """What in a ``tf.data.Dataset`` may give its elements in another order every time."""
-    if not hasattr(given, "_inputs") or not hasattr(given, "element_spec"):
-        return []
-    found = []
-    if given.options().deterministic is False:
-        found.append("options.deterministic = False")
-    for node in nodes(given):
-        if getattr(node, "_deterministic", None) in ("false", False):
-            found.append(f"{type(node).__name__.strip('_')}(deterministic=False)")
-        for function in node._functions():
-            graph = function.function.graph.as_graph_def()
-            found += [f"{op.op} ({op.name})" for op in ops(graph) if op.op in _PYTHON_OPS]
-    return list(dict.fromkeys(found))
 
 
 def _name(thing: Any) -> str:

@@ -117,7 +117,9 @@ def name_of(factory: object) -> str:
 
 def _built(what: What, factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) -> Any:
     seed_everything(seeds.child(what))
-    with FreshEntropy(seeds.sequence(what), what), guard.building(what, factory):
+    # The other trials have the same code.
+    tell = guard.warn if trial.number == 0 else None
+    with FreshEntropy(seeds.sequence(what), what, tell), guard.building(what, factory):
         return factory(trial)
 
 

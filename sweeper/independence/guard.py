@@ -108,7 +108,7 @@ class Guard:
         factories: tuple[Callable[..., Any] | None, ...] = (),
     ) -> None:
         self._trial = trial
-        self._warn = warn
+        self.warn = warn
         self._earlier = earlier
         self._factories: dict[str, Callable[..., Any]] = {}
         self._others = [factory for factory in factories if factory is not None]
@@ -155,14 +155,14 @@ class Guard:
         else:
             visited = visit_all(**{what: built})
         if visited.cut:
-            self._warn(
+            self.warn(
                 f"{self._call(what)} returned something that leads to more than {MOST:,} objects; "
                 "those beyond were not looked at for what trials share"
             )
         candidates = [visit for visit in visited.visits if visit.sort in _CAN_BE_OWNED]
         old = line.older(visit.thing for visit in candidates)
         if line.blind:
-            self._warn(
+            self.warn(
                 "something called gc.freeze() or gc.unfreeze() while the factories ran, so what "
                 f"was there before the trial cannot be distinguished from what {self._call(what)} made"
             )
@@ -219,7 +219,7 @@ class Guard:
 
     def _warn_of_repeats(self, repeats: list[Repeat]) -> None:
         for repeat in repeats:
-            self._warn(repeat.shown(self._call("model")))
+            self.warn(repeat.shown(self._call("model")))
 
 
 def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:

@@ -25,7 +25,7 @@ from sweeper.training.state.state import Position
 _WATCHED = ("model", "optimizer", "optimizers")
 """The components whose variables are a trial's result."""
 
-_HOOKS = (
+HOOKS = (
     "on_train_begin",
     "on_epoch_begin",
     "on_epoch_end",
@@ -233,5 +233,5 @@ def _noting(hook: str) -> Callable[..., None]:
     return note
 
 
-for _hook in _HOOKS:
+for _hook in HOOKS:
     setattr(_Look, _hook, _noting(_hook))
