@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from corpus import ALLOWED, INLINE, REFUSED, Verdict, expected, judge, refused_in_a_process
 
-from sweeper.independence.ownership import object_age
+from sweeper.independence import object_age
 
 
 @dataclass

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from sweeper.independence.ownership.parts import parts_of
+from sweeper.independence.walk import parts_of
 from sweeper.inspection.object_paths import MODULE_ATTRIBUTE, ObjectPath
 from sweeper.inspection.sorts import Sort, is_users_module, sort_of
 
