@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import keras
 
+from sweeper.inspection import keras_names
 from sweeper.inspection.callables import closure_of, named_defaults
 from sweeper.inspection.code import globals_of
 from sweeper.inspection.object_paths import ObjectPath
@@ -41,60 +42,19 @@ MOST = 200_000
 _MOST_ITEMS = 20_000
 """Items of one container that a walk looks at; a longer one is data."""
 
-_BOOKKEEPING = frozenset(
-    {
-        "_auto_config",
-        "_build_shapes_dict",
-        "_call_context_args",
-        "_call_has_context_arg",
-        "_call_signature",
-        "_compile_config",
-        "_compiled_trainable_state",
-        "_distribute_strategy",
-        "_distribution_strategy",
-        "_functional",
-        "_inbound_nodes",
-        "_inputs",
-        "_inputs_struct",
-        "_loss_ids",
-        "_losses",
-        "_losses_override",
-        "_nodes",
-        "_nodes_by_depth",
-        "_operations_by_depth",
-        "_outbound_nodes",
-        "_outputs",
-        "_outputs_struct",
-        "_tracked",
-        "_tracker",
-        "_trainable_variables_indices",
-        "build",
-        "call_signature_parameters",
-        "quantize",
-    }
-)
-_LISTS = ("_trainable_variables", "_non_trainable_variables", "_seed_generators", "_metrics")
 _LEFT_OUT = {
-    Sort.MODEL: frozenset(
-        {
-            "_compile_loss",
-            "_compile_metrics",
-            "_loss_tracker",
-            "_optimizer",
-            "history",
-            "loss",
-            "optimizer",
-            "predict_function",
-            "test_function",
-            "train_function",
-            "training_step",
-        }
+    Sort.MODEL: frozenset().union(
+        keras_names.COMPILED, keras_names.FUNCTIONS, {keras_names.OPTIMIZER, "history", "loss"}
     ),
-    # What Keras tells a callback when training begins.
-    Sort.CALLBACK: frozenset({"_model", "params", "validation_data"}),
-    Sort.OPTIMIZER: frozenset({"_trainable_variables", "_variables"}),
+    Sort.CALLBACK: keras_names.GIVEN_TO_CALLBACKS,
+    Sort.OPTIMIZER: frozenset({"_trainable_variables", keras_names.VARIABLES}),
 }
-"""Attributes that are listed elsewhere, or are not the object's own."""
+"""Attributes that are listed elsewhere, or are not the object's own, by sort."""
+
+_NEVER = frozenset().union(
+    keras_names.CONNECTIONS, keras_names.REBUILT, keras_names.LISTS, {keras_names.LAYERS}
+)
+"""Attributes that say how layers are connected, or list what is listed by name."""
 
 
 class Part(NamedTuple):
@@ -198,12 +158,11 @@ def _of_model(model: Any, path: ObjectPath, *, compiled: bool) -> Iterator[Part]
         yield from layers
     if not compiled:
         return
-    optimizer = fields.get("optimizer", fields.get("_optimizer"))
     given = path.attribute("compile")
     metrics = fields.get("_compile_metrics")
     users = {} if metrics is None else fields_of(metrics)
     for where, thing in (
-        (path.attribute("optimizer"), optimizer),
+        (path.attribute("optimizer"), fields.get(keras_names.OPTIMIZER)),
         (given.argument("loss"), fields.get("loss")),
         (given.argument("metrics"), users.get("_user_metrics")),
         (given.argument("weighted_metrics"), users.get("_user_weighted_metrics")),
@@ -242,11 +201,10 @@ def _of_keras(thing: Any, sort: Sort, path: ObjectPath, *, layers: bool = True) 
         yield from _in_lists(fields, sort, path)
     left_out = _LEFT_OUT.get(sort, frozenset())
     for name, value in list(fields.items()):
-        if sort_of(value) is Sort.LEAF or name in _BOOKKEEPING or name in left_out:
+        if name in _NEVER or name in left_out or name.startswith(keras_names.TRACKING_PREFIXES):
             continue
-        if name.startswith(("_self_", "_obj_", "_tf_")) or name in (*_LISTS, "_layers"):
-            continue
-        yield Part(path.attribute(name if users else name.lstrip("_")), value)
+        if sort_of(value) is not Sort.LEAF:
+            yield Part(path.attribute(name if users else name.lstrip("_")), value)
     if last:
         yield from _in_lists(fields, sort, path)
     if layers and "_layers" in fields:
@@ -256,7 +214,9 @@ def _of_keras(thing: Any, sort: Sort, path: ObjectPath, *, layers: bool = True) 
 
 def _in_lists(fields: dict[str, Any], sort: Sort, path: ObjectPath) -> Iterator[Part]:
     """Yield what Keras's own lists have, each by its name."""
-    for name in ("_variables",) if sort in (Sort.OPTIMIZER, Sort.METRIC) else _LISTS:
+    for name in (
+        (keras_names.VARIABLES,) if sort in (Sort.OPTIMIZER, Sort.METRIC) else keras_names.LISTS
+    ):
         if sort_of(fields.get(name)) is Sort.LIST:
             for value in _items_of(fields[name]):
                 label = label_of(value, sort_of(value))

@@ -14,39 +14,13 @@ from typing import Any
 
 import keras
 
+from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import fields_of, is_library_class
 from sweeper.training.encoding.kinds import framework_variables, is_plain_object, is_variable
 from sweeper.training.step import TrainingStep
 
-_BOOKKEEPING = frozenset(
-    {
-        "_distribute_strategy",
-        "_inbound_nodes",
-        "_losses",
-        "_nodes",
-        "_nodes_by_depth",
-        "_operations_by_depth",
-        "_outbound_nodes",
-        "_tracker",
-        "optimizer",
-        "_optimizer",
-        "predict_function",
-        "test_function",
-        "train_function",
-        "training_step",
-    }
-)
-
-
-_LISTS = frozenset(
-    {
-        "_layers",
-        "_metrics",
-        "_non_trainable_variables",
-        "_seed_generators",
-        "_trainable_variables",
-    }
-)
+_SKIPPED = keras_names.CONNECTIONS | keras_names.FUNCTIONS | {keras_names.OPTIMIZER}
+_LISTS = {*keras_names.LISTS, keras_names.LAYERS}
 _PARTS = keras.layers.Layer | keras.optimizers.Optimizer | keras.metrics.Metric
 
 
@@ -207,7 +181,7 @@ def _parts(each: Found) -> Iterator[Found]:
         # Keras's own lists come last: a name that the user gave reads better.
         attributes = sorted(fields_of(value).items(), key=lambda item: item[0] in _LISTS)
         for name, item in attributes:
-            bookkeeping = name in _BOOKKEEPING or name.startswith("_self_")
+            bookkeeping = name in _SKIPPED or name.startswith("_self_")
             if not bookkeeping and not isinstance(item, str | int | float):
                 yield Found(f"{each.path}.{name}", item)
         if getattr(value, "optimizer", None) is not None:

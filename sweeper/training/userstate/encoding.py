@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import class_name, fields_of, module_of
 from sweeper.training.encoding import TAG, Json, NotPlainError, Tensors, encode, hold
 from sweeper.training.encoding.replicas import refuse_replicated
@@ -287,7 +288,7 @@ class Encoder:
     def _attributes(self, value: Any) -> Json:
         where, written = self.where, {}
         for name, item in list(fields_of(value).items()):
-            if not name.startswith(("_self_", "_obj_", "_tf_")):
+            if not name.startswith(keras_names.TRACKING_PREFIXES):
                 self.where = f"{where}.{name}"
                 written[name] = self.value(item)
         return written

@@ -21,38 +21,18 @@ from typing import Any
 import keras
 from keras.src.models.functional import Functional
 
+from sweeper.inspection import keras_names
 from sweeper.training.encoding.kinds import is_variable
 
 _VALUE = "VARIABLE_VALUE"
 
-_NOT_OF_THE_MODEL = frozenset(
-    {
-        *(
-            "optimizer",
-            "_optimizer",
-            "_compile_metrics",
-            "_compile_loss",
-            "_loss_tracker",
-            "_metrics",
-        ),
-        *(
-            "loss_tracker",
-            "compiled_metrics",
-            "compiled_loss",
-            "keras_api",
-            "_compiled_trainable_state",
-        ),
-        *("_trainable_variables", "_non_trainable_variables", "_trainable_variables_indices"),
-        *("variables", "trainable_variables", "regularization_losses", "_inbound_nodes"),
-        *(
-            "_outbound_nodes",
-            "_losses",
-            "_losses_override",
-            "call_signature_parameters",
-            "_tracked",
-        ),
-        *("_call_has_context_arg", "_seed_generators", "_nodes", "_operations_by_depth"),
-    }
+_NOT_OF_THE_MODEL = frozenset().union(
+    keras_names.CONNECTIONS,
+    keras_names.REBUILT - {"_functional"},
+    {keras_names.OPTIMIZER},
+    keras_names.COMPILED,
+    keras_names.LISTS,
+    keras_names.IN_TF_CHECKPOINTS,
 )
 """Edges of Keras's bookkeeping: positions in its lists say less than names, and may be others."""
 

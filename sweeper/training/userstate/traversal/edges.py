@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
 
+from sweeper.inspection import keras_names
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import (
     OF_KERAS,
@@ -177,7 +178,7 @@ def _array(thing: Any, path: ObjectPath) -> Reached:
 
 def _object(thing: Any, path: ObjectPath) -> Reached:
     ignored = frozenset(
-        name for name in fields_of(thing) if name.startswith(("_self_", "_obj_", "_tf_"))
+        name for name in fields_of(thing) if name.startswith(keras_names.TRACKING_PREFIXES)
     )
     module = isinstance(thing, tf.Module)
     holder = Attributes(thing, path.text, ignored if module else frozenset())

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from sweeper.inspection import keras_names
 from sweeper.inspection.code import assigned_by
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import Sort, fields_of, is_users_class, label_of, sort_of
@@ -19,29 +20,19 @@ from sweeper.training.userstate.holders.leaves import is_plain
 from sweeper.training.userstate.holders.objects import Attributes
 from sweeper.training.userstate.traversal.built_ins import BUILT_INS, base_of
 
-_BOOKKEEPING = frozenset(
-    {
-        *("_auto_config", "_build_shapes_dict", "_call_context_args", "_call_has_context_arg"),
-        *("_call_has_mask_arg", "_call_has_training_arg", "_call_signature", "_called"),
-        *("_compile_config", "_compiled_trainable_state", "_distribute_strategy"),
-        *("_distribution_strategy", "_dtype_policy", "_functional", "_inbound_nodes", "_inputs"),
-        *("_inputs_struct", "_initial_epoch", "_lock", "_loss_ids", "_losses"),
-        *("_losses_override", "_metrics", "_nodes", "_nodes_by_depth", "_operations"),
-        *("_operations_by_depth", "_outbound_nodes", "_outputs", "_outputs_struct"),
-        *("_parent_path", "_path", "_saved_model_arg_spec", "_saved_model_inputs_spec"),
-        *("_seed_generators", "_tracked", "_tracker", "_trainable_variables_indices", "_variables"),
-        *("_trainable_variables", "_non_trainable_variables", "build", "built"),
-        *("call_signature_parameters", "history", "quantize", "stop_training"),
-        *("stop_evaluating", "predict_function", "test_function", "train_function", "_compiled"),
-        *("_compile_loss", "_compile_metrics", "_loss_tracker", "_optimizer", "optimizer"),
-        *("_model", "params", "validation_data", "_input_spec", "_iterations"),
-        *("_learning_rate", "_accumulated_gradients", "_model_variables_moving_average"),
-        "training_step",
-    }
+_BOOKKEEPING = frozenset().union(
+    keras_names.CONNECTIONS,
+    keras_names.REBUILT,
+    keras_names.PLAIN,
+    keras_names.FUNCTIONS,
+    {keras_names.OPTIMIZER},
+    keras_names.COMPILED,
+    keras_names.OPTIMIZER_STATE,
+    keras_names.LISTS,
+    {keras_names.VARIABLES},
+    keras_names.GIVEN_TO_CALLBACKS,
 )
 """Names that Keras keeps for itself, or that other components capture; never the user's."""
-
-_MADE_BY_KERAS = ("_self_", "_obj_", "_tf_")
 
 
 def keras_edges(
@@ -60,7 +51,7 @@ def keras_edges(
     keras_own, users = _of_keras(cls), _of_user(cls)
     watched, inside = [], []
     for name, value in list(fields.items()):
-        if name in skipped or name.startswith(_MADE_BY_KERAS):
+        if name in skipped or name.startswith(keras_names.TRACKING_PREFIXES):
             continue
         if name in _BOOKKEEPING and not (name in users and name not in keras_own):
             continue
@@ -103,7 +94,7 @@ def _listed(sort: Sort, fields: dict[str, Any], path: ObjectPath) -> list[tuple[
 
 def _compiled(fields: dict[str, Any], path: ObjectPath) -> list[tuple[ObjectPath, Any]]:
     found: list[tuple[ObjectPath, Any]] = []
-    optimizer = fields.get("optimizer", fields.get("_optimizer"))
+    optimizer = fields.get("optimizer")
     if optimizer is not None:
         found.append((path.attribute("optimizer"), optimizer))
     compile_ = path.attribute("compile")

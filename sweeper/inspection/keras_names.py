@@ -1,0 +1,109 @@
+"""Private names of Keras and TensorFlow that walks over their objects go by.
+
+Every walk over a model (the guard's, the user's state, the variables outside Keras's lists, and the
+names in a TensorFlow checkpoint) takes its sets from here. A test holds each name against the
+installed Keras, so that a release which renames one of them is seen in one place.
+"""
+
+from __future__ import annotations
+
+CONNECTIONS = frozenset(
+    {
+        "_distribute_strategy",
+        "_inbound_nodes",
+        "_losses",
+        "_nodes",
+        "_nodes_by_depth",
+        "_operations_by_depth",
+        "_outbound_nodes",
+        "_tracker",
+    }
+)
+"""How layers are connected and tracked: through these one layer leads to every model that uses it."""
+
+REBUILT = frozenset(
+    {
+        "_auto_config",
+        "_build_shapes_dict",
+        "_call_context_args",
+        "_call_has_context_arg",
+        "_call_signature",
+        "_compile_config",
+        "_compiled_trainable_state",
+        "_distribution_strategy",
+        "_functional",
+        "_inputs",
+        "_inputs_struct",
+        "_loss_ids",
+        "_losses_override",
+        "_outputs",
+        "_outputs_struct",
+        "_tracked",
+        "_trainable_variables_indices",
+        "build",
+        "call_signature_parameters",
+        "quantize",
+    }
+)
+"""What Keras computes again from a layer's arguments and calls."""
+
+PLAIN = frozenset(
+    {
+        "_call_has_mask_arg",
+        "_call_has_training_arg",
+        "_called",
+        "_dtype_policy",
+        "_initial_epoch",
+        "_input_spec",
+        "_lock",
+        "_operations",
+        "_parent_path",
+        "_path",
+        "_saved_model_arg_spec",
+        "_saved_model_inputs_spec",
+        "built",
+        "history",
+        "stop_evaluating",
+        "stop_training",
+    }
+)
+"""Flags, names and specifications of a model or layer that hold no state of the user's."""
+
+FUNCTIONS = frozenset({"predict_function", "test_function", "train_function", "training_step"})
+"""Functions that Keras traces for a model, and this package's step."""
+
+OPTIMIZER = "optimizer"
+"""The optimizer that a model is compiled with."""
+
+COMPILED = frozenset({"_compile_loss", "_compile_metrics", "_loss_tracker"})
+"""What `compile` makes of the losses and metrics that it is given."""
+
+OPTIMIZER_STATE = frozenset(
+    {"_accumulated_gradients", "_iterations", "_learning_rate", "_model_variables_moving_average"}
+)
+"""Variables of an optimizer that are also in its list of variables."""
+
+LAYERS = "_layers"
+VARIABLES = "_variables"
+LISTS = ("_trainable_variables", "_non_trainable_variables", "_seed_generators", "_metrics")
+"""Keras's lists of what a model or layer tracks."""
+
+GIVEN_TO_CALLBACKS = frozenset({"_model", "params"})
+"""What Keras assigns to a callback when training begins."""
+
+TRACKING_PREFIXES = ("_self_", "_obj_", "_tf_")
+"""How attributes begin that Keras's and TensorFlow's automatic tracking adds to an object."""
+
+IN_TF_CHECKPOINTS = frozenset(
+    {
+        "_optimizer",
+        "compiled_loss",
+        "compiled_metrics",
+        "keras_api",
+        "loss_tracker",
+        "regularization_losses",
+        "trainable_variables",
+        "variables",
+    }
+)
+"""Edges of a TensorFlow checkpoint that Keras 2 wrote and that lead to no part of the model."""
