@@ -60,15 +60,18 @@ class StudyCode:
         )
 
     def finding_of(self, error: BaseException, stage: str, check: str) -> Finding:
-        """What ``error`` is as a finding, at the user's innermost line or what it speaks of."""
+        """Return ``error`` as a finding, at the user's innermost line or at what it speaks of."""
         message = str(error)
         line = line_of_error(error)
         if isinstance(error, IndependenceError):
-            check, line = "independence", self.line_of_sharing(error)
+            sharing: Any = next(iter(error.sharings), None)
+            path = getattr(sharing, "first_path", "model")
+            root = path.removesuffix(" of this trial").rpartition(" of ")[2]
+            check, line = "independence", self._line_of_factory(root)
         elif isinstance(error, UncapturableError):
             check, line = "capture", line or self.line_of_message(message)
         elif isinstance(error, ObjectiveError):
-            check, line = "objective", self.line_of_argument("objective")
+            check, line = "objective", self._line_of_objective()
         elif isinstance(error, DataError):
             check, line = "data", line or line_of(self.data)
         elif isinstance(error, SweeperError):
@@ -82,41 +85,15 @@ class StudyCode:
         return Finding("error", check, message, line or line_of(self.model))
 
     def line_of_message(self, message: str) -> Line | None:
-        """Where to look, for a message of ours: it names a callback or the data, or means the model."""
-        if message.startswith("callback "):
-            for callback in self._callbacks:
-                if message.startswith(f"callback {type(callback).__qualname__}"):
-                    return line_of(type(callback)) or self.line_of_callbacks()
-            return self.line_of_callbacks()
-        if "callbacks factory" in message:
-            return self.line_of_callbacks()
-        if message.startswith(("step", "the step factory")) and self.step is not None:
-            return line_of(self.step)
-        if message.startswith(("Data(", "the data factory")):
-            return line_of(self.data)
-        return line_of(self.model)
-
-    def line_of_argument(self, argument: str) -> Line | None:
-        """Where the study says ``argument=…``."""
-        for factory in (self.model, self.data):
-            line = line_of(factory)
-            found = None if line is None else line_of_argument(line.file, self.name, argument)
-            if found is not None:
-                return found
-        return None
-
-    def line_of_callbacks(self) -> Line | None:
-        """Where the callbacks factory is."""
-        return None if self.callbacks is None else line_of(self.callbacks)
-
-    def factory_of(self, path: str) -> Line | None:
-        """Return where the factory is that made what ``path`` leads to."""
-        root = path.removesuffix(" of this trial").rpartition(" of ")[2]
-        if root.startswith("callback"):
-            return self.line_of_callbacks() or line_of(self.model)
-        if root.startswith(("step", "the training step")) and self.step is not None:
-            return line_of(self.step)
-        return line_of(self.data if root.startswith(("Data(", "data")) else self.model)
+        """Return the line of the callback, the data or the factory that a message of ours names."""
+        for callback in self._callbacks:
+            kind = type(callback)
+            if message.startswith(f"callback {kind.__qualname__}") and line_of(kind):
+                return line_of(kind)
+        for what in ("callbacks", "step", "data"):
+            if message.startswith(f"the {what} factory"):
+                return self._line_of_factory(what)
+        return self._line_of_factory(message)
 
     def authors(self) -> StudyAuthors:
         """Return everything learnt."""
@@ -132,17 +109,27 @@ class StudyCode:
         kind = type(callback)
         lines = ((hook, line_of(getattr(callback, hook))) for hook in HOOKS)
         hooks = {hook: line for hook, line in lines if line is not None}
-        line = line_of(kind) or self.line_of_callbacks()
+        line = line_of(kind) or line_of(self.callbacks)
         return Authored(kind.__qualname__, line, hooks, measured_names(kind))
 
-    def line_of_sharing(self, error: IndependenceError) -> Line | None:
-        """Where the factory is that gave what is shared."""
-        sharing: Any = next(iter(error.sharings), None)
-        return self.factory_of(getattr(sharing, "first_path", "model"))
+    def _line_of_factory(self, path: str) -> Line | None:
+        """Return the line of the factory that made what ``path`` leads to."""
+        if path.startswith("callback"):
+            return line_of(self.callbacks) or line_of(self.model)
+        if path.startswith(("step", "the training step")) and self.step is not None:
+            return line_of(self.step)
+        return line_of(self.data if path.startswith(("Data(", "data")) else self.model)
+
+    def _line_of_objective(self) -> Line | None:
+        for line in (line_of(self.model), line_of(self.data)):
+            found = None if line is None else line_of_argument(line.file, self.name, "objective")
+            if found is not None:
+                return found
+        return None
 
 
 def _shortened(message: str) -> str:
-    """TensorFlow's errors hold whole tracebacks; their first and last lines say what happened."""
+    """Return the first and last lines of a long message, as TensorFlow's errors hold whole tracebacks."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if len(message) <= _LONG or len(lines) < 3:
         return message
