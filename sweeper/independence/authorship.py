@@ -21,6 +21,7 @@ from sweeper.errors import (
 )
 from sweeper.independence.findings import Finding, Line
 from sweeper.independence.lines import line_of, line_of_argument, line_of_error
+from sweeper.independence.naming import name_of
 from sweeper.independence.reports import Authored, StudyAuthors
 from sweeper.independence.tracing import HOOKS
 from sweeper.inspection.measured import measured_names
@@ -99,8 +100,8 @@ class StudyCode:
         """Return everything learnt."""
         parts = ", ".join(kind.__qualname__ for kind in self._parts)
         return StudyAuthors(
-            model=Authored(_name(self.model), line_of(self.model)),
-            data=Authored(_name(self.data), line_of(self.data)),
+            model=Authored(name_of(self.model), line_of(self.model)),
+            data=Authored(name_of(self.data), line_of(self.data)),
             step=Authored(parts, line_of(self._parts[0]) if self._parts else None),
             callbacks=tuple(map(self._callback, self._callbacks)),
         )
@@ -134,8 +135,3 @@ def _shortened(message: str) -> str:
     if len(message) <= _LONG or len(lines) < 3:
         return message
     return f"{lines[0]} … {lines[-2]} {lines[-1]}"
-
-
-def _name(thing: Any) -> str:
-    name = getattr(thing, "__qualname__", None) or type(thing).__qualname__
-    return str(name)

@@ -144,6 +144,6 @@ class CheckReport:
 
 
 def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Errors first, then warnings, then notes; each once, in the order in which they were found."""
+    """Return errors first, then warnings, then notes; each once, in the order in which they were found."""
     once = list(dict.fromkeys(findings))
     return tuple(sorted(once, key=lambda finding: _LEVELS.index(finding.level)))

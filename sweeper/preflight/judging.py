@@ -257,7 +257,7 @@ def _label(event: Event) -> tuple[object, ...]:
 
 
 def _differing_part(one: Any, two: Any) -> str | None:
-    """Which part of a batch, or of the arrays, is not equal; None where all is."""
+    """Return which part of a batch, or of the arrays, is not equal; None where all is."""
     if one == two:
         return None
     if not one or not two:
