@@ -175,3 +175,17 @@ def test_the_users_line_that_takes_the_systems_random_numbers_is_told_once(ask: 
     assert told[0].startswith(f"{__file__}:")
     assert "from the operating system" in told[0]
     assert len(drawn) == 2
+
+
+def test_a_line_of_another_thread_is_told_by_the_trainings_at_the_next_checkpoint() -> None:
+    told: list[int] = []
+    stream = FreshEntropy(
+        SEEDS.sequence("model"), "model", lambda _said: told.append(threading.get_ident())
+    )
+    with stream:
+        thread = threading.Thread(target=lambda: os.urandom(1))
+        thread.start()
+        thread.join()
+        assert told == []
+        stream.capture({})
+    assert told == [threading.get_ident()]

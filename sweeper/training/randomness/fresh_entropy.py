@@ -72,6 +72,7 @@ class FreshEntropy:
         self.drawn = 0
         """How many numbers were given so far."""
         self._tell = tell
+        self._taken: str | None = None
         self._of: tuple[int, int] | None = None
         self._elsewhere: str | None = None
 
@@ -105,18 +106,28 @@ class FreshEntropy:
 
     def note_system(self) -> None:
         """Tell the user's line that asks for the system's random numbers, if one does."""
-        asker = _asker(_OF_THE_SYSTEM)
-        if self._tell is None or asker is None or not is_users(asker.f_code.co_filename):
+        asker, (pid, thread) = _asker(_OF_THE_SYSTEM), self._of or (0, 0)
+        if self._tell is None or asker is None or pid != os.getpid():
             return
-        tell, self._tell = self._tell, None
-        tell(
-            f"{asker.f_code.co_filename}:{asker.f_lineno}: {asker.f_code.co_name} takes random numbers "
-            "from the operating system (os.urandom, uuid or secrets), other ones in every process; "
-            "whatever training takes from them is other when a trial is resumed. Draw from trial.seed"
-        )
+        code = asker.f_code
+        if is_users(code.co_filename):
+            self._taken = (
+                f"{code.co_filename}:{asker.f_lineno}: {code.co_name} takes random numbers from the "
+                "operating system (os.urandom, uuid or secrets), other ones in every process; whatever "
+                "training takes from them is other when a trial is resumed. Draw from trial.seed"
+            )
+        # What hears it expects the training's thread; another thread's line waits for a checkpoint.
+        if thread == threading.get_ident():
+            self._tell_taken()
+
+    def _tell_taken(self) -> None:
+        if self._tell is not None and self._taken is not None:
+            tell, self._tell = self._tell, None
+            tell(self._taken)
 
     def capture(self, tensors: Tensors) -> Json:
         del tensors
+        self._tell_taken()
         if self._elsewhere is not None:
             msg = (
                 f"{self._elsewhere}: an unseeded generator of random numbers was made in another "
