@@ -29,9 +29,8 @@ from sweeper.execution.signals import interrupting
 from sweeper.execution.trial.pinning import link_checkpoint
 from sweeper.execution.unchanged import unchanged_settings
 from sweeper.paths import RunPaths
-from sweeper.replay.clocks import excuse_measured
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import Difference, errors, excuse, reported
+from sweeper.replay.findings import Difference, errors, excuse, excuse_measured, reported
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
@@ -340,11 +339,12 @@ class _Verifier:
             if not any(each.is_another for each in seen.values()) and (parted or metrics):
                 again = self._again(order, stored, parted, whole=bool(metrics))
                 metrics = {each for each in metrics if _parted(each, replayed, again)}
-                authors = None
+                measured: Mapping[str, frozenset[str]] = {}
                 excused = [each.judged(parted.excuse) for each in seen.values()]
                 if any(errors(each.differences) for each in excused):
                     authors = read_authors(self.launcher, self.settings, self.search)
-                excused = [each.judged(lambda d: excuse_measured(d, authors)) for each in excused]
+                    measured = {} if authors is None else authors.measured
+                excused = [each.judged(lambda d: excuse_measured(d, measured)) for each in excused]
             else:
                 excused, metrics = list(seen.values()), set()
         findings = compare(

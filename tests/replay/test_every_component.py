@@ -34,7 +34,7 @@ from sweeper.verification.verify import Parted
 
 OBJECTIVES = ("val_accuracy",)
 NOBODY = Authored("nobody")
-AUTHORS = StudyAuthors(NOBODY, NOBODY, NOBODY, NOBODY, (Authored("Count"),), (), ())
+AUTHORS = StudyAuthors(NOBODY, NOBODY, NOBODY, (Authored("Count"),))
 
 USERS = ("user_state", "changed")
 EXACT, EXCUSABLE = False, True
