@@ -5,10 +5,11 @@ training can change. Those that are older than the moment also belong to somebod
 one factory made may be used by another: a callback may hold the trial's model. The search for the
 name of the other holder costs time, and is done only for what is refused.
 
-Two rules. In a process of the trial's own, a model, a layer, an optimizer, a callback or a training
-step that is older is refused, since the trial would not begin from fresh weights. Everything else that
-was made at import (data sets, generators, metrics, plain objects) is the process's own copy, begins
-alike in every attempt, and is accepted. Among trials in one process (``isolation="inline"``) the older
+Two rules. In a process of the trial's own, a model or layer with weights or statistics that training
+changes, an optimizer, a callback or a training step that is older is refused, since the trial would not
+begin from fresh weights. Everything else that was made at import (data sets, generators, layers that
+only draw random numbers, metrics, plain objects) is the process's own copy, begins alike in every
+attempt, and is accepted. Among trials in one process (``isolation="inline"``) the older
 object is another trial's as well, so everything that training changes is refused.
 """
 
@@ -22,7 +23,14 @@ from typing import Any, Literal, Self
 
 from sweeper.errors import IndependenceError
 from sweeper.independence.ownership.advice import advice_for
-from sweeper.independence.ownership.aliases import Owned, Sharing, outermost, owned_among, visit_all
+from sweeper.independence.ownership.aliases import (
+    Owned,
+    Sharing,
+    layer_changes,
+    outermost,
+    owned_among,
+    visit_all,
+)
 from sweeper.independence.ownership.naming import holders_of, name_of
 from sweeper.independence.ownership.object_age import AgeLine
 from sweeper.independence.ownership.reachable import MOST, Visit, Visited
@@ -44,6 +52,7 @@ _CAN_BE_OWNED = frozenset(Sort) - {
     Sort.ARRAY,
 }
 _FRESH = frozenset({Sort.CALLBACK, Sort.LAYER, Sort.MODEL, Sort.OPTIMIZER})
+_LAYERS = frozenset({Sort.LAYER, Sort.MODEL})
 _MOST_SHOWN = 4
 
 
@@ -183,7 +192,11 @@ class Guard:
         if earlier is None or not earlier.inline:
             # Data may go through any layer: nothing there is trained.
             fresh = {} if what == "data" else taken
-            taken = {key: each for key, each in fresh.items() if _must_be_fresh(each, owned)}
+            taken = {
+                key: each
+                for key, each in fresh.items()
+                if _must_be_fresh(each, owned) and not _only_draws(each, owned)
+            }
         if taken:
             let_pass = None if earlier is None else earlier.let_pass
             error = self._refusal(what, visited, outermost(taken))
@@ -233,14 +246,36 @@ def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:
     if sort is not Sort.VARIABLE or each.by_code or each.inside is None:
         return False
     holder = sort_of(owned[each.inside].thing)
-    return holder in (Sort.LAYER, Sort.MODEL) and bool(
-        fields_of(each.thing).get("_trainable", True)
-    )
+    return holder in _LAYERS and bool(fields_of(each.thing).get("_trainable", True))
+
+
+def _only_draws(each: Owned, owned: Mapping[int, Owned]) -> bool:
+    """Return whether random state is all that training changes in a layer, as in dropout or random flips.
+
+    It begins alike in every attempt, as a generator beside the layer does, and is in the checkpoints.
+    """
+    if sort_of(each.thing) not in _LAYERS or layer_changes(each.thing):
+        return False
+    within = {id(each.thing)}
+    for key, inner in owned.items():  # an object comes before what is inside it
+        if inner.inside not in within:
+            continue
+        within.add(key)
+        if sort_of(inner.thing) in _LAYERS:
+            if layer_changes(inner.thing):
+                return False
+        elif sort_of(inner.thing) is not Sort.SEEDS and not _is_of_seeds(inner, owned):
+            return False
+    return len(within) > 1
+
+
+def _is_of_seeds(each: Owned, owned: Mapping[int, Owned]) -> bool:
+    return each.inside is not None and sort_of(owned[each.inside].thing) is Sort.SEEDS
 
 
 def _was_filled(visit: Visit, old: set[int]) -> bool:
     """Whether a layer that was there before has weights that this trial made."""
-    if visit.sort not in (Sort.LAYER, Sort.MODEL):
+    if visit.sort not in _LAYERS:
         return False
     fields = fields_of(visit.thing)
     weights = [*fields.get("_trainable_variables", ()), *fields.get("_non_trainable_variables", ())]
