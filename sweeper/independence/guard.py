@@ -5,10 +5,11 @@ training can change. Those that are older than the moment also belong to somebod
 one factory made may be used by another: a callback may hold the trial's model. The search for the
 name of the other holder costs time, and is done only for what is refused.
 
-Two rules. In a process of the trial's own, a model, a layer, an optimizer, a callback or a training
-step that is older is refused, since the trial would not begin from fresh weights. Everything else that
-was made at import (data sets, generators, metrics, plain objects) is the process's own copy, begins
-alike in every attempt, and is accepted. Among trials in one process (``isolation="inline"``) the older
+Two rules. In a process of the trial's own, a model or layer with weights or statistics that training
+changes, an optimizer, a callback or a training step that is older is refused, since the trial would not
+begin from fresh weights. Everything else that was made at import (data sets, generators, layers that
+only draw random numbers, metrics, plain objects) is the process's own copy, begins alike in every
+attempt, and is accepted. Among trials in one process (``isolation="inline"``) the older
 object is another trial's as well, so everything that training changes is refused.
 """
 
@@ -26,7 +27,7 @@ from keras.initializers import Initializer
 from sweeper.errors import IndependenceError
 from sweeper.independence.naming import holders_of, name_of
 from sweeper.independence.object_age import AgeLine
-from sweeper.independence.owned import Owned, outermost, owned_among, visit_all
+from sweeper.independence.owned import Owned, layer_changes, outermost, owned_among, visit_all
 from sweeper.independence.walk import MOST, Visit, Visited
 from sweeper.inspection.sorts import Sort, fields_of, is_users_class, label_of, sort_of
 from sweeper.training.step import TrainingStep
@@ -188,7 +189,11 @@ class Guard:
         if earlier is None or not earlier.inline:
             # Data may go through any layer: nothing there is trained.
             fresh = {} if what == "data" else taken
-            taken = {key: each for key, each in fresh.items() if _must_be_fresh(each, owned)}
+            taken = {
+                key: each
+                for key, each in fresh.items()
+                if _must_be_fresh(each, owned) and not _only_draws(each, owned)
+            }
         if taken:
             error = self._refusal(what, visited, outermost(taken))
             if earlier is None or earlier.let_pass is None:
@@ -232,6 +237,30 @@ def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:
         return False
     trainable = bool(fields_of(each.thing).get("_trainable", True))
     return trainable and sort_of(owned[each.inside].thing) in _LAYERS
+
+
+def _only_draws(each: Owned, owned: Mapping[int, Owned]) -> bool:
+    """Return whether random state is all that training changes in a layer, as in dropout or random flips.
+
+    It begins alike in every attempt, as a generator beside the layer does, and is in the checkpoints.
+    """
+    if sort_of(each.thing) not in _LAYERS or layer_changes(each.thing):
+        return False
+    within = {id(each.thing)}
+    for key, inner in owned.items():  # an object comes before what is inside it
+        if inner.inside not in within:
+            continue
+        within.add(key)
+        if sort_of(inner.thing) in _LAYERS:
+            if layer_changes(inner.thing):
+                return False
+        elif sort_of(inner.thing) is not Sort.SEEDS and not _is_of_seeds(inner, owned):
+            return False
+    return len(within) > 1
+
+
+def _is_of_seeds(each: Owned, owned: Mapping[int, Owned]) -> bool:
+    return each.inside is not None and sort_of(owned[each.inside].thing) is Sort.SEEDS
 
 
 def _was_filled(visit: Visit, old: set[int]) -> bool:

@@ -168,7 +168,7 @@ def _changes_by_itself(visits: list[Visit], visit: Visit) -> bool:
     if sort is Sort.VARIABLE:
         return _is_changed_variable(visits, visit)
     if sort is Sort.MODEL or sort is Sort.LAYER:
-        return visit.parent < 0 or _layer_changes(thing)
+        return visit.parent < 0 or layer_changes(thing)
     if sort is Sort.LOSS or sort is Sort.SCHEDULE:
         return bool(_own_changes(thing).methods)
     if sort is Sort.TFDATA:
@@ -195,7 +195,7 @@ def _own_changes(thing: Any) -> Changes:
     return changes_of(type(thing)) if is_users_class(type(thing)) else Changes()
 
 
-def _layer_changes(layer: Any) -> bool:
+def layer_changes(layer: Any) -> bool:
     """Return whether a layer is still to be built and trained, or keeps what its calls assign."""
     changes = _own_changes(layer)
     if changes.assigned - {"trainable", "built"} or changes.mutated:

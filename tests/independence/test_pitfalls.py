@@ -15,8 +15,8 @@ from sweeper.independence import object_age
 
 REFUSED_BY_KIND = {
     "callback": (2, 2),
-    "layer": (16, 10),
-    "model": (9, 5),
+    "layer": (16, 9),
+    "model": (10, 5),
     "optimizer": (4, 3),
     "training step": (1, 1),
     "variable": (1, 1),
