@@ -123,6 +123,9 @@ class Summary(SimpleNamespace):
                 summary.writers.pop()
                 summary.steps.pop()
 
+            def flush(self) -> None:
+                return
+
             def close(self) -> None:
                 return
 

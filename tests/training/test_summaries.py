@@ -13,6 +13,7 @@ from tensorflow.core.util.event_pb2 import Event
 
 import sweeper
 from sweeper import Data
+from sweeper.training.state import callbacks
 
 X = np.arange(50.0).reshape(10, 5) / 50
 
@@ -114,28 +115,48 @@ class Dies(keras.callbacks.Callback):
             raise LostError
 
 
+def whole_and_lost(frequency: Any, directory: Path) -> tuple[Events, Events]:
+    """Return the events of a training that nothing stops, and of one whose first attempt dies."""
+
+    def run(name: str) -> Path:
+        logs = directory / name / "logs"
+        board = keras.callbacks.TensorBoard(logs, update_freq=frequency)
+        data = Data(train=(X, X), validation=(X, X), batch_size=2, shuffle=False)
+        checkpoints = directory / name / "checkpoints"
+        both = [board, Dies(logs)]
+        try:
+            sweeper.fit(build(), data, epochs=4, checkpoints=checkpoints, callbacks=both)
+        finally:
+            for writer in board._writers.values():  # as TensorFlow does, sooner or later
+                writer.flush()
+        return logs
+
+    def found(logs: Path) -> Events:
+        # Each attempt writes the model's graph once more.
+        return sorted(each for each in events(logs) if each[1] != "keras")
+
+    LOST[:] = [[]]
+    whole = run("whole")
+    LOST.clear()
+    with pytest.raises(LostError):
+        run("lost")
+    epochs = [event[2] for event in LOST[0] if event[:2] == ("train", "epoch_loss")]
+    assert epochs == [0, 1, 2], "the attempt wrote more than its checkpoint has"
+    return found(whole), found(run("lost"))
+
+
 @pytest.mark.parametrize("frequency", [1, "epoch"])
 def test_the_events_of_an_attempt_that_died_are_those_of_its_checkpoint(
     frequency: Any, tmp_path: Path
 ) -> None:
-    def run(name: str, logs: Path) -> None:
-        board = keras.callbacks.TensorBoard(logs, update_freq=frequency)
-        data = Data(train=(X, X), validation=(X, X), batch_size=2, shuffle=False)
-        checkpoints = tmp_path / name / "checkpoints"
-        callbacks = [board, Dies(logs)]
-        try:
-            sweeper.fit(build(), data, epochs=4, checkpoints=checkpoints, callbacks=callbacks)
-        finally:
-            for writer in board._writers.values():  # as TensorFlow does, sooner or later
-                writer.flush()
+    whole, lost = whole_and_lost(frequency, tmp_path)
+    assert lost == whole
 
-    whole, logs = tmp_path / "whole" / "logs", tmp_path / "lost" / "logs"
-    LOST[:] = [[]]
-    run("whole", whole)
-    LOST.clear()
-    with pytest.raises(LostError):
-        run("lost", logs)
-    epochs = [event[2] for event in LOST[0] if event[:2] == ("train", "epoch_loss")]
-    assert epochs == [0, 1, 2]
-    run("lost", logs)
-    assert sorted(map(str, events(logs))) == sorted(map(str, events(whole)))
+
+def test_control_files_that_are_not_cut_back_have_events_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callbacks, "cut_event_files", lambda *_: None)
+    whole, lost = whole_and_lost("epoch", tmp_path)
+    assert len(lost) > len(whole)
+    assert set(lost) == set(whole)
