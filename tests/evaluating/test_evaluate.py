@@ -316,7 +316,7 @@ def test_a_checkpoint_that_is_another_than_the_database_lists_is_passed_over(cop
     path = copy.checkpoints(0)[2]
     assert other.reason.startswith(f"the checkpoint {path} has the digest ")
     assert other.reason.endswith(
-        ", and the database lists it with ab: it is another one, so it was not measured"
+        ", and the database lists ab: the file has been replaced, so it was not evaluated"
     )
 
 

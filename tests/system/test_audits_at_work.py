@@ -147,7 +147,7 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(
     message = str(raised.value)
     assert raised.value.exit_code == 4
     for words in (
-        "trial 0, resumed from its checkpoint of step 20 in a fresh process, is another one",
+        "trial 0, resumed from its checkpoint of step 20 in a fresh process, differs at step",
         "at step 40: model variable 1 (sequential/dense/kernel): differs in ",
         "(adam/learning_rate): 0.005 undisturbed, 0.01 resumed",
         "it differs from step 21 on",
@@ -249,7 +249,7 @@ def test_a_pinned_checkpoint_that_is_damaged_costs_its_audit_and_nothing_else(
     assert audited(swept) == (2, 2)
     assert without_times(swept) == without_times(clean[1])
     assert [a.outcome for a in swept.trials[0].audits] == ["dropped", "alike"]
-    assert "the audit of trial 0 from step 10 to 20 was dropped, and says nothing" in notices(swept)
+    assert "the audit of trial 0 from step 10 to 20 gives no verdict" in notices(swept)
 
 
 def test_processes_that_are_killed_and_a_database_that_is_away_lose_no_verdict_and_no_trial(
