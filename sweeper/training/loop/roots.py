@@ -27,7 +27,7 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         step=plan.step,
         data=read,
         read_ahead=frozenset(u for u in read if getattr(sources[u], "reads_ahead", False)),
-        written={u: getattr(sources[u], "written", frozenset()) for u in read},
+        written={u: getattr(sources[u], "written", {}) for u in read},
         # What is tracked by name is captured by name; layers and the like have attributes as well.
         exempt=(
             *callbacks,

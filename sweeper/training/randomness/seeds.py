@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 IMPORT_SEED = 0
 """Seeds the import of a study's module, in whichever process that happens: what the module draws
 at its top level is then the same for every trial, and the same when the study is resumed."""
+
+_earlier: list[Any] = []
+"""Keras's global generators before the one of the moment. The function of a dataset that was traced with
+one fails once it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +47,9 @@ def seed_everything(seed: int) -> None:
     """Seed Python's, NumPy's, TensorFlow's and Keras's global generators with ``seed``."""
     import keras
 
+    from sweeper.training.randomness.generators import global_seed_generator
+
+    before = global_seed_generator()
+    if before is not None:
+        _earlier.append(before)
     keras.utils.set_random_seed(seed)

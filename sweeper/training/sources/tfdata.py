@@ -97,8 +97,8 @@ class TfDataSource:
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
         """The nodes that draw a new seed for every iterator, by identity."""
         writing = {id(node): written_by(node) for node in parts}
-        self.written: frozenset[int] = frozenset().union(*writing.values())
-        """The ids of the TensorFlow variables that its functions may write, ahead of the training."""
+        self.written: dict[int, Any] = {k: v for each in writing.values() for k, v in each.items()}
+        """The TensorFlow variables that its functions may write, ahead of the training, by identity."""
         moved = {key for key, written in writing.items() if written}
         within = made_within(dataset, set(self.reshuffling))
         in_part = limit is not None and not 0 <= self._cardinality <= limit

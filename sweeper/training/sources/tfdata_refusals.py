@@ -53,14 +53,14 @@ def refuse_unseeded(op: Any, node: Any, name: str) -> None:
         raise UncapturableError(msg)
 
 
-def written_by(node: Any) -> frozenset[int]:
-    """Return the ids of the TensorFlow variables that the functions of ``node`` may write."""
-    return frozenset(
-        id(variable)
+def written_by(node: Any) -> dict[int, Any]:
+    """Return the TensorFlow variables that the functions of ``node`` may write, by identity."""
+    return {
+        id(variable): variable
         for function in node._functions()
         if any(map(_writes, ops(function.function.graph.as_graph_def())))
         for variable in function.function.graph.variables
-    )
+    }
 
 
 def _writes(op: Any) -> bool:

@@ -8,14 +8,16 @@ a fresh process has come to differ before it, what was there at the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
 import keras
 
 from sweeper.errors import RestoreError, UncapturableError
+from sweeper.inspection.object_paths import ObjectPath
 from sweeper.training.encoding import Json, NotPlainError, Tensors, UnplaceableError
+from sweeper.training.randomness.generators import global_seed_generator
 from sweeper.training.userstate.decoding import Decoder
 from sweeper.training.userstate.encoding import Encoder
 from sweeper.training.userstate.holders.baked import BakedFunctions
@@ -75,6 +77,8 @@ class UserState:
         walk = Walk(self._covered(), self._roots.ids_exempt())
         in_step = walk.visit(self._roots.given())
         self._of_data = {use: walk.visit(roots) for use, roots in self._roots.by_use().items()}
+        for use, alone in self._written_alone(walk).items():
+            self._of_data[use] |= walk.visit(alone)
         self._walk = walk
         self._holders = walk.holders
         self._refuse_written(in_step)
@@ -91,15 +95,28 @@ class UserState:
                 "looked at, and not in the checkpoints"
             )
 
+    def _written_alone(self, walk: Walk) -> dict[str, list[tuple[ObjectPath, Any]]]:
+        """Return what data write and nothing but their functions' graphs has, by use.
+
+        Such is Keras's global seed generator that a dataset at the top of a file was traced with: the
+        trial's seed has made another one since. The one that is there now is the process's.
+        """
+        now = global_seed_generator()
+        others = [*self._roots.model.variables, *([] if now is None else [now.state])]
+        known = {*_variables_of(walk.holders), *(id(variable.value) for variable in others)}
+        return {
+            use: [
+                (ObjectPath(f"Data({use}=…)").noted(f"variable {index} of its functions"), variable)
+                for index, variable in enumerate(written.values())
+                if id(variable) not in known
+            ]
+            for use, written in self._roots.written.items()
+        }
+
     def _refuse_written(self, in_step: set[int]) -> None:
         """Refuse a variable that is written by reading data ahead, and used beside it as well."""
         written = list(chain.from_iterable(self._roots.written.values()))
-        found = {
-            id(thing.value if isinstance(thing, keras.Variable) else thing): holder
-            for holder in self._holders
-            if isinstance(holder, Variable)
-            for thing in [holder.thing]
-        }
+        found = _variables_of(self._holders)
         for each in written:
             holder = found.get(each)
             if holder is None or written.count(each) > 1 or _key(holder) in in_step:
@@ -290,6 +307,16 @@ class UserState:
 def _key(holder: Holder) -> int:
     """What a walk tells of a holder: of a module's variables the holder, else the object."""
     return id(holder) if isinstance(holder, ModuleVariables) else id(holder.thing)
+
+
+def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
+    """The holders of variables by the identities of TensorFlow's own."""
+    return {
+        id(thing.value if isinstance(thing, keras.Variable) else thing): holder
+        for holder in holders
+        if isinstance(holder, Variable)
+        for thing in [holder.thing]
+    }
 
 
 def _cannot(where: str, what: str) -> str:

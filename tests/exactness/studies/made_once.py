@@ -314,3 +314,11 @@ study(
     refused("writes a variable while the dataset reads ahead"),
     data=lambda trial: Data(train=SHUFFLED.map(lambda x, y: (FLIP(x, training=True), y))),
 )
+
+NOISED = SHUFFLED.map(lambda x, y: (x + keras.random.normal(tf.shape(x), stddev=0.1), y))
+study(
+    "keras-random-at-top-in-data",
+    "Keras's global generator in the function of a dataset of the module: nothing else has that one",
+    identical(),
+    data=lambda trial: Data(train=NOISED.prefetch(2)),
+)

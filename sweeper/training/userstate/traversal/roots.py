@@ -24,8 +24,8 @@ class Roots:
         data: What is trained and validated on, by ``train`` and ``validation``: an object or a
             function of the user's, not bare arrays, which training copies.
         read_ahead: Those of ``data`` that are read by threads ahead of the training.
-        written: By use, the ids of TensorFlow variables that reading these data writes, ahead of the
-            training.
+        written: By use, the TensorFlow variables that reading these data writes, ahead of the training,
+            by identity.
         exempt: Objects that tell their state by methods of their own.
         output: Objects that only write; it may grow.
         directory: The trial's own, which another attempt or a replay may have elsewhere.
@@ -35,7 +35,7 @@ class Roots:
     callbacks: Sequence[keras.callbacks.Callback] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     read_ahead: frozenset[str] = frozenset()
-    written: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    written: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
     exempt: Sequence[Any] = ()
     output: Sequence[Any] = ()
     directory: str = ""
