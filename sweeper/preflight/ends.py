@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeper.errors import CheckpointError
-from sweeper.independence.findings import Level
 from sweeper.independence.reports import Authored, StudyAuthors
 from sweeper.preflight.interruptions import Interruption, Resumed
 from sweeper.preflight.judging import Judgement, named
-from sweeper.replay.clocks import excuse_measured
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import Difference, excuse, reported
+from sweeper.replay.findings import Difference, errors
+from sweeper.replay.judging import judge
 
 _SHOWN = 3
 
@@ -65,7 +64,6 @@ def judge_interruptions(
 
     Of several that end otherwise the first is named: what it lost, the others lost too.
     """
-    shown: set[Level] = set()
     for each in resumed:
         own = Judgement()
         if each.checkpoint is None:
@@ -90,9 +88,8 @@ def judge_interruptions(
                     step=each.end,
                 )
         to.held += own.held
-        new = [finding for finding in own.findings if finding.level not in shown]
-        to.findings += new
-        shown.update(finding.level for finding in new)
+        if not any(finding.check == "resume" for finding in to.findings):
+            to.findings += own.findings
 
 
 def judge_resume(
@@ -110,11 +107,11 @@ def judge_resume(
         compared: All of them.
         anyway: Those between two undisturbed runs.
         authors: What the user wrote.
-        to: Receives one finding, of the highest severity, or that the trial is the same.
+        to: Receives one finding, or that the trial is the same.
         interruption: How it was killed.
         step: Where the two were compared.
     """
-    found = reported(excuse_measured(excuse(compared, anyway), authors))
+    found = errors(judge(compared, anyway, lambda: authors))
     if not found:
         to.held.append(
             f"killed (SIGKILL) after step {interruption.shown} and resumed {interruption.where} in a "
@@ -127,7 +124,7 @@ def judge_resume(
     outside = tuple(s for each in (*authors.callbacks, authors.step) for s in each.outside)
     likely, line = named(outside, how="in")
     to.find(
-        found[0].level,
+        "error",
         "resume",
         f"killed after step {interruption.shown} and resumed {interruption.where}, the trial is not "
         f"what it was without the kill: at step {step} these differ: "

@@ -28,7 +28,9 @@ _EXACT = frozenset({*_LISTED, "global_seed_generator", "position"})
 """Components with nothing that may differ in every run, as a measured time does."""
 
 _OF_FILES = "file_size"
-"""Length of a callback's log file, and so the number of digits in it: measured times have others."""
+"""Length of a CSVLogger's file, and so the number of digits in it: measured times have others. It is
+where a resume cuts the file back, and no result depends on it.
+"""
 
 READ_AHEAD = "/iterator"
 """End of the names of tensors that say how far tf.data has read ahead: a matter of timing, without
@@ -116,8 +118,6 @@ def severity(path: Sequence[str | int], objectives: Sequence[str] = ()) -> tuple
         objectives: Metrics that trials are compared by: with the loss, they never differ.
     """
     component = str(path[0])
-    if path[-1] == _OF_FILES:
-        return "warning", True
     if any(part in (*objectives, "loss") for part in path[1:]) and component != "callbacks":
         return "error", False
     # What a step reported may be measured; where training stands is not.
@@ -176,6 +176,8 @@ class _Comparison:
                 yield from self._left_out(one, other)
                 one, other = _of_users(one), _of_users(other)
             for path, a, b in _walk(one, other, (component,)):
+                if component == "callbacks" and len(path) == 3 and path[2] == _OF_FILES:
+                    continue
                 level, excusable = severity(path, self._objectives)
                 yield Difference(
                     component=str(path[0]),

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Level = Literal["error", "warning", "note"]
-LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+Level = Literal["error", "note"]
+LEVELS: tuple[Level, ...] = ("error", "note")
 """Severities, the highest first."""
 
 _QUOTED = re.compile(r"'([^']*)'")
@@ -81,11 +81,6 @@ def excuse(found: Iterable[Difference], anyway: Iterable[Difference]) -> list[Di
 def ranked(found: Iterable[Difference]) -> list[Difference]:
     """Return the differences, the most severe first; otherwise in their order."""
     return sorted(found, key=lambda each: LEVELS.index(each.level))
-
-
-def reported(found: Iterable[Difference]) -> list[Difference]:
-    """Return the differences that are errors or warnings."""
-    return [each for each in found if each.level != "note"]
 
 
 def errors(found: Iterable[Difference]) -> list[Difference]:
