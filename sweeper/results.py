@@ -100,7 +100,11 @@ class EpochRecord:
         return f"epoch {self.epoch + 1}: {values_shown(self.metrics)}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, **self.metrics}
+        # A table has the trial's number beside the epoch's; a metric must replace neither.
+        named = {
+            n if n not in ("epoch", "trial") else f"metrics_{n}": v for n, v in self.metrics.items()
+        }
+        return {"epoch": self.epoch, **named}
 
 
 @dataclass(frozen=True, slots=True)

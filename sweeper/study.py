@@ -214,7 +214,7 @@ class Study(StudyDefinition, CanBranch):
         with it.
 
         Args:
-            epochs: How many to train for, those that are over included.
+            epochs: Total number of epochs, finished ones included.
             trials: The numbers of the trials; None for the whole study: all complete trials, those
                 that are interrupted, and those that have not begun.
             best: Instead of numbers, so many of the best trials.

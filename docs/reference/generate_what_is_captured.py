@@ -114,7 +114,7 @@ _DESCRIBED: Mapping[str, tuple[str, str]] = {
         ),
         (
             "refused: one made in another thread. `os.urandom`, `uuid.uuid4` and `secrets` stay the "
-            "system's, which is said before training"
+            "system's, and a line of yours that takes them is named"
         ),
     ),
     "eager_operations": (

@@ -184,7 +184,7 @@ class ModelBuilder:
         runner.trace()
         if model.run_eagerly:
             # What the step does to the variables, the checkpoint's values then replace.
-            take_one_step(model, taken.train_step, example, data.batch_size)
+            take_one_step(model, taken.train_step, runner.trial_batch())
 
 
 def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:

@@ -1,4 +1,4 @@
-"""What in a study the user wrote: where it stands, and what in it may not repeat.
+"""What in a study the user wrote, and where it stands.
 
 A process that has the study's code reads it once and sends what it learnt as plain values, so that
 whoever judges a difference can name the callback, the factory or the layer, and its line.
@@ -6,9 +6,11 @@ whoever judges a difference can name the callback, the factory or the layer, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import keras
 
 from sweeper.errors import (
     DataError,
@@ -19,17 +21,16 @@ from sweeper.errors import (
 )
 from sweeper.independence.findings import Finding, Line
 from sweeper.independence.lines import line_of, line_of_argument, line_of_error
-from sweeper.independence.nondeterminism import kept_outside, random_splits, suspects
+from sweeper.independence.naming import name_of
 from sweeper.independence.reports import Authored, StudyAuthors
+from sweeper.independence.tracing import HOOKS
+from sweeper.inspection.measured import measured_names
 from sweeper.installation import missing_package
 from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.sources.tfnodes import nodes, ops
 from sweeper.training.state.reach import walk
 
 _LONG = 600
 """Characters of a message above which its middle is left out."""
-
-_PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 
 
 @dataclass
@@ -48,11 +49,9 @@ class StudyCode:
     step: Callable[..., Any] | None = None
     _callbacks: list[Any] = field(default_factory=list)
     _parts: list[type] = field(default_factory=list)
-    _given: list[Any] = field(default_factory=list)
-    _data_ops: list[str] = field(default_factory=list)
 
     def learn(self, plan: TrainingPlan) -> None:
-        """See what the factories made: callbacks, the user's own layers, kinds of data."""
+        """See what the factories made: callbacks, and the user's own layers."""
         self._callbacks = list(plan.callbacks)
         kinds = {type(found.value) for found in walk(plan.model, plan.step)}
         kinds |= {type(plan.step)}
@@ -60,19 +59,20 @@ class StudyCode:
             (kind for kind in kinds if line_of(kind) is not None),
             key=lambda kind: kind.__qualname__,
         )
-        self._given = [plan.data.train, plan.data.validation]
-        self._data_ops = [op for given in self._given for op in _unordered(given)]
 
     def finding_of(self, error: BaseException, stage: str, check: str) -> Finding:
-        """What ``error`` is as a finding, at the user's innermost line or what it speaks of."""
+        """Return ``error`` as a finding, at the user's innermost line or at what it speaks of."""
         message = str(error)
         line = line_of_error(error)
         if isinstance(error, IndependenceError):
-            check, line = "independence", self.line_of_sharing(error)
+            sharing: Any = next(iter(error.sharings), None)
+            path = getattr(sharing, "first_path", "model")
+            root = path.removesuffix(" of this trial").rpartition(" of ")[2]
+            check, line = "independence", self._line_of_factory(root)
         elif isinstance(error, UncapturableError):
             check, line = "capture", line or self.line_of_message(message)
         elif isinstance(error, ObjectiveError):
-            check, line = "objective", self.line_of_argument("objective")
+            check, line = "objective", self._line_of_objective()
         elif isinstance(error, DataError):
             check, line = "data", line or line_of(self.data)
         elif isinstance(error, SweeperError):
@@ -86,103 +86,52 @@ class StudyCode:
         return Finding("error", check, message, line or line_of(self.model))
 
     def line_of_message(self, message: str) -> Line | None:
-        """Where to look, for a message of ours: it names a callback or the data, or means the model."""
-        if message.startswith("callback "):
-            for callback in self._callbacks:
-                if message.startswith(f"callback {type(callback).__qualname__}"):
-                    return line_of(type(callback)) or self.line_of_callbacks()
-            return self.line_of_callbacks()
-        if "callbacks factory" in message:
-            return self.line_of_callbacks()
-        if message.startswith(("step", "the step factory")) and self.step is not None:
-            return line_of(self.step)
-        if message.startswith(("Data(", "the data factory")):
-            return line_of(self.data)
-        return line_of(self.model)
+        """Return the line of the callback, the data or the factory that a message of ours names."""
+        for callback in self._callbacks:
+            kind = type(callback)
+            if message.startswith(f"callback {kind.__qualname__}") and line_of(kind):
+                return line_of(kind)
+        for what in ("callbacks", "step", "data"):
+            if message.startswith(f"the {what} factory"):
+                return self._line_of_factory(what)
+        return self._line_of_factory(message)
 
-    def line_of_argument(self, argument: str) -> Line | None:
-        """Where the study says ``argument=…``."""
-        for factory in (self.model, self.data):
-            line = line_of(factory)
-            found = None if line is None else line_of_argument(line.file, self.name, argument)
+    def authors(self) -> StudyAuthors:
+        """Return everything learnt."""
+        parts = ", ".join(kind.__qualname__ for kind in self._parts)
+        return StudyAuthors(
+            model=Authored(name_of(self.model), line_of(self.model)),
+            data=Authored(name_of(self.data), line_of(self.data)),
+            step=Authored(parts, line_of(self._parts[0]) if self._parts else None),
+            callbacks=tuple(map(self._callback, self._callbacks)),
+        )
+
+    def _callback(self, callback: keras.callbacks.Callback) -> Authored:
+        kind = type(callback)
+        lines = ((hook, line_of(getattr(callback, hook))) for hook in HOOKS)
+        hooks = {hook: line for hook, line in lines if line is not None}
+        line = line_of(kind) or line_of(self.callbacks)
+        return Authored(kind.__qualname__, line, hooks, measured_names(kind))
+
+    def _line_of_factory(self, path: str) -> Line | None:
+        """Return the line of the factory that made what ``path`` leads to."""
+        if path.startswith("callback"):
+            return line_of(self.callbacks) or line_of(self.model)
+        if path.startswith(("step", "the training step")) and self.step is not None:
+            return line_of(self.step)
+        return line_of(self.data if path.startswith(("Data(", "data")) else self.model)
+
+    def _line_of_objective(self) -> Line | None:
+        for line in (line_of(self.model), line_of(self.data)):
+            found = None if line is None else line_of_argument(line.file, self.name, "objective")
             if found is not None:
                 return found
         return None
 
-    def line_of_callbacks(self) -> Line | None:
-        """Where the callbacks factory is."""
-        return None if self.callbacks is None else line_of(self.callbacks)
-
-    def factory_of(self, path: str) -> Line | None:
-        """Return where the factory is that made what ``path`` leads to."""
-        root = path.removesuffix(" of this trial").rpartition(" of ")[2]
-        if root.startswith("callback"):
-            return self.line_of_callbacks() or line_of(self.model)
-        if root.startswith(("step", "the training step")) and self.step is not None:
-            return line_of(self.step)
-        return line_of(self.data if root.startswith(("Data(", "data")) else self.model)
-
-    def authors(self) -> StudyAuthors:
-        """Everything learnt."""
-        given = [each for each in self._given if line_of(each) is not None]
-        return StudyAuthors(
-            model=_authored(_name(self.model), [self.model, *self._parts], line_of(self.model)),
-            data=_authored(_name(self.data), [self.data, *given], line_of(self.data)),
-            given=_authored(", ".join(dict.fromkeys(map(_name, given))), given),
-            step=_authored(", ".join(kind.__qualname__ for kind in self._parts), self._parts),
-            callbacks=tuple(
-                _authored(
-                    type(callback).__qualname__,
-                    [type(callback), *_functions_in(callback)],
-                    line_of(type(callback)) or self.line_of_callbacks(),
-                )
-                for callback in self._callbacks
-            ),
-            data_ops=tuple(self._data_ops),
-            splits=random_splits(self.data),
-        )
-
-    def line_of_sharing(self, error: IndependenceError) -> Line | None:
-        """Where the factory is that gave what is shared."""
-        sharing: Any = next(iter(error.sharings), None)
-        return self.factory_of(getattr(sharing, "first_path", "model"))
-
 
 def _shortened(message: str) -> str:
-    """TensorFlow's errors hold whole tracebacks; their first and last lines say what happened."""
+    """Return the first and last lines of a long message, as TensorFlow's errors hold whole tracebacks."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if len(message) <= _LONG or len(lines) < 3:
         return message
     return f"{lines[0]} … {lines[-2]} {lines[-1]}"
-
-
-def _authored(name: str, owners: Sequence[Any], line: Line | None = None) -> Authored:
-    if line is None and owners:
-        line = line_of(owners[0])
-    return Authored(name, line, suspects(*owners), kept_outside(*owners))
-
-
-def _functions_in(callback: Any) -> Sequence[Any]:
-    """Functions that a callback of Keras's calls, such as a LambdaCallback's."""
-    return [value for value in vars(callback).values() if callable(value) and line_of(value)]
-
-
-def _unordered(given: Any) -> list[str]:
-    """What in a ``tf.data.Dataset`` may give its elements in another order every time."""
-    if not hasattr(given, "_inputs") or not hasattr(given, "element_spec"):
-        return []
-    found = []
-    if given.options().deterministic is False:
-        found.append("options.deterministic = False")
-    for node in nodes(given):
-        if getattr(node, "_deterministic", None) in ("false", False):
-            found.append(f"{type(node).__name__.strip('_')}(deterministic=False)")
-        for function in node._functions():
-            graph = function.function.graph.as_graph_def()
-            found += [f"{op.op} ({op.name})" for op in ops(graph) if op.op in _PYTHON_OPS]
-    return list(dict.fromkeys(found))
-
-
-def _name(thing: Any) -> str:
-    name = getattr(thing, "__qualname__", None) or type(thing).__qualname__
-    return str(name)

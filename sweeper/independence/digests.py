@@ -41,7 +41,7 @@ _WORD = (1 << 64) - 1
 
 
 def digest_of(value: Any) -> str:
-    """XXH3-64 of an array's dtype, shape and bytes; of what has no such form, of its text."""
+    """Return the XXH3-64 of an array's dtype, shape and bytes; of what has no such form, of its text."""
     array = _as_numpy(value)
     hashed = xxhash.xxh3_64(f"{array.dtype}{array.shape}".encode())
     if array.dtype.hasobject:
@@ -59,7 +59,7 @@ def _as_numpy(value: Any) -> Any:
 
 
 def initial_weights(model: Any) -> Weights:
-    """Of each variable of the model: its path, a digest, and whether it has more than one value.
+    """Return each variable's path, its digest, and whether it has more than one value.
 
     One that is all zeros or ones was not drawn, and says nothing about seeds.
     """
@@ -74,7 +74,7 @@ def initial_weights(model: Any) -> Weights:
 def shortened(
     plan: TrainingPlan, epoch_steps: int | None, validation_steps: int | None
 ) -> tuple[TrainingPlan, Lengths]:
-    """The plan with epochs short enough to rehearse several of them, and how long they really are.
+    """Return the plan with epochs short enough to rehearse several, and how long they really are.
 
     Args:
         plan: The trial's own.
@@ -106,7 +106,7 @@ def shortened(
 
 
 def data_digests(plan: TrainingPlan) -> DataDigests:
-    """The batches of the plan's first two epochs, and of its validation, as digests.
+    """Return digests of the batches of the plan's first two epochs, and of its validation.
 
     The plan must be fresh: a dataset that was read before gives another order.
     """
@@ -213,5 +213,5 @@ def _whole(source: DataSource) -> tuple[str, ...] | None:
 
 
 def _unheard(message: str) -> None:
-    """What is said about the data is said once, by the training itself."""
+    """Drop what is said about the data: the training says it once."""
     del message

@@ -13,6 +13,7 @@ import keras
 
 from sweeper.errors import DataError, FactoryError
 from sweeper.independence.guard import Guard, What
+from sweeper.independence.naming import name_of
 from sweeper.training.data import Data
 from sweeper.training.randomness.fresh_entropy import FreshEntropy
 from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
@@ -23,7 +24,7 @@ Factory = Callable[[Trial], Any]
 
 
 def build_model(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) -> keras.Model:
-    """The trial's model.
+    """Return the trial's model.
 
     Raises:
         FactoryError: The factory returned something else.
@@ -44,7 +45,7 @@ def build_model(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard)
 def build_step(
     factory: Factory | None, model: keras.Model, trial: Trial, seeds: TrialSeeds, guard: Guard
 ) -> TrainingStep | None:
-    """The trial's training step, bound to its model; None without a factory.
+    """Return the trial's training step, bound to its model; None without a factory.
 
     Raises:
         FactoryError: The factory returned something else, or it and the model do not fit.
@@ -66,7 +67,7 @@ def build_step(
 
 
 def build_data(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) -> Data:
-    """The trial's data.
+    """Return the trial's data.
 
     Raises:
         DataError: The factory returned something else.
@@ -88,7 +89,7 @@ def build_data(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) 
 def build_callbacks(
     factory: Factory | None, trial: Trial, seeds: TrialSeeds, guard: Guard
 ) -> Sequence[keras.callbacks.Callback]:
-    """The trial's callbacks; none without a factory.
+    """Return the trial's callbacks; none without a factory.
 
     Raises:
         FactoryError: The factory returned something else.
@@ -110,14 +111,11 @@ def build_callbacks(
     return callbacks
 
 
-def name_of(factory: object) -> str:
-    """What the user calls it."""
-    return getattr(factory, "__qualname__", repr(factory))
-
-
 def _built(what: What, factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) -> Any:
     seed_everything(seeds.child(what))
-    with FreshEntropy(seeds.sequence(what), what), guard.building(what, factory):
+    # The other trials have the same code.
+    tell = guard.warn if trial.number == 0 else None
+    with FreshEntropy(seeds.sequence(what), what, tell), guard.building(what, factory):
         return factory(trial)
 
 

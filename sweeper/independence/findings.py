@@ -26,24 +26,6 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
-    """One call that may be why a study does not repeat.
-
-    Attributes:
-        call: What is called, such as ``"time.time"``.
-        line: The line of the call.
-        within: The function that it stands in.
-    """
-
-    call: str
-    line: Line
-    within: str
-
-    def __str__(self) -> str:
-        return f"{self.call} in {self.within} ({self.line})"
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that the user should know.
 
@@ -162,6 +144,6 @@ class CheckReport:
 
 
 def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Errors first, then warnings, then notes; each once, in the order in which they were found."""
+    """Return errors first, then warnings, then notes; each once, in the order in which they were found."""
     once = list(dict.fromkeys(findings))
     return tuple(sorted(once, key=lambda finding: _LEVELS.index(finding.level)))

@@ -5,53 +5,62 @@ training can change. Those that are older than the moment also belong to somebod
 one factory made may be used by another: a callback may hold the trial's model. The search for the
 name of the other holder costs time, and is done only for what is refused.
 
-Two rules. In a process of the trial's own, a model, a layer, an optimizer, a callback or a training
-step that is older is refused, since the trial would not begin from fresh weights. Everything else that
-was made at import (data sets, generators, metrics, plain objects) is the process's own copy, begins
-alike in every attempt, and is accepted. Among trials in one process (``isolation="inline"``) the older
+Two rules. In a process of the trial's own, a model or layer with weights or statistics that training
+changes, an optimizer, a callback or a training step that is older is refused, since the trial would not
+begin from fresh weights. Everything else that was made at import (data sets, generators, layers that
+only draw random numbers, metrics, plain objects) is the process's own copy, begins alike in every
+attempt, and is accepted. Among trials in one process (``isolation="inline"``) the older
 object is another trial's as well, so everything that training changes is refused.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+from keras.initializers import Initializer
+
 from sweeper.errors import IndependenceError
-from sweeper.independence.ownership.advice import advice_for
-from sweeper.independence.ownership.aliases import Owned, Sharing, outermost, owned_among, visit_all
-from sweeper.independence.ownership.naming import holders_of, name_of
-from sweeper.independence.ownership.object_age import AgeLine
-from sweeper.independence.ownership.reachable import MOST, Visit, Visited
-from sweeper.independence.repeats import Repeat, repeating_initializers
-from sweeper.inspection.sorts import Sort, fields_of, sort_of
+from sweeper.independence.naming import holders_of, name_of
+from sweeper.independence.object_age import AgeLine
+from sweeper.independence.owned import Owned, layer_changes, outermost, owned_among, visit_all
+from sweeper.independence.walk import MOST, Visit, Visited
+from sweeper.inspection.sorts import Sort, fields_of, is_users_class, label_of, sort_of
 from sweeper.training.step import TrainingStep
 
 What = Literal["model", "step", "data", "callbacks", "tracked"]
 
-_CAN_BE_OWNED = frozenset(Sort) - {
-    Sort.FUNCTION,
-    Sort.METHOD,
-    Sort.PARTIAL,
-    Sort.CACHE,
-    Sort.WEAK,
-    Sort.DESCRIPTOR,
-    Sort.CLASS,
-    Sort.MODULE,
-    Sort.ARRAY,
-}
-_FRESH = frozenset({Sort.CALLBACK, Sort.LAYER, Sort.MODEL, Sort.OPTIMIZER})
+_CODE = frozenset({Sort.CACHE, Sort.DESCRIPTOR, Sort.FUNCTION, Sort.METHOD, Sort.PARTIAL})
+_NEVER_OWNED = _CODE | {Sort.WEAK, Sort.CLASS, Sort.MODULE, Sort.ARRAY}
+_LAYERS = frozenset({Sort.LAYER, Sort.MODEL})
+_FRESH = _LAYERS | {Sort.CALLBACK, Sort.OPTIMIZER}
 _MOST_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    reference: weakref.ReferenceType[Any]
-    trial: int
-    path: str
+class Sharing:
+    """One object that was there before the trial that has it.
+
+    Attributes:
+        kind: As `Owned.kind`.
+        name: As `Owned.name`.
+        first_path: Where the trial has it.
+        second_path: Where an earlier trial has it, or what else holds it.
+    """
+
+    kind: str
+    name: str
+    first_path: str
+    second_path: str
+
+    def __str__(self) -> str:
+        article = "an" if self.kind[0] in "aeiou" else "a"
+        named = f"{self.kind} {self.name!r}" if self.name else f"{article} {self.kind}"
+        return f"{named} is {self.first_path} and {self.second_path}"
 
 
 class Earlier:
@@ -67,26 +76,24 @@ class Earlier:
     def __init__(
         self, *, inline: bool = True, let_pass: Callable[[IndependenceError], None] | None = None
     ) -> None:
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, tuple[weakref.ReferenceType[Any], str]] = {}
         self.inline = inline
         self.let_pass = let_pass
 
     def keep(self, trial: int, owned: Mapping[int, Owned]) -> None:
         """Remember what ``trial`` owns, for as long as it lives."""
-        self._kept = {key: kept for key, kept in self._kept.items() if kept.reference() is not None}
+        self._kept = {key: kept for key, kept in self._kept.items() if kept[0]() is not None}
         for key, each in owned.items():
             try:
                 reference = weakref.ref(each.thing)
             except TypeError:
                 continue
-            self._kept.setdefault(key, _Kept(reference, trial, each.path))
+            self._kept.setdefault(key, (reference, f"{_whole(each.path)} of trial {trial}"))
 
     def holder_of(self, thing: object) -> str:
         """Return where an earlier trial has ``thing``; an empty string if none does."""
-        kept = self._kept.get(id(thing))
-        if kept is None or kept.reference() is not thing:
-            return ""
-        return f"{_whole(kept.path)} of trial {kept.trial}"
+        reference, where = self._kept.get(id(thing), (None, ""))
+        return where if reference is not None and reference() is thing else ""
 
 
 class Guard:
@@ -107,8 +114,8 @@ class Guard:
         earlier: Earlier | None = None,
         factories: tuple[Callable[..., Any] | None, ...] = (),
     ) -> None:
+        self.warn = warn
         self._trial = trial
-        self._warn = warn
         self._earlier = earlier
         self._factories: dict[str, Callable[..., Any]] = {}
         self._others = [factory for factory in factories if factory is not None]
@@ -129,7 +136,7 @@ class Guard:
 
     @contextmanager
     def building(self, what: What, factory: Callable[..., Any]) -> Iterator[None]:
-        """Around the call of the factory that makes ``what``."""
+        """Context manager for the call of the factory that makes ``what``; names it in errors."""
         self._factories[what] = factory
         yield
 
@@ -155,23 +162,22 @@ class Guard:
         else:
             visited = visit_all(**{what: built})
         if visited.cut:
-            self._warn(
+            self.warn(
                 f"{self._call(what)} returned something that leads to more than {MOST:,} objects; "
                 "those beyond were not looked at for what trials share"
             )
-        candidates = [visit for visit in visited.visits if visit.sort in _CAN_BE_OWNED]
-        old = line.older(visit.thing for visit in candidates)
+        things = [visit.thing for visit in visited.visits if visit.sort not in _NEVER_OWNED]
+        old = line.older(things)
         if line.blind:
-            self._warn(
+            self.warn(
                 "something called gc.freeze() or gc.unfreeze() while the factories ran, so what "
                 f"was there before the trial cannot be distinguished from what {self._call(what)} made"
             )
         if what == "model":
-            self._warn_of_repeats(repeating_initializers(visited.visits, old))
-        if any(id(visit.thing) in old for visit in candidates):
+            for repeat in _repeats(visited.visits, old, self._call("model")):
+                self.warn(repeat)
+        if old or self._earlier is not None:
             self._judge(what, visited, old)
-        elif self._earlier is not None:
-            self._owned.update(owned_among(visited))
 
     def _judge(self, what: What, visited: Visited, old: set[int]) -> None:
         owned = owned_among(visited)
@@ -183,13 +189,16 @@ class Guard:
         if earlier is None or not earlier.inline:
             # Data may go through any layer: nothing there is trained.
             fresh = {} if what == "data" else taken
-            taken = {key: each for key, each in fresh.items() if _must_be_fresh(each, owned)}
+            taken = {
+                key: each
+                for key, each in fresh.items()
+                if _must_be_fresh(each, owned) and not _only_draws(each, owned)
+            }
         if taken:
-            let_pass = None if earlier is None else earlier.let_pass
             error = self._refusal(what, visited, outermost(taken))
-            if let_pass is None:
+            if earlier is None or earlier.let_pass is None:
                 raise error
-            let_pass(error)
+            earlier.let_pass(error)
         self._owned.update({key: each for key, each in owned.items() if key not in taken})
 
     def _refusal(self, what: What, visited: Visited, ends: list[Owned]) -> IndependenceError:
@@ -197,18 +206,16 @@ class Guard:
         found = holders_of([end.thing for end in ends], [*self._factories.values(), *self._others])
         sharings = []
         for end in ends:
-            where = found.get(id(end.thing), "")
+            holder = found.get(id(end.thing), "")
             earlier = "" if self._earlier is None else self._earlier.holder_of(end.thing)
-            if earlier and where:
-                where = f"{earlier} (kept by {where})"
-            holder = where or earlier or before
-            sharings.append(
-                Sharing(end.kind, end.name, f"{_whole(end.path)} of this trial", holder)
-            )
+            if earlier:
+                holder = f"{earlier} (kept by {holder})" if holder else earlier
+            here = f"{_whole(end.path)} of this trial"
+            sharings.append(Sharing(end.kind, end.name, here, holder or before))
         shown = "; ".join(map(str, sharings[:_MOST_SHOWN]))
         if len(sharings) > _MOST_SHOWN:
             shown += f"; and {len(sharings) - _MOST_SHOWN} more"
-        advice = advice_for(ends, visited.visits, self._call(what))
+        advice = _advice(ends, visited.visits, self._call(what))
         return IndependenceError(f"{shown}; {advice}", tuple(sharings))
 
     def _call(self, what: What) -> str:
@@ -216,10 +223,6 @@ class Guard:
         if what == "tracked":
             return "a factory"
         return f"the {what} factory" if factory is None else name_of(factory)
-
-    def _warn_of_repeats(self, repeats: list[Repeat]) -> None:
-        for repeat in repeats:
-            self._warn(repeat.shown(self._call("model")))
 
 
 def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:
@@ -232,15 +235,37 @@ def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:
         return True
     if sort is not Sort.VARIABLE or each.by_code or each.inside is None:
         return False
-    holder = sort_of(owned[each.inside].thing)
-    return holder in (Sort.LAYER, Sort.MODEL) and bool(
-        fields_of(each.thing).get("_trainable", True)
-    )
+    trainable = bool(fields_of(each.thing).get("_trainable", True))
+    return trainable and sort_of(owned[each.inside].thing) in _LAYERS
+
+
+def _only_draws(each: Owned, owned: Mapping[int, Owned]) -> bool:
+    """Return whether random state is all that training changes in a layer, as in dropout or random flips.
+
+    It begins alike in every attempt, as a generator beside the layer does, and is in the checkpoints.
+    """
+    if sort_of(each.thing) not in _LAYERS or layer_changes(each.thing):
+        return False
+    within = {id(each.thing)}
+    for key, inner in owned.items():  # an object comes before what is inside it
+        if inner.inside not in within:
+            continue
+        within.add(key)
+        if sort_of(inner.thing) in _LAYERS:
+            if layer_changes(inner.thing):
+                return False
+        elif sort_of(inner.thing) is not Sort.SEEDS and not _is_of_seeds(inner, owned):
+            return False
+    return len(within) > 1
+
+
+def _is_of_seeds(each: Owned, owned: Mapping[int, Owned]) -> bool:
+    return each.inside is not None and sort_of(owned[each.inside].thing) is Sort.SEEDS
 
 
 def _was_filled(visit: Visit, old: set[int]) -> bool:
-    """Whether a layer that was there before has weights that this trial made."""
-    if visit.sort not in (Sort.LAYER, Sort.MODEL):
+    """Return whether a layer that was there before has weights that this trial made."""
+    if visit.sort not in _LAYERS:
         return False
     fields = fields_of(visit.thing)
     weights = [*fields.get("_trainable_variables", ()), *fields.get("_non_trainable_variables", ())]
@@ -254,3 +279,66 @@ def _as_owned(visit: Visit) -> Owned:
 
 def _whole(path: str) -> str:
     return {"model": "the model", "step": "the training step"}.get(path, path)
+
+
+def _advice(ends: Sequence[Owned], visits: Sequence[Visit], factory: str) -> str:
+    """Return what to do about ``ends``, which ``factory`` gave."""
+    them = "it" if len(ends) == 1 else "them"
+    if all(end.kind == Sort.TFDATA.value for end in ends):
+        return (
+            f"each reading of {them} is shuffled anew, so build {them} inside {factory}, or give the "
+            "shuffle reshuffle_each_iteration=False"
+        )
+    classes = {_class_that_uses(end, visits) for end in ends}
+    cls = classes.pop() if len(classes) == 1 else None
+    if cls is None:
+        return f"build {them} inside {factory}"
+    attribute = "an attribute" if len(ends) == 1 else "attributes"
+    return (
+        f"make {them} in {cls.__qualname__}.__init__, as {attribute} of self, so that every model "
+        "has its own"
+    )
+
+
+def _class_that_uses(end: Owned, visits: Sequence[Visit]) -> Any:
+    """Return the user's class whose method uses the metric ``end``, which no factory names; or None."""
+    if end.kind != Sort.METRIC.value or not end.by_code:
+        return None
+    index = next(i for i, visit in enumerate(visits) if visit.thing is end.thing)
+    above = visits[index].parent
+    while above >= 0 and (visits[above].sort in _CODE or visits[above].by_code):
+        above = visits[above].parent
+    owner = type(visits[above].thing) if above >= 0 else None
+    return owner if owner is not None and is_users_class(owner) else None
+
+
+def _repeats(visits: Sequence[Visit], old: set[int], factory: str) -> Iterator[str]:
+    """Yield a warning for each initializer without a seed that gives its values more than once.
+
+    Such an initializer draws a seed when it is made, and begins from it at every call.
+    """
+    found: dict[int, list[str]] = defaultdict(list)
+    made: dict[int, Any] = {}
+    for visit in visits:
+        # A layer that was there before has its weights, and its initializer is done.
+        if visit.sort in _LAYERS and id(visit.thing) not in old:
+            where = f"{visit.path.text} {label_of(visit.thing, visit.sort)!r}"
+            for name, value in list(fields_of(visit.thing).items()):
+                if (
+                    Initializer in type(value).__mro__
+                    and fields_of(value).get("_init_seed", 0) is None
+                ):
+                    found[id(value)].append(f"{where} → {name.lstrip('_')}")
+                    made[id(value)] = value
+    for key, paths in found.items():
+        name, where = type(made[key]).__name__, " and ".join(paths)
+        if key in old:
+            yield (
+                f"initializer {name} of {where} was made without a seed before {factory} was "
+                f"called, so every trial begins with the same weights there; make it inside {factory}"
+            )
+        elif len(paths) > 1:
+            yield (
+                f"initializer {name} has no seed and is shared by {where}: weights of the same "
+                "shape begin equal; make one for each"
+            )

@@ -21,7 +21,7 @@ _CACHED = functools._lru_cache_wrapper
 
 
 def unwrapped(thing: Any) -> Any:
-    """The function inside partials, bound methods and decorators; a class or object as it is."""
+    """Return the function inside partials, bound methods and decorators; a class or object as it is."""
     for _ in range(32):
         if isinstance(thing, functools.partial):
             thing = thing.func
@@ -35,7 +35,7 @@ def unwrapped(thing: Any) -> Any:
 
 
 def line_of(thing: Any) -> Line | None:
-    """Where a function or class, or the class of an object, is defined; None for a library's."""
+    """Return where a function, a class or an object's class is defined; None for a library's."""
     thing = unwrapped(thing)
     if inspect.isfunction(thing):
         code = thing.__code__
@@ -53,7 +53,7 @@ def line_of(thing: Any) -> Line | None:
 
 
 def line_of_error(error: BaseException) -> Line | None:
-    """The innermost line of the user's own code that the error came through."""
+    """Return the innermost line of the user's own code that the error came through."""
     found = None
     for frame, line in _frames(error.__traceback__):
         if is_users(frame):
@@ -62,7 +62,7 @@ def line_of_error(error: BaseException) -> Line | None:
 
 
 def line_of_argument(file: str, study: str, argument: str) -> Line | None:
-    """The line of ``argument=…`` in the call of ``Study`` that names this study; or of the call.
+    """Return the line of ``argument=…`` in the call of ``Study`` that names this study; or of the call.
 
     None where the file has no such call that could be found by reading it.
     """
@@ -94,5 +94,5 @@ def _frames(trace: types.TracebackType | None) -> Iterator[tuple[str, int]]:
 
 
 def _known(file: str) -> bool:
-    """A notebook's cell is no file, and its lines are known all the same."""
+    """Return whether lines of the user's ``file`` are known, as those of a notebook's cell are."""
     return is_users(file) or (not Path(file).exists() and bool(linecache.getlines(file)))

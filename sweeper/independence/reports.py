@@ -5,9 +5,10 @@ They are made where TensorFlow and the study are, and read where neither is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from sweeper.independence.findings import Finding, Line, Suspect
+from sweeper.independence.findings import Finding, Line
 
 PARTS = ("x", "y", "sample_weight")
 """What the parts of a batch are called."""
@@ -52,14 +53,17 @@ class Authored:
     Attributes:
         name: What to call it.
         line: Where it is defined; None for a library's.
-        suspects: Calls in it that may give something else every time.
-        outside: Module variables that it changes, which no checkpoint holds.
+        hooks: Of a callback: where each of its own hooks is defined.
+        measured: Of a callback: the attributes, keys and metrics that it gives times measured by a clock.
     """
 
     name: str
     line: Line | None = None
-    suspects: tuple[Suspect, ...] = ()
-    outside: tuple[Suspect, ...] = ()
+    hooks: Mapping[str, Line] = field(default_factory=dict)
+    measured: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.line})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +71,26 @@ class StudyAuthors:
     """What the user wrote.
 
     Attributes:
-        model: The model factory, and the user's own layers with it.
+        model: The model factory.
         data: The data factory.
-        given: Classes and functions of the user's that `Data` holds.
-        step: What of the user's runs in a step.
+        step: The user's own layers, and the training step.
         callbacks: In their order.
-        data_ops: Parts of a dataset that may give another order, or call back into Python.
-        splits: Calls in the data factory that may split the data at random.
     """
 
     model: Authored
     data: Authored
-    given: Authored
     step: Authored
     callbacks: tuple[Authored, ...]
-    data_ops: tuple[str, ...]
-    splits: tuple[Suspect, ...] = ()
+
+    @property
+    def measured(self) -> Mapping[str, frozenset[str]]:
+        """What each callback measures by a clock, by the callback's name."""
+        return {callback.name: callback.measured for callback in self.callbacks}
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """The callbacks that the user wrote, each with its line."""
+        return tuple(dict.fromkeys(f"callback {c}" for c in self.callbacks if c.hooks))
 
 
 @dataclass(frozen=True, slots=True)

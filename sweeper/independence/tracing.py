@@ -25,7 +25,7 @@ from sweeper.training.state.state import Position
 _WATCHED = ("model", "optimizer", "optimizers")
 """The components whose variables are a trial's result."""
 
-_HOOKS = (
+HOOKS = (
     "on_train_begin",
     "on_epoch_begin",
     "on_epoch_end",
@@ -88,15 +88,15 @@ class WatchedTraining:
         return self.trace()
 
     def trace(self) -> Trace:
-        """What was seen so far."""
+        """Return what was seen so far."""
         return Trace(tuple(self._state()[0]), tuple(self._events))
 
     def digests(self) -> tuple[str, ...]:
-        """A digest of each variable of the model and its optimizers, as it is now."""
+        """Return a digest of each variable of the model and its optimizers, as it is now."""
         return tuple(self._state()[1])
 
     def variables(self) -> tuple[str, ...]:
-        """The component and path of each of these variables."""
+        """Return the component and path of each of these variables."""
         return tuple(self._state()[0])
 
     def time_steps(self, seconds: float) -> tuple[int, float]:
@@ -233,5 +233,5 @@ def _noting(hook: str) -> Callable[..., None]:
     return note
 
 
-for _hook in _HOOKS:
+for _hook in HOOKS:
     setattr(_Look, _hook, _noting(_hook))

@@ -22,15 +22,12 @@ def validation_finding(first: RehearsalReport, second: RehearsalReport) -> Findi
     """
     if not validation_differs(first, second):
         return None
-    data, splits = first.code.data, first.code.splits
-    called = f"; most likely by {' or '.join(map(str, splits[:3]))}" if splits else ""
-    unseeded = any("random_state" in split.call for split in splits)
-    cure = "give it random_state=0, or" if unseeded else "draw the split from"
+    data = first.code.data
     return Finding(
         "warning",
         "validation",
         f"trials are validated on different samples, so their values do not compare: {data.name} gave "
-        f"two trials with equal parameters other validation data{called}; {cure} a seed that does "
-        "not depend on the trial",
-        splits[0].line if splits else data.line,
+        "two trials with equal parameters other validation data; draw the split from a seed that does "
+        "not depend on the trial, such as random_state=0",
+        data.line,
     )

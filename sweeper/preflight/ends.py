@@ -13,10 +13,9 @@ from pathlib import Path
 from sweeper.errors import CheckpointError
 from sweeper.independence.reports import Authored, StudyAuthors
 from sweeper.preflight.interruptions import Interruption, Resumed
-from sweeper.preflight.judging import Judgement, named
+from sweeper.preflight.judging import Judgement
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import Difference, errors
-from sweeper.replay.judging import judge
+from sweeper.replay.findings import Difference, errors, judge
 
 _SHOWN = 3
 
@@ -32,21 +31,18 @@ def judge_ends(
         objectives=objectives,
         sides=("in the one", "in the other"),
     )
-    called = tuple(suspect for callback in authors.callbacks for suspect in callback.suspects)
     for each in found:
         owner = _owner(each, authors)
-        likely, line = named(called if owner is None else owner.suspects)
-        line = line or (None if owner is None else owner.line)
         to.find(
             "warning" if each.excusable else "error",
             "determinism",
-            f"{each.name} differs between two runs of the same trial ({each.how}){likely}"
+            f"{each.name} differs between two runs of the same trial ({each.how})"
             + (
                 "; nothing that the model learns depended on it in the steps that were run"
                 if each.excusable
                 else "; a trial's result is this, so make it repeat"
             ),
-            line or authors.model.line,
+            authors.model.line if owner is None else owner.line,
         )
     return found
 
@@ -121,17 +117,17 @@ def judge_resume(
         return
     owner = next(filter(None, (_owner(each, authors) for each in found)), None)
     more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
-    outside = tuple(s for each in (*authors.callbacks, authors.step) for s in each.outside)
-    likely, line = named(outside, how="in")
+    own = f"; look in {', '.join(authors.users)}" if authors.users else ""
+    line = next((each.line for each in authors.callbacks if each.hooks), authors.model.line)
     to.find(
         "error",
         "resume",
         f"killed after step {interruption.shown} and resumed {interruption.where}, the trial is not "
         f"what it was without the kill: at step {step} these differ: "
         f"{'; '.join(map(str, found[:_SHOWN]))}{more}. Something that training changes is kept where no "
-        "checkpoint finds it (a module variable, the environment, a file, an object of a library)"
-        f"{likely}: keep it in the callback or model, or register it with Trial.track",
-        line or (None if owner is None else owner.line) or authors.model.line,
+        f"checkpoint finds it (a module variable, the environment, a file, an object of a library){own}; "
+        "keep it in the callback or model, or register it with Trial.track",
+        line if owner is None or owner.line is None else owner.line,
     )
 
 

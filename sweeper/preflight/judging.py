@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeper.independence.findings import Finding, Level, Line, Suspect
+from sweeper.independence.findings import Finding, Level, Line
 from sweeper.independence.reports import (
     PARTS,
     Authored,
@@ -98,13 +98,12 @@ def _judge_weights(
     if len(one) != len(two):
         differing = differing or ["their number"]
     if differing:
-        likely, line = named(authors.model.suspects)
         to.find(
             "error",
             "seeds",
             f"the model factory {authors.model.name} gave other initial weights in a second run of "
-            f"the same trial with the same seed ({differing[0]}{_more(differing)}){likely}; {_AGAIN}",
-            line or authors.model.line,
+            f"the same trial with the same seed ({differing[0]}{_more(differing)}); {_AGAIN}",
+            authors.model.line,
         )
         to.repeats = False
         return
@@ -125,14 +124,12 @@ def _judge_data(
         part = _differing_part(getattr(one, name), getattr(two, name))
         if part is None:
             continue
-        made = authors.given if authors.given.suspects and name != "whole" else authors.data
-        likely, line = named(authors.data.suspects or authors.given.suspects, authors.data_ops)
         to.find(
             "error",
             "determinism",
-            f"the data of {made.name} are others in a second run of the same trial with the same "
-            f"seed: {part} of {where} differs{likely}; {_AGAIN}",
-            line or made.line or authors.data.line,
+            f"the data of {authors.data.name} are others in a second run of the same trial with the "
+            f"same seed: {part} of {where} differs; {_AGAIN}",
+            authors.data.line,
         )
         to.repeats = False
         return
@@ -204,14 +201,12 @@ def _judge_steps(
 
 
 def _blame_callback(event: Event, what: str, callback: Authored, to: Judgement) -> None:
-    likely, line = named(callback.suspects)
     to.find(
         "error",
         "determinism",
         f"callback {callback.name} does not repeat: in two runs of the same trial, equal until "
-        f"then, its {event.hook} left {what} with other values after step {event.step}{likely}; "
-        f"{_AGAIN}",
-        line or callback.line,
+        f"then, its {event.hook} left {what} with other values after step {event.step}; {_AGAIN}",
+        callback.hooks.get(event.hook, callback.line),
     )
 
 
@@ -228,31 +223,25 @@ def _blame_step(
             authors.model.line,
         )
         return
-    called = [suspect for callback in authors.callbacks for suspect in callback.suspects]
-    likely, line = named(
-        authors.step.suspects or authors.data.suspects or tuple(called),
-        authors.data_ops,
-    )
+    own = f" (of the user's own code it runs {authors.step.name})" if authors.step.name else ""
     to.find(
         "error",
         "determinism",
         f"{when} does not repeat: in two runs of the same trial, equal until then and on the same "
-        f"data, it left {what} with other values{likely}; {_AGAIN}",
-        line or authors.step.line or authors.model.line,
+        f"data, it left {what} with other values{own}; {_AGAIN}",
+        authors.step.line or authors.model.line,
     )
 
 
 def _blame_course(at: int, one: Trace, two: Trace, authors: StudyAuthors, to: Judgement) -> None:
     step = max((event.step for trace in (one, two) for event in trace.events[:at]), default=0)
-    called = tuple(suspect for callback in authors.callbacks for suspect in callback.suspects)
-    likely, line = named(called or authors.model.suspects)
     callbacks = ", ".join(callback.name for callback in authors.callbacks)
     to.find(
         "error",
         "determinism",
         f"two runs of the same trial took different courses after step {step} (another number of "
-        f"steps, or of calls of the callbacks {callbacks or 'none'}){likely}; {_AGAIN}",
-        line or (authors.callbacks[0].line if authors.callbacks else authors.model.line),
+        f"steps, or of calls of the callbacks {callbacks or 'none'}); {_AGAIN}",
+        authors.callbacks[0].line if authors.callbacks else authors.model.line,
     )
 
 
@@ -267,18 +256,8 @@ def _label(event: Event) -> tuple[object, ...]:
     return event.what, event.owner, event.hook, event.step
 
 
-def named(
-    suspects: Sequence[Suspect], ops: Sequence[str] = (), how: str = "by"
-) -> tuple[str, Line | None]:
-    """A phrase that names the likely culprits, and the first one's line."""
-    words = [str(suspect) for suspect in suspects[:3]] or [f"the op {op}" for op in ops[:3]]
-    if not words:
-        return "", None
-    return f"; most likely {how} {' or '.join(words)}", suspects[0].line if suspects else None
-
-
 def _differing_part(one: Any, two: Any) -> str | None:
-    """Which part of a batch, or of the arrays, is not equal; None where all is."""
+    """Return which part of a batch, or of the arrays, is not equal; None where all is."""
     if one == two:
         return None
     if not one or not two:

@@ -27,9 +27,9 @@ _LISTED = ("model", "optimizer", "optimizers", "metrics", "reachable")
 _EXACT = frozenset({*_LISTED, "global_seed_generator", "position"})
 """Components with nothing that may differ in every run, as a measured time does."""
 
-_OF_FILES = "file_size"
-"""Length of a CSVLogger's file, and so the number of digits in it: measured times have others. It is
-where a resume cuts the file back, and no result depends on it.
+_OF_FILES = ("file_size", "event_files")
+"""Lengths of the files of CSVLogger and TensorBoard, to which a resume cuts them back. No result depends on
+them: measured times have more digits in one run than in another, and the files' names hold the time.
 """
 
 READ_AHEAD = "/iterator"
@@ -176,7 +176,7 @@ class _Comparison:
                 yield from self._left_out(one, other)
                 one, other = _of_users(one), _of_users(other)
             for path, a, b in _walk(one, other, (component,)):
-                if component == "callbacks" and len(path) == 3 and path[2] == _OF_FILES:
+                if component == "callbacks" and len(path) > 2 and path[2] in _OF_FILES:
                     continue
                 level, excusable = severity(path, self._objectives)
                 yield Difference(

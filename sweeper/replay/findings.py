@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from sweeper.independence.reports import StudyAuthors
 
 Level = Literal["error", "note"]
 LEVELS: tuple[Level, ...] = ("error", "note")
@@ -75,6 +77,55 @@ def excuse(found: Iterable[Difference], anyway: Iterable[Difference]) -> list[Di
         by_path.setdefault(each.path, []).append(each)
     return ranked(
         each.excused() if each.is_excused_by(by_path.get(each.path, ())) else each for each in found
+    )
+
+
+def judge(
+    found: Iterable[Difference],
+    anyway: Iterable[Difference],
+    authors: Callable[[], StudyAuthors | None],
+) -> list[Difference]:
+    """Return ``found``, the most severe first, with a note of what breaks no promise.
+
+    `sweeper check`, `sweeper verify` and audits judge here.
+
+    Args:
+        found: Differences between a trial and its replay.
+        anyway: Differences between two runs that were treated alike: they excuse the same paths.
+        authors: Returns what the user wrote, which tells what is computed from a clock. Called only
+            where an error is left.
+    """
+    left = excuse(found, anyway)
+    written = authors() if errors(left) else None
+    return left if written is None else excuse_measured(left, written.measured)
+
+
+def excuse_measured(
+    found: Iterable[Difference], measured: Mapping[str, frozenset[str]]
+) -> list[Difference]:
+    """Return ``found``, with a note of what the user's code computes from a clock.
+
+    A date, or a rounded time, can be equal in two undisturbed runs and another one in the third. Only the
+    value's own path is excused: what else the same callback keeps counts.
+
+    Args:
+        found: Differences between a trial and its replay.
+        measured: By callback, the attributes, keys and metrics that it gives measured times.
+    """
+    return ranked(
+        each.excused() if each.excusable and _is_measured(each, measured) else each
+        for each in found
+    )
+
+
+def _is_measured(difference: Difference, measured: Mapping[str, frozenset[str]]) -> bool:
+    if difference.component in ("history", "position"):
+        # A callback adds it to the logs, and nothing but its name tells which one.
+        metrics = {part for name in difference.names for part in name.split("/")}
+        return any(metrics & names for names in measured.values())
+    return any(
+        difference.name.startswith(f"callback {owner}") and difference.names & names
+        for owner, names in measured.items()
     )
 
 

@@ -104,7 +104,7 @@ class StoredStudy(CanBranch):
         """As `Study.extend` of its definition, in this study's database and directories.
 
         Args:
-            epochs: How many to train for, those that are over included.
+            epochs: Total number of epochs, finished ones included.
             options: The other arguments of `Study.extend`.
         """
         results: StudyResults = self._runnable().extend(epochs, **self._here(options))

@@ -35,7 +35,8 @@ class Data:
             - a ``keras.utils.PyDataset``
             - a ``tf.data.Dataset`` of batches
             - a function ``epoch -> iterable of batches``, which gives the same batches whenever
-              it is called with the same epoch (from 0)
+              it is called with the same epoch (from 0); TensorFlow's and SciPy's sparse tensors and
+              ragged tensors are served as they are
             - a grain ``MapDataset``, ``IterDataset`` or ``DataLoader`` of batches
         validation: Any of these for validation, never shuffled; None for none.
         test: Any of these, held out for `sweeper evaluate`: no trial opens or reads it, so what is

@@ -31,8 +31,7 @@ from sweeper.execution.unchanged import unchanged_settings
 from sweeper.independence.reports import StudyAuthors
 from sweeper.paths import RunPaths
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import Difference, errors
-from sweeper.replay.judging import judge
+from sweeper.replay.findings import Difference, errors, judge
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec

@@ -139,7 +139,7 @@ def test_names_that_are_no_checkpoints_are_never_read_or_deleted(store):
     assert store.list() == (path,)
     with pytest.raises(CheckpointError, match="not deleted"):
         store.delete(store.directory / "latest")
-    with pytest.raises(CheckpointError, match="not called"):
+    with pytest.raises(CheckpointError, match="does not have the name of a checkpoint"):
         store.load(store.directory / "latest")
 
 

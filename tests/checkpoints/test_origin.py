@@ -109,7 +109,7 @@ def test_a_marker_that_nobody_can_read_is_refused_and_not_replaced(
     tmp_path: Path, content: str
 ) -> None:
     (tmp_path / MARKER_FILE).write_text(content)
-    with pytest.raises(ForeignCheckpointError, match="does not say whose"):
+    with pytest.raises(ForeignCheckpointError, match="does not name the owner"):
         claim_directory(tmp_path, MARKER, adopt=True)
     assert (tmp_path / MARKER_FILE).read_text() == content
 

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NONE_CAN_SUCCEED = "error: trial 0 shows that no trial of the study can succeed: "
+CORRECT_IT = (
+    ". So no other trial is begun. Correct the study and run it again: this trial and the others "
+    "begin then. `sweeper logs line 0` has the trial's output"
+)
+
 
 @dataclass(frozen=True)
 class BadInput:
@@ -276,7 +282,9 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "verify digits",
-        "error: study 'digits' has no complete trial yet: 1 of 3 failed, the first with: ",
+        "error: study 'digits' has no complete trial yet: 1 of 3 failed, the first with: "
+        "ValueError: no such layer. So there is no best trial; name one with --trial N, or verify all "
+        "with --all",
         1,
         "a study",
     ),
@@ -567,11 +575,12 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run unreported.py",
-        "trial 0 failed: ObjectiveError: trials are compared by 'val_loss' after 1 and 3 epochs, "
+        NONE_CAN_SUCCEED
+        + "ObjectiveError: trials are compared by 'val_loss' after 1 and 3 epochs, "
         "and with validation_freq=2 there is no validation then; leave validation_freq out, or "
         "choose the budget's min_epochs and factor so that each rung is after an epoch that "
-        "validates sweeper show line 0",
-        3,
+        "validates" + CORRECT_IT,
+        1,
         "files",
     ),
     BadInput(
@@ -582,26 +591,25 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run uncompiled.py",
-        "trial 0 failed: FactoryError: the model factory returned Sequential "
+        NONE_CAN_SUCCEED + "FactoryError: the model factory returned Sequential "
         "'sequential', which is not compiled; call model.compile(optimizer=…, loss=…) "
-        "before returning it sweeper show line 0",
-        3,
+        "before returning it" + CORRECT_IT,
+        1,
         "files",
     ),
     BadInput(
         "run metric.py",
-        "trial 0 failed: ObjectiveError: the objective is 'val_acuracy', and the model "
+        NONE_CAN_SUCCEED + "ObjectiveError: the objective is 'val_acuracy', and the model "
         "reports no such metric, and Data(validation=…) is not given; it reports 'loss': name one of these"
-        " sweeper show line 0",
-        3,
+        + CORRECT_IT,
+        1,
         "files",
     ),
     BadInput(
         "run nothing.py",
-        "trial 0 failed: FactoryError: the model factory build_model returned None; "
-        "expected a compiled keras.Model (does it end with `return model`?) sweeper "
-        "show line 0",
-        3,
+        NONE_CAN_SUCCEED + "FactoryError: the model factory build_model returned None; "
+        "expected a compiled keras.Model (does it end with `return model`?)" + CORRECT_IT,
+        1,
         "files",
     ),
     BadInput(
@@ -711,7 +719,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "extend digits",
-        "Missing option '--epochs'. How many to train for, those that are over included.",
+        "Missing option '--epochs'. Total number of epochs, finished ones included.",
         2,
         "a study that trained",
     ),

@@ -121,7 +121,7 @@ UNVERIFIED = (
     "to verify them\n"
 )
 _UNNAMED = re.compile(
-    r"error: (\S+study_of_edits\.py) has changed since study 'edits' was run from it: [^.]+\. Restore it, "
+    r"(?:importing TensorFlow and the study edits \.\.\.\n)?error: (\S+study_of_edits\.py) has changed since study 'edits' was run from it: [^.]+\. Restore it, "
     r"or type `sweeper run \1(:study)?`, which compares what the study uses and says how to go on\n"
 )
 """A database names the file, so it is not run once it says something else; `run FILE` names it."""

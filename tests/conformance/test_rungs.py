@@ -120,7 +120,7 @@ def test_a_paused_trial_is_paused_and_no_worker_takes_it(repository: Repository)
     waiting = repository.claim(STUDY, ME, seed)
     assert waiting == Waiting(
         "all 9 trials have begun; 8 are paused until the other trials of their rungs have come as "
-        "far, and 1 are running"
+        "far, and 1 is running"
     )
     (decided,) = pause(repository, claims[-1], 0.4)
     assert (decided.promoted, decided.ended) == ((0, 1, 8), (2, 3, 4, 5, 6, 7))

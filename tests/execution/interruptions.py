@@ -12,7 +12,7 @@ from sweeps import Result, RunningCommand, results_of, trials_in
 KILL_ALL = """
 def kill_all():
     # The command's group, then the trial's, which is another where its server is a forked one.
-    os.killpg(int(sys.argv[2]), signal.SIGKILL)
+    os.killpg(int(sys.orig_argv[-2]), signal.SIGKILL)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 """
 """For a study's head: SIGKILL to all that a command has started; its pid is what a warm server is told."""

@@ -237,6 +237,7 @@ def _become_server(asked, descriptors, warm_server):
         warm_server.start_watcher = start_watcher
         words = [str(descriptors[3]), *asked["words"][1:]]
         sys.argv = ["warm_server", *words]
+        sys.orig_argv = list(sys.argv)
         sys.stdout.reconfigure(line_buffering=False)
         warm_server.main(words)
     except BaseException:

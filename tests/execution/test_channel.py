@@ -86,7 +86,6 @@ audits = st.builds(
     counts,
     st.booleans(),
     counts,
-    st.sampled_from(["pinned", "second", "never"]),
 )
 
 candidates = st.builds(Candidate, words, counts, counts, words)
@@ -171,7 +170,9 @@ MESSAGES = {
     CheckpointPassedOver: st.builds(CheckpointPassedOver, candidates, words),
     Evaluated: st.builds(Evaluated, st.none() | words, words),
     ModelExported: st.builds(ModelExported, st.dictionaries(words, words | st.lists(words))),
-    Failed: st.builds(Failed, words, words, st.sampled_from(["trial", "memory", "environment"])),
+    Failed: st.builds(
+        Failed, words, words, st.booleans(), st.sampled_from(["trial", "memory", "environment"])
+    ),
 }
 
 

@@ -131,9 +131,11 @@ def test_spawned_trials_hash_as_forked_ones_do(file: Path, forked: Run) -> None:
     assert "PYTHONHASHSEED" not in spawned.output
 
 
-def test_numbers_of_the_systems_are_reported_by_name_before_training(forked: Run) -> None:
-    assert "uuid.uuid4 in build_model (" in forked.output
-    assert "default_rng" not in forked.output
+def test_a_line_that_takes_the_systems_random_numbers_is_named(file: Path, forked: Run) -> None:
+    lines = file.read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if "uuid.uuid4()" in line)
+    assert f"{file}:{number}: build_model takes random numbers" in " ".join(forked.output.split())
+    assert forked.output.count("takes random numbers") == 1
 
 
 def test_an_inline_trial_hashes_otherwise_and_says_so(file: Path, forked: Run) -> None:

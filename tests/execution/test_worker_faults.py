@@ -256,7 +256,7 @@ def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
         worker.wait_for("CheckpointKept")
         with server.shut():
             assert worker.end() == 1
-        assert any("has been away for" in notice for notice in worker.notices)
+        assert any("has been away for" in notice for notice in worker.notices), worker.notices
     assert repository.status(options.study).running == 0
     with FakeWorker(options) as again:
         assert again.end() == 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sweeper.independence.ownership import naming
+from sweeper.independence import naming
 
 
 @pytest.fixture(autouse=True)

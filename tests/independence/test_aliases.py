@@ -18,9 +18,9 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweeper.independence.ownership import parts, reachable
-from sweeper.independence.ownership.aliases import outermost, owned_by
-from sweeper.independence.ownership.reachable import walk
+from sweeper.independence import walk as walking
+from sweeper.independence.owned import outermost, owned_by
+from sweeper.independence.walk import walk
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import Sort
 
@@ -155,7 +155,7 @@ def test_a_walk_that_stops_at_layers_lists_misses_what_a_layer_keeps_elsewhere(m
         return shared(*(owned_by(extra={"parts": model.layers[0].parts}) for model in models))
 
     assert [each.name for each in both()] == ["own_inner"]
-    monkeypatch.delitem(parts._OTHERS, Sort.OBJECT)
+    monkeypatch.delitem(walking._OTHERS, Sort.OBJECT)
     assert both() == []
 
 
@@ -277,7 +277,7 @@ def test_a_cycle_ends_and_depth_is_no_limit():
 
 
 def test_a_walk_that_would_not_end_says_that_it_was_cut(monkeypatch):
-    monkeypatch.setattr(reachable, "MOST", 100)
+    monkeypatch.setattr(walking, "MOST", 100)
     visited = walk([(ObjectPath("x"), [[index] for index in range(1000)])])
     assert visited.cut
     assert len(visited.visits) == 100

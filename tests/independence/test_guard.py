@@ -12,9 +12,9 @@ from corpus import PITFALLS, forget_modules
 from sweeps import sweep
 
 from sweeper.errors import IndependenceError
+from sweeper.independence import naming
 from sweeper.independence.guard import Earlier, Guard
-from sweeper.independence.ownership import naming
-from sweeper.independence.ownership.object_age import AgeLine
+from sweeper.independence.object_age import AgeLine
 
 UNWATCHED = True
 

@@ -26,8 +26,7 @@ from sweeper.preflight.ends import judge_interruptions
 from sweeper.preflight.interruptions import Interruption
 from sweeper.preflight.judging import Judgement
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import errors
-from sweeper.replay.judging import judge
+from sweeper.replay.findings import errors, judge
 from sweeper.storage.exactness.claims import AuditClaim, Pinned
 from sweeper.verification.comparison import checkpoint_findings, see
 from sweeper.verification.kept import KeptCheckpoint
@@ -35,7 +34,7 @@ from sweeper.verification.verify import Parted
 
 OBJECTIVES = ("val_accuracy",)
 NOBODY = Authored("nobody")
-AUTHORS = StudyAuthors(NOBODY, NOBODY, NOBODY, NOBODY, (Authored("Count"),), (), ())
+AUTHORS = StudyAuthors(NOBODY, NOBODY, NOBODY, (Authored("Count"),))
 
 USERS = ("user_state", "changed")
 EXACT, EXCUSABLE = False, True
@@ -220,15 +219,16 @@ def test_a_planted_difference_is_the_same_finding_in_each_verb_and_so_is_its_exc
 
 
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
-def test_the_length_of_a_csv_file_is_no_difference_and_a_users_file_size_is_one(
-    caller: Caller, tmp_path: Path
+@pytest.mark.parametrize(("key", "value"), [("file_size", 121), ("event_files", {"events.1": 40})])
+def test_the_length_of_a_log_file_is_no_difference_and_a_users_value_of_that_name_is_one(
+    key: str, value: Any, caller: Caller, tmp_path: Path
 ) -> None:
     """Measured times in the file have more digits in one run than in another."""
     whole = write(tmp_path / "whole")
-    resumed = Planted(["callbacks", 2, "file_size"]).write(tmp_path / "resumed", 121)
+    resumed = Planted(["callbacks", 2, key]).write(tmp_path / "resumed", value)
     assert caller(whole, resumed, whole, whole) == ("", "")
     own = [*USERS, "callback Count.inner", "items", 0]
-    lost = Planted(own).write(tmp_path / "lost", ["file_size", 0.5])
+    lost = Planted(own).write(tmp_path / "lost", [key, 0.5])
     assert caller(whole, lost, whole, whole)[0] == "error"
 
 

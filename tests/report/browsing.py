@@ -75,9 +75,8 @@ class Watched:
         """Go to a page of the server and wait until its pictures are drawn."""
         self.page.goto(self.origin + path)
         self.page.wait_for_load_state("networkidle")
-        self.page.wait_for_function(
-            "[...document.querySelectorAll('[data-figure]')].every((f) => f.querySelector('svg'))"
-        )
+        undrawn = self.page.locator("[data-figure]:not(:has(svg))")
+        expect(undrawn).to_have_count(0, timeout=PATIENCE)
         return self.page
 
     def check(self) -> None:

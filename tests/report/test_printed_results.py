@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from sweeper.records.ancestry import BranchStatus, ParentRecord
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditRecord, VerificationRecord
 from sweeper.records.lengths import LengthRecord
+from sweeper.records.result_tables import epoch_rows
 from sweeper.records.rungs import RungRecord
 from sweeper.records.status import ParetoTrial, WorkerRecord
+from sweeper.results import EpochRecord
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
@@ -53,6 +56,13 @@ def test_results_are_iterated_and_looked_up_by_a_trials_number() -> None:
     for number in (1, -1):
         with pytest.raises(LookupError, match=f"'drawn' has no trial {number}; it has 0, 2"):
             found[number]
+
+
+def test_a_metric_named_trial_or_epoch_takes_no_column_of_a_table() -> None:
+    record = EpochRecord(epoch=3, metrics={"trial": 0.5, "epoch": 0.25})
+    assert record.to_json() == {"epoch": 3, "metrics_trial": 0.5, "metrics_epoch": 0.25}
+    [row] = epoch_rows([replace(trial(7, [0.1]), epochs=(record,))])
+    assert row == {"trial": 7, **record.to_json()}
 
 
 def test_every_record_prints_in_one_line(stored: StoredStudy) -> None:

@@ -24,6 +24,7 @@ from sweeps import (
     trials_in,
 )
 
+from sweeper.errors import DefinitionError
 from sweeper.events import Remark, RungDecided
 from sweeper.results import TrialRecord
 
@@ -206,7 +207,12 @@ def test_an_objective_that_a_rungs_epoch_does_not_report_is_refused(tmp_path: Pa
         arguments="""objective="val_loss", epochs=4, trials=1, sampler="random", threads=1,
         budget=Halving(factor=2)""",
     )
-    [trial] = sweep(study.write(tmp_path / "s.py"), tmp_path, workers=1, isolation="inline").trials
-    assert trial.state == "failed"
-    assert "'val_loss' after 1 epochs, and with validation_freq=2" in (trial.error or "")
+    file = study.write(tmp_path / "s.py")
+    with pytest.raises(DefinitionError, match="shows that no trial of the study can succeed"):
+        sweep(file, tmp_path, workers=1, isolation="inline")
+    [trial] = trials_in(tmp_path)
+    assert trial.state == "interrupted", "the corrected study begins it anew"
+    assert "'val_loss' after 1 epochs, and with validation_freq=2" in (
+        trial.attempts[-1].error or ""
+    )
     assert trial.epochs == ()

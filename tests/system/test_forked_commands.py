@@ -17,7 +17,7 @@ WAITING = """
 import signal
 import sys
 
-print("importing", file=sys.stderr, flush=True)
+print("now pausing", file=sys.stderr, flush=True)
 signal.pause()
 """
 
@@ -44,7 +44,7 @@ def test_either_is_interrupted_and_killed_with_its_processes(
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         with RunningCommand("run", "waiting.py", cwd=tmp_path) as run:
             assert isinstance(run.process, kind)
-            assert run.wait_for("importing"), run.err
+            assert run.wait_for("now pausing"), run.err
             pid = run.process.pid
             assert os.getsid(pid) == os.getpgid(pid) == pid
             family = psutil.Process(pid).children(recursive=True)

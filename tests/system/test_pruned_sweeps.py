@@ -187,7 +187,7 @@ def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path: Path
     file = study.write(tmp_path / "broken.py")
     [trial] = sweep(file, tmp_path, workers=1, isolation="inline").trials
     assert trial.state == "failed"
-    assert "the pruner raised LookupError: no table, when it was asked about epoch 0" in (
+    assert "the pruner raised LookupError: no table, when it was asked about epoch 1" in (
         trial.error or ""
     )
     assert len(trial.epochs) == 1

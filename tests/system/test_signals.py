@@ -52,9 +52,9 @@ GONE = 20.0
 
 
 def processes_of(runs: Path) -> tuple[psutil.Process, psutil.Process]:
-    """The warm server, and the process that the database in ``runs`` knows as the only trial's.
+    """The process that forks trials, and the one that the database in ``runs`` knows as the only trial's.
 
-    The server has another child beside it: one that waits for the next trial.
+    The first is a child of the warm server, whose other child watches the worker.
     """
     deadline = time.monotonic() + GONE
     while time.monotonic() < deadline:
@@ -63,7 +63,6 @@ def processes_of(runs: Path) -> tuple[psutil.Process, psutil.Process]:
             trial = psutil.Process(pid)
             server = trial.parent()
             assert server is not None
-            assert len(server.children()) > 1
             return server, trial
         time.sleep(0.02)
     pytest.fail("the trial has no process")
@@ -158,9 +157,13 @@ def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
     with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
         run.wait_for("attempt 1 started")
         server, trial = processes_of(runs)
-        family = {server, trial, *server.children()}
+        first = server.parent()
+        assert first is not None
+        family = {first, *first.children(recursive=True)}
+        assert family > {first, server, trial}, "the process that watches the worker"
         if server_stands_still:
             server.suspend()
+            first.suspend()
         run.signal(signal.SIGKILL)
         gone, alive = psutil.wait_procs(family, timeout=GONE)
         assert alive == []
@@ -179,11 +182,13 @@ def test_a_stop_before_the_study_is_loaded_leaves_nothing(
     endless: Path, here: Callable[..., Ended], number: signal.Signals
 ) -> None:
     slow = endless.with_name("slow.py")
-    slow.write_text("import sys; print('importing', file=sys.stderr, flush=True)\nimport signal\n")
+    slow.write_text(
+        "import sys; print('now pausing', file=sys.stderr, flush=True)\nimport signal\n"
+    )
     with slow.open("a") as file:
         file.write("signal.pause()\n")
     with RunningCommand("run", slow, cwd=slow.parent) as run:
-        run.wait_for("importing")
+        run.wait_for("now pausing")
         run.signal(number)
         assert run.end() == 130, run.err
     assert "Traceback" not in run.err

@@ -6,7 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from sweeps import Ended, database_url, sweep
+
+from sweeper.errors import DefinitionError
 
 UNWATCHED = True
 
@@ -74,9 +77,13 @@ def ran(
     (directory / "vectors.py").write_text(text)
     isolation = "auto" if killed else "inline"
     sweep(directory / "vectors.py", directory / "runs", workers=1, isolation=isolation)
+    return shown(directory, here)
+
+
+def shown(directory: Path, here: Command) -> dict[str, object]:
     flags = ("--storage", database_url(directory / "runs"), "--runs-dir", directory / "runs")
-    shown = here("show", "vectors", 0, "--json", *flags, cwd=directory)
-    found: dict[str, object] = json.loads(shown.out)
+    answer = here("show", "vectors", 0, "--json", *flags, cwd=directory)
+    found: dict[str, object] = json.loads(answer.out)
     return found
 
 
@@ -96,7 +103,9 @@ def test_a_killed_trial_with_a_vector_metric_shows_the_same_components(
 def test_a_whole_vector_as_objective_fails_the_trial_with_the_names_to_choose(
     tmp_path: Path, here: Command
 ) -> None:
-    failed = ran(tmp_path / "whole", here, killed=False, objective="val_f1_score")
-    assert failed["state"] == "failed"
+    with pytest.raises(DefinitionError, match="shows that no trial of the study can succeed"):
+        ran(tmp_path / "whole", here, killed=False, objective="val_f1_score")
+    failed = shown(tmp_path / "whole", here)
+    assert failed["state"] == "interrupted", "the corrected study begins it anew"
     error = failed["attempts"][-1]["error"]
     assert "'val_f1_score[0]', 'val_f1_score[1]', 'val_f1_score[2]'" in error

@@ -132,13 +132,18 @@ def test_data_without_end_need_a_number_of_steps() -> None:
         (lambda: [(X, Y), (X,)], "different structures"),
         (lambda: [(X, Y), (X[0], Y)], "in one place; expected arrays of one type and rank"),
         (lambda: [(np.array([{}]), Y)], "an array of Python objects"),
-        (lambda: [(tf.sparse.eye(2), Y)], "batches hold a SparseTensor; give them dense"),
     ],
 )
 def test_batches_of_no_known_form_are_refused(batches: Callable[[], Any], message: str) -> None:
     train, _, _ = opened(Data(train=lambda _epoch: batches()))
     with pytest.raises(DataError, match=message):
         train.spec()
+
+
+def test_a_dense_batch_after_sparse_ones_is_refused() -> None:
+    train, _, _ = opened(Data(train=lambda _epoch: [(tf.sparse.eye(2, 3), Y[:2])]))
+    with pytest.raises(DataError, match=r"an array of shape \(2, 3\).*had a sparse tensor of"):
+        train.spec().tensors((np.eye(2, 3, dtype="float32"), Y[:2]), "batch 2")
 
 
 def test_a_function_that_gives_fewer_batches_than_before_is_refused() -> None:

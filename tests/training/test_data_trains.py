@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 from trainings import (
     Watcher,
+    classifying,
     digits,
     equal,
     leave_out,
@@ -259,6 +260,32 @@ def test_what_no_checkpoint_holds_of_a_dataset_is_refused_where_it_changes() -> 
         captured("connection")
 
 
+@pytest.mark.parametrize(
+    ("data", "steps_per_epoch", "notices"),
+    [
+        pytest.param(lambda: (X, Y), 5, 1, id="arrays"),
+        pytest.param(lambda: (X, Y), 10, 1, id="fewer arrays than an epoch has steps"),
+        pytest.param(lambda: (X, Y), 7, 0, id="a pass is an epoch"),
+        pytest.param(Batches, 3, 1, id="PyDataset"),
+        pytest.param(lambda: dataset(known=False), 5, 1, id="tf.data of unknown length"),
+        pytest.param(lambda: dataset(known=False), 7, 0, id="unknown length, a pass is an epoch"),
+        pytest.param(lambda: dataset().repeat(), 5, 0, id="tf.data, endless"),
+        pytest.param(lambda: of_epoch, 4, 0, id="a function of the epoch"),
+    ],
+)
+def test_one_notice_says_that_an_epoch_goes_on_with_the_next_pass_where_fit_ends_it(
+    data: Callable[[], Any], steps_per_epoch: int, notices: int
+) -> None:
+    told: list[str] = []
+    given = Data(train=data(), batch_size=8, steps_per_epoch=steps_per_epoch)
+    TrainingLoop(plan(model=classifying, data=lambda: given), Watcher(), told.append).run()
+    about = [each for each in told if "goes on with the next pass" in each]
+    assert len(about) == notices
+    assert all(
+        f"(steps_per_epoch={steps_per_epoch})" in each and "has 7 batches" in each for each in about
+    )
+
+
 def test_arrays_with_steps_per_epoch_go_on_across_epochs_and_resume_exactly(
     tmp_path: Path,
 ) -> None:
@@ -302,6 +329,38 @@ def test_ragged_tensors_train_as_in_fit_and_resume_exactly(eager: bool, tmp_path
     )
     for name, values in fitted.history.items():
         np.testing.assert_allclose(ours[name], values, rtol=1e-5)
+
+
+def sparse_batches(form: str) -> list[Any]:
+    kept = np.where(np.abs(X) > 0.8, X, 0)
+    made: dict[str, Callable[[Any], Any]] = {
+        "tf": tf.sparse.from_dense,
+        "scipy": pytest.importorskip("scipy.sparse").csr_matrix,
+        "ragged": lambda part: tf.RaggedTensor.from_row_lengths(
+            part.reshape(-1), [1, 15, *[8] * (len(part) - 2)]
+        ),
+    }
+    return [(made[form](kept[i : i + 8]), Y[i : i + 8]) for i in range(0, 48, 8)]
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("form", ["tf", "scipy", "ragged"])
+def test_sparse_and_ragged_batches_of_a_function_train_as_in_fit_and_resume_exactly(
+    form: str, eager: bool, tmp_path: Path
+) -> None:
+    options = {"run_eagerly": eager, "jit_compile": False}
+
+    def make() -> TrainingPlan:
+        return plan(
+            model=lambda: ragged_model(**options) if form == "ragged" else small(0.0, **options),
+            data=lambda: Data(train=lambda _epoch: sparse_batches(form)),
+        )
+
+    whole = quiet(make(), Watcher())
+    assert same(resumed(make, tmp_path, [3, 7]), outcome(whole))
+    endless = (batch for _ in range(4) for batch in sparse_batches(form))
+    fitted = make().model.fit(endless, steps_per_epoch=6, epochs=3, shuffle=False, verbose=0)
+    np.testing.assert_allclose(whole.history.history["loss"], fitted.history["loss"], rtol=1e-5)
 
 
 def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path: Path) -> None:

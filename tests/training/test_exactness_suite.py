@@ -156,7 +156,6 @@ CASES = [
     Case("optimizer-by-variable", "MultiOptimizer", models.multi_optimizer),
     Case("mixed-precision-loss-scale", "LossScaleOptimizer", models.mixed_precision),
     Case("averaged-weights-swapped", "SGD", models.averaged, calls.swapping),
-    Case("averages-left-in-the-model", "SGD", models.averaged, calls.left_swapped),
     Case("gradient-accumulation", "Adam", models.accumulating),
     Case("two-optimizers", "Adam", models.gan),
     Case("eager-own-step", "Adam", models.annealed),
@@ -219,6 +218,7 @@ CASES = [
         calls.scheduled,
         data=models.weighted_data,
     ),
+    Case("averages-left-in-the-model", "SGD", models.averaged, calls.left_swapped),
 ]
 
 BY_DEFAULT = {
@@ -427,6 +427,7 @@ def passes(stop: tuple[str, int]) -> Callable[[Position], bool]:
 STOP_OF = {
     **{case.name: stop for case, stop in zip(CASES, cycle(STOPS))},
     "every-random-layer": STOPS[0],
+    "averages-left-in-the-model": STOPS[1],
     "schedule-free": STOPS[0],
 }
 

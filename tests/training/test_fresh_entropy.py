@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
+import secrets
+import tempfile
 import threading
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,7 +129,7 @@ def test_factories_and_trials_have_streams_of_their_own() -> None:
 
 def test_afterwards_the_libraries_are_as_they_were() -> None:
     def state() -> tuple[Any, ...]:
-        return bit_generator.randbits, random.Random.seed, random.seed
+        return bit_generator.randbits, random.Random.seed, random.seed, os.urandom
 
     before = state()
     with FreshEntropy(SEEDS.sequence("model"), "model"):
@@ -153,3 +157,35 @@ def test_a_generator_made_in_another_thread_is_refused_with_its_line() -> None:
         thread.join()
         with pytest.raises(UncapturableError, match=r"^test_fresh_entropy.py:\d+: an unseeded"):
             stream.capture({})
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda: os.urandom(4), uuid.uuid4, secrets.randbits], ids=["os", "uuid", "secrets"]
+)
+def test_the_users_line_that_takes_the_systems_random_numbers_is_told_once(ask: Any) -> None:
+    told: list[str] = []
+    with FreshEntropy(SEEDS.sequence("model"), "model", told.append):
+        np.random.default_rng()
+        with tempfile.TemporaryDirectory():
+            assert told == [], (
+                "the control: neither a library nor the trial's own stream is told of"
+            )
+        drawn = [ask(8) if ask is secrets.randbits else ask() for _ in range(2)]
+    assert len(told) == 1
+    assert told[0].startswith(f"{__file__}:")
+    assert "from the operating system" in told[0]
+    assert len(drawn) == 2
+
+
+def test_a_line_of_another_thread_is_told_by_the_trainings_at_the_next_checkpoint() -> None:
+    told: list[int] = []
+    stream = FreshEntropy(
+        SEEDS.sequence("model"), "model", lambda _said: told.append(threading.get_ident())
+    )
+    with stream:
+        thread = threading.Thread(target=lambda: os.urandom(1))
+        thread.start()
+        thread.join()
+        assert told == []
+        stream.capture({})
+    assert told == [threading.get_ident()]

@@ -33,7 +33,7 @@ def placed(arrays: object, monkeypatch: pytest.MonkeyPatch) -> tuple[str | None,
 
 
 def sized(count: int) -> SimpleNamespace:
-    return SimpleNamespace(nbytes=count)
+    return SimpleNamespace(shape=(count,), dtype="uint8")
 
 
 def test_what_is_larger_than_the_bound_stays_in_the_hosts_memory_and_that_is_said(

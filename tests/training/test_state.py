@@ -224,7 +224,7 @@ def test_a_model_that_draws_no_numbers_has_no_attributes_to_capture() -> None:
     watcher = Watcher(block=1, stop_at=2)
     train(light(), watcher)
     assert watcher.last is not None
-    assert watcher.last.state["user_state"] == {"changed": {}, "new": []}
+    assert watcher.last.state["user_state"] == {"changed": {}, "left_out": [], "new": []}
 
 
 @pytest.mark.parametrize(

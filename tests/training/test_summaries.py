@@ -35,18 +35,22 @@ def build() -> keras.Model:
     return model
 
 
-def own_events(logs: Path) -> Events:
-    """Return what `Summarised` wrote: the directory, tag, step and value of each summary."""
+def events(logs: Path) -> Events:
+    """Return the directory, tag, step and value of each scalar and, with value 0, each other summary."""
     found = []
     for file in sorted(logs.glob("*/events*")):
         for record in tf.data.TFRecordDataset(str(file)):
             event = Event.FromString(record.numpy())
-            found += [
-                (file.parent.name, value.tag, event.step, float(tf.make_ndarray(value.tensor)))
-                for value in event.summary.value
-                if value.tag.endswith("own")
-            ]
+            for value in event.summary.value:
+                array = tf.make_ndarray(value.tensor)
+                number = float(array) if array.dtype == np.float32 and not array.shape else 0.0
+                found.append((file.parent.name, value.tag, event.step, number))
     return found
+
+
+def own_events(logs: Path) -> Events:
+    """Return what `Summarised` wrote."""
+    return [event for event in events(logs) if event[1].endswith("own")]
 
 
 @pytest.mark.parametrize(("frequency", "count"), [(1, 20), (2, 0), ("epoch", 0)])
@@ -87,3 +91,51 @@ def test_a_resumed_training_goes_on_with_its_summaries(tmp_path: Path) -> None:
             callbacks=[keras.callbacks.TensorBoard(tmp_path / "logs", update_freq=1)],
         )
     assert len(own_events(tmp_path / "logs")) == 3 * 5
+
+
+class LostError(RuntimeError):
+    """An attempt dies."""
+
+
+LOST: list[Events] = []
+"""The events on disk when an attempt died, which an attribute of a callback would forget."""
+
+
+class Dies(keras.callbacks.Callback):
+    """Dies at the end of the third epoch, after the callbacks before it, once."""
+
+    def __init__(self, logs: Path) -> None:
+        super().__init__()
+        self.logs = logs
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 2 and not LOST:
+            LOST.append(events(self.logs))
+            raise LostError
+
+
+@pytest.mark.parametrize("frequency", [1, "epoch"])
+def test_the_events_of_an_attempt_that_died_are_those_of_its_checkpoint(
+    frequency: Any, tmp_path: Path
+) -> None:
+    def run(name: str, logs: Path) -> None:
+        board = keras.callbacks.TensorBoard(logs, update_freq=frequency)
+        data = Data(train=(X, X), validation=(X, X), batch_size=2, shuffle=False)
+        checkpoints = tmp_path / name / "checkpoints"
+        callbacks = [board, Dies(logs)]
+        try:
+            sweeper.fit(build(), data, epochs=4, checkpoints=checkpoints, callbacks=callbacks)
+        finally:
+            for writer in board._writers.values():  # as TensorFlow does, sooner or later
+                writer.flush()
+
+    whole, logs = tmp_path / "whole" / "logs", tmp_path / "lost" / "logs"
+    LOST[:] = [[]]
+    run("whole", whole)
+    LOST.clear()
+    with pytest.raises(LostError):
+        run("lost", logs)
+    epochs = [event[2] for event in LOST[0] if event[:2] == ("train", "epoch_loss")]
+    assert epochs == [0, 1, 2]
+    run("lost", logs)
+    assert sorted(map(str, events(logs))) == sorted(map(str, events(whole)))

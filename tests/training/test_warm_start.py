@@ -544,8 +544,8 @@ def test_what_the_how_to_shows_can_be_written(
     names: dict[str, Any] = {"build_model": mlp, "load_data": dict}
     for block in shown:
         exec(block, names)
-    assert names["study"].warm_start is names["begin_from"]
-    assert "warm_start" in names["study"].factories()
+    assert names["which"].warm_start is names["begin_from"]
+    assert "warm_start" in names["which"].factories()
 
 
 def test_what_is_no_warm_start_is_refused_when_it_is_written() -> None:

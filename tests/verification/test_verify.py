@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import signal
 import sqlite3
@@ -210,8 +211,8 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     assert json.loads(capsys.readouterr().out)["verification"]["verdict"] == "differs"
     assert main(["show", "small", str(PRUNED), *flags]) == 0
     page = capsys.readouterr().out
-    assert "state     pruned" in page
-    assert "verified  holds  replayed" in page
+    assert re.search(r"state +pruned", page)
+    assert re.search(r"replayed +holds", page)
 
 
 def test_a_bit_flipped_in_a_checkpoints_tensor_is_found_in_its_file_and_variable(

@@ -1,20 +1,19 @@
-"""What a difference that an audit found is, in the user's words: where it begins, and who may be why.
+"""Description of a difference that an audit found, in the user's words, and the step at which it begins.
 
 Where stopping tells it, the first step is found by running the interval twice more, with a checkpoint
 at every so many steps: once resumed, once from the trial's beginning. And one throwaway process
-reads the study's code, to name what in it keeps state that no checkpoint holds.
+reads the study's code, to name the user's own callbacks and what they measure by a clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sweeper.errors import CheckpointError, ExecutionError
 from sweeper.execution.audit.interval import DroppedError, IntervalReplay, Outcome
-from sweeper.independence.reports import Authored, StudyAuthors
 from sweeper.replay.findings import Difference, errors
 
 _MOST_STEPS = 5000
@@ -33,7 +32,7 @@ class FoundDifference:
 
     Attributes:
         first_step: The first step at which the resumed trial is known to be another one.
-        suspects: What in the user's code may keep the state, a phrase each.
+        written: The callbacks that the user wrote, each with its line.
     """
 
     trial: int
@@ -45,7 +44,7 @@ class FoundDifference:
     more: int
     first_step: int | None
     repeats: bool | None
-    suspects: tuple[str, ...]
+    written: tuple[str, ...]
 
     @property
     def message(self) -> str:
@@ -67,17 +66,12 @@ class FoundDifference:
 
     @property
     def advice(self) -> str:
-        """Who may be why, and what to do."""
-        if self.suspects:
-            who = f"State outside what a checkpoint holds: {'; '.join(self.suspects)}. "
-        else:
-            who = (
-                "Either data are drawn anew in each process (an unseeded split, shuffle or generator: "
-                "draw them from trial.seed), or something keeps state outside what a checkpoint holds: "
-                "a file, os.environ, a library's object, another process. "
-            )
+        """What may be why, and what to do."""
+        own = f" (look in {'; '.join(self.written[:_SHOWN])})" if self.written else ""
         return (
-            f"{who}Keep it where checkpoints hold it (an attribute of a callback, trial.track), or "
+            "Either data are drawn anew in each process (an unseeded split, shuffle or generator: "
+            "draw them from trial.seed), or something keeps state outside what a checkpoint holds: "
+            f"a file, os.environ, a library's object, another process{own}. Keep it where checkpoints hold it (an attribute of a callback, trial.track), or "
             "compute it from epoch and step; `sweeper check FILE` looks closer"
         )
 
@@ -89,7 +83,7 @@ class FoundDifference:
             "variable": self.variable,
             "first_step": self.first_step,
             "repeats": self.repeats,
-            "suspects": list(self.suspects),
+            "written": list(self.written),
         }
 
 
@@ -114,7 +108,7 @@ def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
         more=len(found) - len(shown),
         first_step=_first_step(replay, outcome, found),
         repeats=outcome.repeats,
-        suspects=() if authors is None else tuple(_suspects(authors)),
+        written=() if authors is None else authors.users,
     )
 
 
@@ -179,16 +173,3 @@ def _differing(
         if step in taken[1]:
             found[step] = any(each.path in paths for each in replay.compare(taken[1][step], path))
     return found
-
-
-def _suspects(authors: StudyAuthors) -> Iterator[str]:
-    """The likely lines of the user's code: state that it changes outside, then what may not repeat."""
-    owners = (*authors.callbacks, authors.step, authors.model, authors.given, authors.data)
-    outside = [str(suspect) for owner in owners for suspect in owner.outside]
-    unsure = [str(suspect) for owner in owners for suspect in owner.suspects]
-    written = [_written(owner) for owner in authors.callbacks if owner.line is not None]
-    yield from list(dict.fromkeys([*outside, *unsure] or written))[:_SHOWN]
-
-
-def _written(owner: Authored) -> str:
-    return f"callback {owner.name} ({owner.line}), which is the user's own"

@@ -28,8 +28,7 @@ from sweeper.execution.replays import Answers, Replayed, ReplayOrder, run_again
 from sweeper.independence.reports import StudyAuthors
 from sweeper.paths import RunPaths
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import Difference, errors
-from sweeper.replay.judging import judge
+from sweeper.replay.findings import Difference, errors, judge
 from sweeper.storage.repository import AuditClaim
 from sweeper.training.fingerprint import differences
 

@@ -19,9 +19,9 @@ from sweeper.independence.factories import (
     build_data,
     build_model,
     build_step,
-    name_of,
 )
 from sweeper.independence.guard import Earlier, Guard
+from sweeper.independence.naming import name_of
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.loop.reported import check_rungs
 from sweeper.training.randomness.fresh_entropy import FreshEntropy

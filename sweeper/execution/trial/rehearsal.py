@@ -35,7 +35,7 @@ from sweeper.independence.digests import (
 from sweeper.independence.findings import Finding, Level, Line
 from sweeper.independence.guard import Earlier
 from sweeper.independence.lines import line_of
-from sweeper.independence.ownership.aliases import owned_by
+from sweeper.independence.owned import owned_by
 from sweeper.independence.reports import RehearsalReport, Spent, Timed
 from sweeper.independence.tracing import WatchedTraining
 from sweeper.training.loop.plan import TrainingPlan

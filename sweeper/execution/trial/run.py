@@ -49,7 +49,6 @@ from sweeper.execution.trial.pinning import AuditPins, PinningStore
 from sweeper.execution.trial.redirecting import redirect_files
 from sweeper.independence.digests import shortened
 from sweeper.independence.guard import Earlier
-from sweeper.independence.nondeterminism import system_randomness
 from sweeper.inspection.sorts import class_name
 from sweeper.paths import Location, RemotePath, leads_outside, parse_location
 from sweeper.results import EpochRecord
@@ -93,8 +92,6 @@ def run_trial(
         tell=lambda stage: link.send(Preparing(stage)),
         earlier=earlier,
     )
-    if assignment.number == 0:
-        _warn_of_system_randomness(definition, plan, link)
     initial = own_initial(beginning, plan)
     plan = _as_assigned(plan, assignment, link)
     seed_everything(seeds.child("training"))
@@ -268,18 +265,6 @@ def _began_from(
     print(report.text(), flush=True)  # noqa: T201 - the trial's log
     content = report.to_json()
     return {"warm_start": digests_of(content), "warm_start_report": content}
-
-
-def _warn_of_system_randomness(definition: StudyDefinition, plan: TrainingPlan, link: Link) -> None:
-    """Said for the first trial alone: the others have the same code."""
-    parts = (plan.model, *plan.callbacks, *(() if plan.step is None else (plan.step,)))
-    for each in system_randomness(*definition.makers(), *parts):
-        link.send(
-            Warned(
-                f"{each} gives what no seed decides, another value in every process; whatever "
-                "training takes from it is other when a trial is resumed. Draw from trial.seed"
-            )
-        )
 
 
 def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from sweeper.errors import ExecutionError, SweeperError
+from sweeper.errors import DatabaseUnavailableError, ExecutionError, SweeperError
 from sweeper.events import Event, Notice, RunStopping
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.messages import Assignment, Message
@@ -117,7 +117,14 @@ class SlotContext:
         Raises:
             DatabaseUnavailableError: It is away, and a stop is requested, or for too long.
         """
-        return self.health.retrying(call, lambda: self.stopping.is_set() or self.health.given_up)
+        try:
+            return self.health.retrying(
+                call, lambda: self.stopping.is_set() or self.health.given_up
+            )
+        except DatabaseUnavailableError as error:
+            if error.passing and self.health.given_up:
+                raise self.health.error() from error
+            raise
 
     def abort(self, error: BaseException) -> None:
         """Stop every slot because of ``error``, which is not one trial's own."""

@@ -14,27 +14,22 @@ import keras
 import tensorflow as tf
 
 from sweeper.training.replicas.step import replicated
-from sweeper.training.sources.arrays import is_ragged
 
 
-def take_one_step(
-    model: keras.Model, train_step: Callable[[Any], Any], batch: Any, batch_size: int
-) -> None:
+def take_one_step(model: keras.Model, train_step: Callable[[Any], Any], batch: Any) -> None:
     """Run ``train_step`` once, for the variables that it creates.
 
     Args:
         model: A compiled model that runs eagerly.
         train_step: Its own, or a `TrainingStep`'s.
         batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of arrays.
-        batch_size: Samples to take of them.
     """
 
-    def first(array: Any) -> Any:
-        if array is None or is_ragged(array):
-            return None if array is None else array[:batch_size]
-        return tf.convert_to_tensor(array[:batch_size])
+    def tensor(array: Any) -> Any:
+        composite = isinstance(array, tf.SparseTensor | tf.RaggedTensor)
+        return array if array is None or composite else tf.convert_to_tensor(array)
 
-    tensors = tf.nest.map_structure(first, batch)
+    tensors = tf.nest.map_structure(tensor, batch)
     on_replicas = replicated(model, train_step)
     if on_replicas is not None:
         on_replicas(tensors)

@@ -59,8 +59,8 @@ class TrainingLoop:
     Args:
         plan: What to train.
         observer: Who watches it, and keeps its snapshots.
-        notice: Called with what the user should know about the data: what a resume reads again, what
-            cannot be checked. A warning in the log by default.
+        notice: Called with what the user should know: what of the data a resume reads again, what
+            cannot be checked, which line takes the system's random numbers. A warning in the log by default.
 
     Raises:
         FactoryError, DataError, ObjectiveError, UncapturableError: The plan cannot be trained, or
@@ -76,7 +76,7 @@ class TrainingLoop:
         self._plan = plan = replace(plan, callbacks=without_superfluous(plan.callbacks, notice))
         self._notice = notice
         self._observer = observer
-        self._hidden = HiddenState(plan.order_seed)
+        self._hidden = HiddenState(plan.order_seed, notice)
         with self._hidden:
             self._prepare(plan, notice)
 
@@ -205,10 +205,8 @@ class TrainingLoop:
         if loaded is None:
             self.warm_start.apply()
         if loaded is not None and model.run_eagerly:
-            example, size = self._train.example(), self._plan.data.batch_size
-            self._state.prepared(
-                lambda: take_one_step(model, self._taken.train_step, example, size)
-            )
+            batch = self._train.trial_batch()
+            self._state.prepared(lambda: take_one_step(model, self._taken.train_step, batch))
         self._state.before_train_begin(loaded)
         self._callbacks.on_train_begin()
         if loaded is None:

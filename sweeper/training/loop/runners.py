@@ -60,7 +60,7 @@ def make_runner(
     if not isinstance(source, _Specified):
         msg = f"{type(source).__name__} tells no form of its batches; give it a method spec()"
         raise TypeError(msg)
-    reader = Reader(source, steps_per_epoch, goes_on=goes_on, name=name)
+    reader = Reader(source, steps_per_epoch, goes_on=goes_on, name=name, notice=notice)
     if isinstance(source, TfDataSource):
         return DatasetRunner(model, source, step, reader)
     return BatchRunner(model, source, step, reader)
@@ -129,6 +129,12 @@ class IndexRunner:
 
     def example(self) -> Any:
         return self.source.arrays
+
+    def trial_batch(self) -> Any:
+        size = self.source.batch_size
+        return tf.nest.map_structure(
+            lambda array: None if array is None else array[:size], self.source.arrays
+        )
 
     def trace(self) -> None:
         if self._one.eager:
@@ -232,6 +238,9 @@ class _ReadingRunner:
 
     def example(self) -> Any:
         return self._spec.example()
+
+    def trial_batch(self) -> Any:
+        return self._spec.zeros()
 
     @property
     def steps(self) -> int | None:

@@ -164,7 +164,7 @@ def make_variables_of_training(plan: TrainingPlan, notice: Callable[[str], None]
     if model._distribute_strategy is not None:
         build_before_tracing(model, example if isinstance(example, tuple) else None, plan.step)
     if model.run_eagerly and example is not None:
-        take_one_step(model, train_step, example, data.batch_size)
+        take_one_step(model, train_step, runner.trial_batch())
     runner.trace()
 
 

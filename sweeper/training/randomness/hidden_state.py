@@ -6,6 +6,7 @@ afterwards: then the libraries are as they were, for whatever else this process 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Self
 
@@ -21,10 +22,13 @@ class HiddenState:
 
     Args:
         sequence: A seed sequence of the trial's.
+        tell: See `FreshEntropy`.
     """
 
-    def __init__(self, sequence: np.random.SeedSequence) -> None:
-        self.fresh_entropy = FreshEntropy(sequence, "training")
+    def __init__(
+        self, sequence: np.random.SeedSequence, tell: Callable[[str], None] | None = None
+    ) -> None:
+        self.fresh_entropy = FreshEntropy(sequence, "training", tell)
         self.eager_seeds = EagerSeeds()
         self.traced_functions = TracedFunctions()
         self._entered: list[ExitStack] = []

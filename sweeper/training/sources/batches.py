@@ -44,6 +44,10 @@ class BatchSpec:
             return None
         return self.pack(*(np.zeros([2, *s.shape[1:]], s.dtype.as_numpy_dtype) for s in specs))
 
+    def zeros(self) -> Any:
+        """Return two samples of zeros in the form of a batch, with 1 for each size that is not known."""
+        return self.pack(*map(_zeros, self.signature))
+
     def leaves(self, batch: Batch) -> list[Any]:
         """The tensors of a batch that is known to fit, in order."""
         flat = zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True)
@@ -68,15 +72,17 @@ class BatchSpec:
         for spec, leaf in zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True):
             if not _is_spec(spec):
                 continue
+            value = _sparse_or_same(leaf)
             try:
-                value = tf.convert_to_tensor(leaf, dtype=spec.dtype)
+                if isinstance(spec, tf.TensorSpec):
+                    value = tf.convert_to_tensor(value, dtype=spec.dtype)
             except (TypeError, ValueError) as error:
                 msg = f"Data({self.name}=…): {shown} cannot become a tensor: {error}"
                 raise DataError(msg) from None
             if not spec.is_compatible_with(value):
                 msg = (
-                    f"Data({self.name}=…): {shown} has an array of shape {tuple(value.shape)}; the "
-                    f"first batches had {tuple(spec.shape)} (None: any); pad to one shape, or give "
+                    f"Data({self.name}=…): {shown} has {_form(value)} of shape {tuple(value.shape)}; "
+                    f"the first batches had {_form(spec)} of {tuple(spec.shape)} (None: any); pad to one shape, or give "
                     "tf.data.Dataset.from_generator(…, output_signature=…) with the shapes"
                 )
                 raise DataError(msg)
@@ -165,12 +171,7 @@ def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[.
 def _spec(leaves: Sequence[Any], name: str) -> Any:
     if all(leaf is None for leaf in leaves):
         return None
-    if any(isinstance(leaf, tf.SparseTensor | tf.RaggedTensor) for leaf in leaves):
-        msg = (
-            f"Data({name}=…): batches hold a {type(leaves[0]).__name__}; give them dense, or a "
-            "tf.data.Dataset, whose batches may be sparse or ragged"
-        )
-        raise DataError(msg)
+    leaves = [_sparse_or_same(leaf) for leaf in leaves]
     tensors = [leaf if tf.is_tensor(leaf) else _array(leaf, name) for leaf in leaves]
     ranks = {len(tensor.shape) for tensor in tensors}
     dtypes = {tf.as_dtype(tensor.dtype) for tensor in tensors}
@@ -183,7 +184,47 @@ def _spec(leaves: Sequence[Any], name: str) -> Any:
         raise DataError(msg)
     shapes = zip(*(tuple(tensor.shape) for tensor in tensors), strict=True)
     shape = [sizes[0] if len(set(sizes)) == 1 else None for sizes in shapes]
-    return tf.TensorSpec([None, *shape[1:]], dtypes.pop())
+    return _spec_like(tensors[0], [None, *shape[1:]], dtypes.pop())
+
+
+def _spec_like(tensor: Any, shape: list[int | None], dtype: tf.DType) -> Any:
+    """Return a specification of ``shape`` and ``dtype``: sparse, ragged or dense, as ``tensor`` is."""
+    if isinstance(tensor, tf.SparseTensor):
+        return tf.SparseTensorSpec(shape, dtype)
+    if isinstance(tensor, tf.RaggedTensor):
+        return tf.RaggedTensorSpec(shape, dtype, tensor.ragged_rank, tensor.row_splits.dtype)
+    return tf.TensorSpec(shape, dtype)
+
+
+def _zeros(spec: Any) -> Any:
+    dense = tf.zeros([2, *(size or 1 for size in spec.shape[1:])], spec.dtype)
+    if isinstance(spec, tf.SparseTensorSpec):
+        return tf.sparse.from_dense(dense)
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return tf.RaggedTensor.from_tensor(
+            dense, ragged_rank=spec.ragged_rank, row_splits_dtype=spec.row_splits_dtype
+        )
+    return dense
+
+
+def _form(value: Any) -> str:
+    """Return the form of a tensor, or of the specification of one, for errors."""
+    if isinstance(value, tf.SparseTensor | tf.SparseTensorSpec):
+        return "a sparse tensor"
+    if isinstance(value, tf.RaggedTensor | tf.RaggedTensorSpec):
+        return "a ragged tensor"
+    return "an array"
+
+
+def _sparse_or_same(leaf: Any) -> Any:
+    """Return SciPy's and JAX's sparse arrays as a ``tf.SparseTensor``, and all else as it is."""
+    from keras.src.trainers.data_adapters import data_adapter_utils as keras_adapters
+
+    if keras_adapters.is_scipy_sparse(leaf):
+        return keras_adapters.scipy_sparse_to_tf_sparse(leaf)
+    if keras_adapters.is_jax_sparse(leaf):
+        return keras_adapters.jax_sparse_to_tf_sparse(leaf)
+    return leaf
 
 
 def _array(leaf: Any, name: str) -> Any:

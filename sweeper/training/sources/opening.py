@@ -11,6 +11,7 @@ import numpy as np
 from sweeper.errors import DataError
 from sweeper.training.data import Data, DataSource
 from sweeper.training.sources.arrays import ArraySource, is_arrays, split_arrays
+from sweeper.training.sources.reading import continued_epoch
 
 KINDS = (
     "arrays as (x, y) or (x, y, sample_weight), a keras.utils.PyDataset, a tf.data.Dataset, a "
@@ -56,6 +57,9 @@ def open_sources(
     if source.endless and data.steps_per_epoch is None:
         msg = f"Data(train=…): {source.describe()} never ends; give Data(steps_per_epoch=…)"
         raise DataError(msg)
+    limit = data.steps_per_epoch
+    if limit and source.steps and source.steps % limit and not source.by_epoch:
+        notice(continued_epoch(limit, source.steps))
     if validation is None:
         return source, None
     test = _open_validation(data, validation, notice)

@@ -16,6 +16,15 @@ from sweeper.training.data import Batch, CapturableSource, DataSource, HooksEpoc
 from sweeper.training.encoding import Json, Tensors
 
 
+def continued_epoch(steps_per_epoch: int, batches: int) -> str:
+    """Return the notice of epochs that a pass of so many ``batches`` ends inside."""
+    return (
+        f"Data(steps_per_epoch={steps_per_epoch:,}): a pass over the training data has {batches:,} "
+        "batches, so a pass ends inside an epoch, which goes on with the next pass; model.fit would end "
+        "the epoch there. For one pass per epoch, leave steps_per_epoch out"
+    )
+
+
 @dataclass
 class _NextBatch:
     """The next batch: ``drawn`` of ``pass_`` are behind it, and ``step`` of ``epoch``."""
@@ -37,10 +46,17 @@ class Reader:
         goes_on: Whether a pass goes on from epoch to epoch, with ``steps_per_epoch``. A validation
             begins at the beginning each time.
         name: What the user calls these data, for errors.
+        notice: Called once where a pass ends inside an epoch, and nobody could tell before.
     """
 
     def __init__(
-        self, source: DataSource, steps_per_epoch: int | None, *, goes_on: bool, name: str
+        self,
+        source: DataSource,
+        steps_per_epoch: int | None,
+        *,
+        goes_on: bool,
+        name: str,
+        notice: Callable[[str], None] = lambda _message: None,
     ) -> None:
         self.source = source
         self._limit = steps_per_epoch
@@ -50,6 +66,8 @@ class Reader:
         self._iterator: Iterator[Batch] | None = None
         self._opened: Callable[[], None] = lambda: None
         self._first = True
+        self._notice = notice
+        self._told = source.steps is not None
 
     @property
     def is_open(self) -> bool:
@@ -143,6 +161,9 @@ class Reader:
             raise DataError(msg)
         if not self._goes_on:
             return False
+        if at.step and not self._told:
+            self._notice(continued_epoch(self._limit or 0, at.drawn))
+            self._told = True
         self._close()
         at.pass_, at.drawn = at.pass_ + 1, 0
         return True

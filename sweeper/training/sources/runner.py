@@ -51,6 +51,10 @@ class Runner(Protocol):
         """Arrays in the form of a batch, for shapes and types; None where they are not known."""
         ...
 
+    def trial_batch(self) -> Any:
+        """A batch for a step that only creates variables; sizes that are not known are 1."""
+        ...
+
     def trace(self) -> None:
         """Build the graphs, and with them every variable that training will change.
 

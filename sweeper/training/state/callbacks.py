@@ -1,9 +1,9 @@
 """What callbacks keep beside their attributes: states of their own methods, and files that they write.
 
 What a callback holds is found by the walk over all of the user's objects (`userstate`). Here is what
-that cannot know: a callback with ``get_state()`` and ``set_state(state)`` tells its state itself, a
-CSVLogger's file has to be cut back, and a few of Keras's own are left out or cannot be used at all. Restoring comes after ``on_train_begin``, which resets most
-of Keras's own.
+that cannot know: a callback with ``get_state()`` and ``set_state(state)`` tells its state itself, the
+files of CSVLogger and TensorBoard have to be cut back, and a few of Keras's own are left out or cannot
+be used at all. Restoring comes after ``on_train_begin``, which resets most of Keras's own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sweeper.training.encoding import (
     tells_its_state,
 )
 from sweeper.training.state.csv_files import cut_back, forget_start, remember_start, size_of
+from sweeper.training.state.event_files import cut_event_files, flushed_sizes
 from sweeper.training.userstate.traversal.built_ins import LEFT_OUT, REFUSED
 
 _BATCH_HOOKS = (
@@ -91,6 +92,8 @@ class CallbackStates:
             saved["state"] = state
         if isinstance(callback, keras.callbacks.CSVLogger):
             saved["file_size"] = size_of(callback)
+        if isinstance(callback, keras.callbacks.TensorBoard):
+            saved["event_files"] = flushed_sizes(callback)
         return saved
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
@@ -110,7 +113,7 @@ class CallbackStates:
         return found
 
     def before_train_begin(self, saved: Json | None) -> None:
-        """Prepare what ``on_train_begin`` would destroy: a CSVLogger truncates its file there.
+        """Prepare the files that callbacks write; a CSVLogger truncates its file in ``on_train_begin``.
 
         Args:
             saved: What `capture` returned, or None when the training begins anew.
@@ -121,6 +124,8 @@ class CallbackStates:
                     remember_start(callback)
                 elif "file_size" in saved[index]:
                     cut_back(callback, saved[index]["file_size"])
+            elif isinstance(callback, keras.callbacks.TensorBoard) and saved is not None:
+                cut_event_files(callback, saved[index].get("event_files", {}))
 
     def after_train_end(self) -> None:
         """The training is over, and nothing will be restored into it."""

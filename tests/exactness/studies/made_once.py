@@ -289,6 +289,24 @@ study(
     ),
 )
 
+AUGMENTATION = keras.Sequential(
+    [keras.layers.Normalization(), keras.layers.GaussianNoise(0.3), keras.layers.Dropout(0.1)]
+)
+AUGMENTATION.layers[0].adapt(X)
+
+
+def augmented_model(trial):
+    inputs = keras.Input((FEATURES,))
+    return compiled(keras.Model(inputs, keras.Sequential(layers_of())(AUGMENTATION(inputs))))
+
+
+study(
+    "random-layers-at-top-in-model",
+    "random layers of the module behind an adapted one, in front of each trial's network",
+    identical(),
+    model=augmented_model,
+)
+
 FLIP = keras.layers.GaussianNoise(0.3)
 study(
     "random-layer-at-top-in-data",

@@ -71,8 +71,9 @@ BUILT_INS: Mapping[type[keras.callbacks.Callback], BuiltIn] = {
             "_summary_module",
             "_writers",
         ),
-        "every attempt writes event files of its own, with the steps going on; a profile that was "
-        "being taken is lost",
+        "every attempt writes event files of its own, with the steps going on; those of the attempt "
+        "before are cut back to where they were at the checkpoint; a profile that was being taken is "
+        "lost",
     ),
     keras.callbacks.SwapEMAWeights: BuiltIn(
         ("_ema_weights_in_model",),

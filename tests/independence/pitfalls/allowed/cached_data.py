@@ -6,8 +6,9 @@ import functools
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 
 def build_model(trial):
@@ -28,11 +29,4 @@ def load_data(trial):
     return Data(train=(x["pixels"], y))
 
 
-study = Study(
-    name="cached-data",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

@@ -6,8 +6,9 @@ import functools
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 
 class Batches(keras.utils.PyDataset):
@@ -43,11 +44,4 @@ def load_data(trial):
     return Data(train=batches(trial.suggest_categorical("batch", [8])))
 
 
-study = Study(
-    name="cached-dataset",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

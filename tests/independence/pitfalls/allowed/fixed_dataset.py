@@ -5,8 +5,9 @@ from __future__ import annotations
 import keras
 import numpy as np
 import tensorflow as tf
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 x, y = np.zeros((32, 8), "float32"), np.zeros(32, "int32")
 dataset = tf.data.Dataset.from_tensor_slices((x, y)).map(lambda a, b: (a * 2, b)).batch(8)
@@ -24,11 +25,4 @@ def load_data(trial):
     return Data(train=dataset.shuffle(8, seed=trial.seed), validation=dataset)
 
 
-study = Study(
-    name="fixed-dataset",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 inputs = keras.Input((4, 2))
 flatten = keras.layers.Flatten()
@@ -25,11 +26,4 @@ def load_data(trial):
     return Data(train=(np.zeros((32, 4, 2), "float32"), np.zeros(32, "int32")))
 
 
-study = Study(
-    name="layers-without-state",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

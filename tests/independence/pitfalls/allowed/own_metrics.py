@@ -5,8 +5,9 @@ from __future__ import annotations
 import keras
 import numpy as np
 import tensorflow as tf
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 
 class CustomModel(keras.Model):
@@ -40,11 +41,4 @@ def load_data(trial):
     return Data(train=(numbers.normal(size=(32, 8)), numbers.normal(size=(32, 1))))
 
 
-study = Study(
-    name="own-metrics",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 FEATURES = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="features")])
 
@@ -31,11 +32,4 @@ def load_data(trial):
     return Data(train=(x, x))
 
 
-study = Study(
-    name="perceptual-loss",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

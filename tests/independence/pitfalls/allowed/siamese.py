@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 
 def build_model(trial):
@@ -24,11 +25,4 @@ def load_data(trial):
     return Data(train=((x, x), np.zeros(32, "int32")))
 
 
-study = Study(
-    name="siamese",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

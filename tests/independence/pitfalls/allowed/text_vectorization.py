@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keras
 import tensorflow as tf
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 vectorize = keras.layers.TextVectorization(max_tokens=20, output_sequence_length=4)
 vectorize.adapt(["a b c", "b c d"])
@@ -31,11 +32,4 @@ def load_data(trial):
     return Data(train=(tf.constant([["a b"], ["c d"]]), tf.constant([0, 1])))
 
 
-study = Study(
-    name="text-vectorization",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

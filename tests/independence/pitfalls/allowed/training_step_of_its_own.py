@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study, TrainingStep
+from sweeper import Data, TrainingStep
 from sweeper.gradients import clip_by_global_norm, nan_to_zero
 
 PROCESSORS = [nan_to_zero, clip_by_global_norm(1.0)]
@@ -31,12 +32,4 @@ def load_data(trial):
     return Data(train=(x, x[:, :2]))
 
 
-study = Study(
-    name="training-step-of-its-own",
-    model=build_model,
-    step=Step,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, step=Step, data=load_data)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import keras
 import numpy as np
 import tensorflow as tf
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 flip = keras.layers.RandomFlip(name="flip")
 
@@ -25,11 +26,4 @@ def load_data(trial):
     return Data(train=dataset.map(lambda a, b: (tf.squeeze(flip(a[:, None, :, None])), b)))
 
 
-study = Study(
-    name="augmentation-in-the-data",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import keras
-import numpy as np
-
-from sweeper import Data, Study
+from small_study import study_of
 
 
 class Scaled(keras.losses.Loss):
@@ -27,16 +25,4 @@ def build_model(trial):
     return model
 
 
-def load_data(trial):
-    numbers = np.random.default_rng(trial.seed)
-    return Data(train=(numbers.normal(size=(32, 8)).astype("float32"), numbers.integers(0, 2, 32)))
-
-
-study = Study(
-    name="loss-with-state",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model)

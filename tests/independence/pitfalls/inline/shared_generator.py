@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 rng = np.random.default_rng(0)
 
@@ -34,11 +35,4 @@ def load_data(trial):
     return Data(train=Noisy(rng))
 
 
-study = Study(
-    name="shared-generator",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

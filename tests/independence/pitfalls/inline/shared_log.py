@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import keras
-import numpy as np
-
-from sweeper import Data, Study
+from small_study import study_of
 
 log = []
 
@@ -29,21 +27,8 @@ def build_model(trial):
     return model
 
 
-def load_data(trial):
-    numbers = np.random.default_rng(trial.seed)
-    return Data(train=(numbers.normal(size=(32, 8)).astype("float32"), numbers.integers(0, 2, 32)))
-
-
 def build_callbacks(trial):
     return [Recorder(log)]
 
 
-study = Study(
-    name="shared-log",
-    model=build_model,
-    data=load_data,
-    callbacks=build_callbacks,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, callbacks=build_callbacks)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 
 def read():
@@ -28,11 +29,4 @@ def load_data(trial):
     return Data(train=lambda epoch: stream, steps_per_epoch=4)
 
 
-study = Study(
-    name="used-up-iterator",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)

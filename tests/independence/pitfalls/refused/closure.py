@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import keras
-import numpy as np
-
-from sweeper import Data, Study
+from small_study import study_of
 
 
 def with_trunk(units):
@@ -21,16 +19,4 @@ def with_trunk(units):
     return build
 
 
-def load_data(trial):
-    numbers = np.random.default_rng(trial.seed)
-    return Data(train=(numbers.normal(size=(32, 8)).astype("float32"), numbers.integers(0, 2, 32)))
-
-
-study = Study(
-    name="closure",
-    model=with_trunk(4),
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(with_trunk(4))

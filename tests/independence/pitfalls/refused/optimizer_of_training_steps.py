@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study, TrainingStep
+from sweeper import Data, TrainingStep
 
 
 class Step(TrainingStep):
@@ -27,12 +28,4 @@ def load_data(trial):
     return Data(train=(x, x[:, :2]))
 
 
-study = Study(
-    name="optimizer-of-training-steps",
-    model=build_model,
-    step=Step,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, step=Step, data=load_data)

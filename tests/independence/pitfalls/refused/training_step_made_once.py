@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study, TrainingStep
+from sweeper import Data, TrainingStep
 
 STEP = TrainingStep(optimizer=keras.optimizers.SGD(0.1), loss="mse")
 
@@ -23,12 +24,4 @@ def load_data(trial):
     return Data(train=(x, x[:, :2]))
 
 
-study = Study(
-    name="training-step-made-once",
-    model=build_model,
-    step=build_step,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, step=build_step, data=load_data)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from sweeper.independence.ownership.parts import parts_of
+from sweeper.independence.walk import parts_of
 from sweeper.inspection.object_paths import MODULE_ATTRIBUTE, ObjectPath
 from sweeper.inspection.sorts import Sort, is_users_module, sort_of
 
@@ -23,7 +23,7 @@ _MOST = 300_000
 def holders_of(
     wanted: Iterable[object], factories: Iterable[Callable[..., Any]]
 ) -> Mapping[int, str]:
-    """Where the factories and the user's modules have each of the objects, by id.
+    """Return where the factories and the user's modules have each of the objects, by id.
 
     Args:
         wanted: The objects.
@@ -56,7 +56,7 @@ def holders_of(
 
 
 def _roots(factories: list[Callable[..., Any]]) -> Iterator[tuple[ObjectPath, Any]]:
-    """The factories' own insides first, then the variables of every module of the user's."""
+    """Yield the factories, then the variables of every module of the user's."""
     modules = [
         module
         for name, module in list(sys.modules.items())
@@ -75,7 +75,7 @@ def _roots(factories: list[Callable[..., Any]]) -> Iterator[tuple[ObjectPath, An
 
 
 def name_of(factory: Any) -> str:
-    """What the user calls a factory."""
+    """Return what the user calls a factory."""
     function = getattr(factory, "func", factory)
     name = getattr(function, "__qualname__", None) or type(function).__name__
     return str(name).rpartition("<locals>.")[2]

@@ -39,7 +39,7 @@ class AgeLine:
         """Whether somebody has frozen or thawed objects since, so that no age can be known."""
 
     def older(self, things: Iterable[object]) -> set[int]:
-        """The ids of those that were there before; of one without age, it is taken to be young.
+        """Return the ids of those that were there before; of one without age, it is taken to be young.
 
         Numbers, strings, arrays and containers of nothing but these have none: the collector does
         not list them.
