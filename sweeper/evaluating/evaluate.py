@@ -202,7 +202,9 @@ class _Evaluator:
                 asked = {**asked, each.record.number: each.record.parent.distributions}
         work = [
             functools.partial(
-                self._trial, each, Answers(each.record.params, asked.get(each.record.number, {}))
+                self._trial,
+                each,
+                Answers(each.record.params, asked.get(each.record.number, {}), "evaluation"),
             )
             for each in chosen
         ]

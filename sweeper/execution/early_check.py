@@ -24,7 +24,7 @@ from sweeper.errors import ExecutionError, IndependenceError, Interrupted
 from sweeper.events import Doing, Listener, Notice
 from sweeper.execution.prepared_study import PreparedStudy
 from sweeper.execution.protocol.rehearsals import Rehearsal, Rehearsing
-from sweeper.execution.rehearsals import Draws, rehearsal_assignment, rehearse
+from sweeper.execution.rehearsals import Draws, rehearse
 from sweeper.independence.findings import Line
 from sweeper.independence.reports import RehearsalReport
 from sweeper.independence.validation import validation_differs, validation_finding
@@ -210,9 +210,11 @@ class EarlyCheck:
     ) -> RehearsalReport | None:
         return rehearse(
             launcher,
-            rehearsal_assignment(self._prepared.settings, directory, rehearsal),
+            self._prepared.settings,
+            directory,
+            rehearsal,
             Draws(self._prepared.search),
-            self._stopping,
+            stopping=self._stopping,
             tell=(lambda _: None) if built is None else built.hear,
             patience=self._prepared.settings.time_limit,
         ).report

@@ -90,12 +90,7 @@ class _Supervisor(WithoutDatabase):
     end: Evaluated | Failed | None = None
 
     def value_of(self, question: Suggest) -> CategoricalChoice:
-        try:
-            return self.order.answers.to(question.name, question.distribution)
-        except LookupError as error:
-            raise LookupError(
-                str(error).replace("the replay asks", "the evaluation asks")
-            ) from None
+        return self.order.answers.to(question.name, question.distribution)
 
     def receive(self, message: Message) -> None:
         match message:

@@ -1,20 +1,20 @@
-"""Running a trial again: a worker that answers from the database and writes to none.
+"""Engine that runs a trial, or an interval of it, again: `check`, audits and `verify` order it here.
 
 The trial's process is a real one over the real channel, and knows no difference. Its parameters are
-those that are stored, its directories are below one of its own, and what it reports is kept for
+stored ones or drawn ones, its directories are below one of its own, and what it reports is kept for
 the comparison. It begins from nothing or is resumed from a checkpoint, and goes on to its end or to
-where it is to be compared. A replay that is to be killed dies by SIGKILL in its first process and
-is resumed by a second, as any trial is.
+where it is to be compared. A replay that is to be killed dies by SIGKILL, once or more often, and is
+resumed by the next process, as any trial is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.policy import Every, describe_every
@@ -51,6 +51,7 @@ from sweeper.execution.protocol.messages import (
 from sweeper.execution.protocol.questions import Judge, Suggest
 from sweeper.execution.protocol.replays import Replay
 from sweeper.execution.worker.assignment import assignment_of
+from sweeper.independence.reports import Lengths
 from sweeper.paths import RunPaths
 from sweeper.records.ancestry import ParentRecord
 from sweeper.results import EpochRecord, Outcome, Params
@@ -61,30 +62,74 @@ _AT_NO_STEP = describe_every(Every(steps=1 << 40))
 """A replay's checkpoints are where `Replay` says, and at the end."""
 
 
+class ReplayDiedError(ExecutionError):
+    """A process of the replay ended before its time.
+
+    Attributes:
+        how: What became of it, such as ``"was killed by SIGSEGV"``.
+        replayed: What the replay had reported.
+    """
+
+    def __init__(self, message: str, how: str, replayed: Replayed) -> None:
+        super().__init__(message)
+        self.how = how
+        self.replayed = replayed
+
+
+class Answering(Protocol):
+    """Parameters that answer the questions of a trial's process."""
+
+    @property
+    def values(self) -> Params: ...
+
+    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        """Return the value of ``name``.
+
+        Raises:
+            LookupError, ParameterError: There is none.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A trial's stored parameters, as they answer its replay's questions."""
+    """A trial's stored parameters, as they answer the questions of another process.
+
+    Attributes:
+        asker: What that process is, for messages.
+    """
 
     values: Params
     distributions: Mapping[str, Distribution]
+    asker: str = "replay"
 
     def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """The stored value of ``name``.
+        """Return the stored value of ``name``.
 
         Raises:
             LookupError: The trial never asked for it, or asked for it with another distribution.
         """
+        asks = f"the {self.asker} asks for parameter {name!r}"
         if name not in self.values:
-            msg = f"the replay asks for parameter {name!r}, which the trial never asked for"
+            msg = f"{asks}, which the trial never asked for"
             raise LookupError(msg)
         stored = self.distributions[name]
         if to_text(stored) != to_text(distribution):
-            msg = (
-                f"the replay asks for parameter {name!r} as {distribution}, and the trial asked "
-                f"for it as {stored}"
-            )
+            msg = f"{asks} as {distribution}, and the trial asked for it as {stored}"
             raise LookupError(msg)
         return self.values[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A kill of a replay.
+
+    Attributes:
+        checkpoint: The step of the checkpoint that the next process goes on from.
+        after: The step after which the process is killed.
+    """
+
+    checkpoint: int
+    after: int
 
 
 @dataclass(frozen=True)
@@ -94,8 +139,7 @@ class ReplayOrder:
     Attributes:
         checkpoints: Step and finished epochs of the checkpoints to take.
         prune_after: The epoch after which the trial was pruned; None where it was not.
-        also_after: With ``die_after``: take one more from here on.
-        die_after: Kill the first process from this step on.
+        kills: Where it is killed and resumed, in order.
         seen: Called with each checkpoint that was taken, while it is on disk.
         starts_from: The directory that holds the checkpoint to resume; None to begin anew.
         ends_at: Of ``checkpoints``: the one at which it has come far enough, and is ended.
@@ -103,23 +147,41 @@ class ReplayOrder:
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it as it is.
         parent: What it begins from, which lies below the replay's directory; None for a trial that
             begins from nothing.
+        lengths: How long its epochs and validations are; None for the study's own.
         when_stopped: What is said where it is stopped on request.
     """
 
     settings: StudySettings
     number: int
-    answers: Answers
+    answers: Answering
     checkpoints: tuple[tuple[int, int], ...]
     prune_after: int | None = None
-    also_after: int | None = None
-    die_after: int | None = None
+    kills: tuple[Kill, ...] = ()
     seen: Callable[[CheckpointCommitted], None] = lambda _: None
     starts_from: Path | None = None
     ends_at: tuple[int, int] | None = None
     keep_all: bool = False
     devices: str | None = None
     parent: ParentRecord | None = None
+    lengths: Lengths | None = None
     when_stopped: str = "the replay was stopped"
+
+
+@dataclass
+class ReplayProcess:
+    """One process of a replay.
+
+    Attributes:
+        start: The step that it began at; None where it never came to that.
+        started_after: Seconds from its launch to its first step; None likewise.
+        seconds: From its launch to its end.
+        bytes: Size of its largest checkpoint.
+    """
+
+    start: int | None = None
+    started_after: float | None = None
+    seconds: float = 0.0
+    bytes: int = 0
 
 
 @dataclass
@@ -138,17 +200,26 @@ class Replayed:
     asked: list[str] = field(default_factory=list)
     misfits: list[str] = field(default_factory=list)
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    starts: list[int] = field(default_factory=list)
+    processes: list[ReplayProcess] = field(default_factory=list)
     end: Finished | PrunedHere | StoppedHere | Failed | None = None
     reached: CheckpointCommitted | None = None
     steps_per_epoch: int = 0
-    seconds: float = 0.0
     log: str = ""
+
+    @property
+    def starts(self) -> list[int]:
+        """The step that each process began at."""
+        return [each.start for each in self.processes if each.start is not None]
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return sum(each.seconds for each in self.processes)
 
 
 def run_again(
     order: ReplayOrder,
-    launcher: Launcher,
+    launchers: Sequence[Launcher],
     directory: Path,
     tell: Callable[[Event], None],
     stopping: Stopping,
@@ -157,25 +228,23 @@ def run_again(
 
     Args:
         order: What to run.
-        launcher: Starts its processes.
+        launchers: Start its processes, in turn.
         directory: An empty one, for this replay alone.
         tell: Called with events of the progress.
         stopping: Ends the replay when it is set.
 
     Raises:
         Interrupted: ``stopping`` was set.
-        ExecutionError: A process died that was not to die, or ran out of memory or disk.
+        ReplayDiedError: A process died that was not to die, or ran out of memory or disk.
+        ExecutionError: A process could not be started.
     """
     replayed = Replayed()
-    begun = time.monotonic()
-    dies = order.die_after is not None
-    for attempt in (1, 2) if dies else (1,):
-        _Attempt(stopping, order.when_stopped, order, attempt, directory, replayed, tell).run(
-            launcher
+    for index in range(len(order.kills) + 1):
+        _Attempt(stopping, order.when_stopped, order, index + 1, directory, replayed, tell).run(
+            launchers[index % len(launchers)]
         )
         if replayed.end is not None or replayed.reached is not None:
             break
-    replayed.seconds = time.monotonic() - begun
     return replayed
 
 
@@ -198,6 +267,14 @@ class _Attempt(WithoutDatabase):
     replayed: Replayed
     tell: Callable[[Event], None]
     newest: Path | None = None
+    process: ReplayProcess = field(default_factory=ReplayProcess)
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def _kill(self) -> Kill | None:
+        """How this process ends; None where it goes on."""
+        kills = self.order.kills
+        return kills[self.number - 1] if self.number <= len(kills) else None
 
     @property
     def _paths(self) -> RunPaths:
@@ -207,7 +284,10 @@ class _Attempt(WithoutDatabase):
         number = self.order.number
         self.tell(AttemptStarted(number, self.number))
         self._paths.attempt(number, self.number).mkdir(parents=True)
-        self._conclude(converse(launcher, self._assignment(), self))
+        self.replayed.processes.append(self.process)
+        status = converse(launcher, self._assignment(), self)
+        self.process.seconds = time.monotonic() - self._began
+        self._conclude(status)
 
     def is_enough(self) -> bool:
         return self.replayed.reached is not None
@@ -231,7 +311,8 @@ class _Attempt(WithoutDatabase):
             case Surroundings():
                 replayed.fingerprint = message.fingerprint
             case Started():
-                replayed.starts.append(message.start_step)
+                self.process.start = message.start_step
+                self.process.started_after = time.monotonic() - self._began
                 replayed.steps_per_epoch = message.steps_per_epoch
                 self.tell(
                     TrainingStarted(
@@ -267,6 +348,7 @@ class _Attempt(WithoutDatabase):
     def _committed(self, committed: CheckpointCommitted) -> None:
         """Have it compared, and delete the one before it: a resume needs the newest alone."""
         path = Path(committed.path)
+        self.process.bytes = max(self.process.bytes, committed.bytes)
         if self.order.starts_from is not None and path.is_relative_to(self.order.starts_from):
             return
         position = (committed.step, committed.epoch)
@@ -287,15 +369,15 @@ class _Attempt(WithoutDatabase):
         order, number, end = self.order, self.order.number, self.replayed.end
         if isinstance(end, StoppedHere):
             raise Interrupted(self.when_stopped)
-        meant = self.number == 1 and self.order.die_after is not None and status.killed
+        kill = self._kill if status.killed else None
         outcome: Outcome = "complete"
         error = None
         if self.replayed.reached is not None:
             outcome = "interrupted"
         elif end is None:
             outcome, error = "crashed", f"the replay's process {status.describe()}"
-            if meant:
-                error = f"killed at step {self.order.die_after}, as was asked for"
+            if kill is not None:
+                error = f"killed at step {kill.after}, as was asked for"
         elif isinstance(end, Failed):
             outcome, error = "failed", end.error
             self.replayed.log = self._log()
@@ -305,13 +387,13 @@ class _Attempt(WithoutDatabase):
         self.tell(AttemptEnded(number, self.number, outcome, value, error))
         if self.replayed.reached is not None or (isinstance(end, Failed) and order.ends_at):
             return
-        if (end is None and not meant) or (isinstance(end, Failed) and end.fault != "trial"):
+        if (end is None and kill is None) or (isinstance(end, Failed) and end.fault != "trial"):
             log = self._log()
             msg = (
                 f"trial {number} could not be run again to its end: {error}; mend that and verify "
                 f"again{chr(10) + log if log else ''}"
             )
-            raise ExecutionError(msg)
+            raise ReplayDiedError(msg, status.describe(), self.replayed)
 
     def _log(self) -> str:
         path = self._paths.log(self.order.number, self.number)
@@ -328,7 +410,7 @@ class _Attempt(WithoutDatabase):
         return order.prune_after + 1
 
     def _assignment(self) -> Assignment:
-        order, first = self.order, self.number == 1
+        order, kill = self.order, self._kill
         assignment = assignment_of(
             order.settings, self._paths, order.number, self.number, parent=order.parent
         )
@@ -341,9 +423,10 @@ class _Attempt(WithoutDatabase):
             devices=order.devices,
             pause_after=self._pauses_after(),
             replay=Replay(
-                order.checkpoints,
-                also_after=order.also_after if first else None,
-                die_after=order.die_after if first else None,
+                tuple(at for at in order.checkpoints if kill is None or at[0] < kill.after),
+                also_after=None if kill is None else kill.checkpoint,
+                die_after=None if kill is None else kill.after,
                 aside=order.ends_at is not None,
+                lengths=order.lengths,
             ),
         )

@@ -23,14 +23,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.execution.launch.launchers import WarmServer, choose_launcher
 from sweeper.execution.launch.sources import load_source, target_source
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.rehearsals import Rehearsal
-from sweeper.execution.rehearsals import Draws, Received, rehearsal_assignment, rehearse
+from sweeper.execution.rehearsals import Draws, Received, rehearse
+from sweeper.execution.replays import ReplayDiedError, ReplayOrder, ReplayProcess, run_again
 from sweeper.execution.side_by_side import wait_for_all
 from sweeper.independence.findings import CheckReport, Estimate, Finding, Line, ranked
 from sweeper.independence.lines import line_of_argument
@@ -38,7 +38,7 @@ from sweeper.independence.reports import DataDigests, RehearsalReport
 from sweeper.independence.validation import validation_differs, validation_finding
 from sweeper.preflight.ends import judge_ends, judge_interruptions
 from sweeper.preflight.estimates import estimate
-from sweeper.preflight.interruptions import Interruption, Resumed, interrupt, interruptions
+from sweeper.preflight.interruptions import Interruption, Resumed, interruptions
 from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
 from sweeper.search.grids import check_grid
 from sweeper.search.spec import needs_definition, search_spec
@@ -263,8 +263,14 @@ class _Check:
             self._read["trial 1 like 0"] = self._rehearse(0, "alike", alike)
 
     def _rehearse(self, lane: int, directory: str, rehearsal: Rehearsal) -> Received:
-        assignment = rehearsal_assignment(self._settings, self._directory / directory, rehearsal)
-        return self._drive(lane, assignment)
+        return rehearse(
+            self._opened.launchers[lane],
+            self._settings,
+            self._directory / directory,
+            rehearsal,
+            self._opened.draws,
+            stopping=self._stopping,
+        )
 
     def _interruptions(self) -> tuple[Interruption, ...]:
         report = self._trained[1].report
@@ -278,25 +284,24 @@ class _Check:
         if report is None or report.lengths is None:
             msg = "there is nothing to interrupt: no trial was rehearsed"
             raise ValueError(msg)
-        lengths = report.lengths
-        return interrupt(
-            interruption,
-            self._settings,
-            self._directory,
-            rehearsal=Rehearsal(
-                "trial",
-                epoch_steps=lengths.epoch_steps,
-                validation_steps=lengths.validation_steps,
-            ),
-            end=report.end,
-            drive=lambda number, assignment, until: self._drive(
-                (lane + number) % 2, assignment, until
-            ),
+        end = (report.end, report.epochs)
+        order = ReplayOrder(
+            settings=self._settings,
+            number=0,
+            answers=self._opened.draws.of(0),
+            checkpoints=(end,),
+            kills=interruption.kills,
+            ends_at=end,
+            lengths=report.lengths,
+            when_stopped="the check was stopped",
         )
-
-    def _drive(self, lane: int, assignment: Any, until: int | None = None) -> Received:
-        launcher = self._opened.launchers[lane]
-        return rehearse(launcher, assignment, self._opened.draws, self._stopping, until=until)
+        first, other = self._opened.launchers[lane], self._opened.launchers[1 - lane]
+        directory = self._directory / interruption.directory
+        try:
+            replayed = run_again(order, (first, other), directory, lambda _: None, self._stopping)
+        except ReplayDiedError as died:
+            return Resumed(interruption, died.replayed, report.end, died.how)
+        return Resumed(interruption, replayed, report.end)
 
     def _judge_more(self, reports: list[RehearsalReport], judgement: Judgement) -> None:
         paths = [Path(each.checkpoint) for each in reports if each.checkpoint is not None]
@@ -382,21 +387,23 @@ class _Check:
             return None
         return line_of_argument(self._opened.file, self._settings.name, argument)
 
-    def _attempts(self) -> list[tuple[Received, int]]:
-        """The processes that were killed or resumed, and the steps that each ran."""
+    def _processes(self) -> list[tuple[ReplayProcess, int]]:
+        """Return the processes that were killed or resumed, and the steps that each ran."""
         return [
-            pair for each in self._resumed for pair in zip(each.attempts, each.steps, strict=False)
+            pair
+            for each in self._resumed
+            for pair in zip(each.replayed.processes, each.steps, strict=False)
         ]
 
     def _startup_seconds(self, report: RehearsalReport) -> float:
-        started = [outcome.started_after for outcome, _ in self._attempts()]
+        started = [process.started_after for process, _ in self._processes()]
         known = [seconds for seconds in started if seconds is not None]
         return known[0] if known else report.seconds.startup
 
     def _checkpoint_bytes(self, report: RehearsalReport) -> int:
-        for outcome, _ in self._attempts():
-            if outcome.checkpoints:
-                return max(size for _, size in outcome.checkpoints.values())
+        for process, _ in self._processes():
+            if process.bytes:
+                return process.bytes
         if report.checkpoint is None:
             return 0
         return sum(file.stat().st_size for file in Path(report.checkpoint).iterdir())
@@ -408,9 +415,9 @@ class _Check:
             for name in ("startup", "steps", "work")
         }
         timed = None if self._trained[1].report is None else self._trained[1].report.timed
-        for outcome, steps in self._attempts():
-            if outcome.started_after is not None and timed is not None:
-                seconds["startup"] += outcome.started_after
-                seconds["work"] += outcome.seconds - outcome.started_after
+        for process, steps in self._processes():
+            if process.started_after is not None and timed is not None:
+                seconds["startup"] += process.started_after
+                seconds["work"] += process.seconds - process.started_after
                 seconds["steps"] += steps * timed.seconds / max(1, timed.steps)
         return seconds

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeper.errors import CheckpointError
-from sweeper.independence.findings import Level
 from sweeper.independence.reports import Authored, StudyAuthors
 from sweeper.preflight.interruptions import Interruption, Resumed
 from sweeper.preflight.judging import Judgement
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import Difference, excuse, excuse_measured, reported
+from sweeper.replay.findings import Difference, errors, judge
 
 _SHOWN = 3
 
@@ -61,7 +60,6 @@ def judge_interruptions(
 
     Of several that end otherwise the first is named: what it lost, the others lost too.
     """
-    shown: set[Level] = set()
     for each in resumed:
         own = Judgement()
         if each.checkpoint is None:
@@ -86,9 +84,8 @@ def judge_interruptions(
                     step=each.end,
                 )
         to.held += own.held
-        new = [finding for finding in own.findings if finding.level not in shown]
-        to.findings += new
-        shown.update(finding.level for finding in new)
+        if not any(finding.check == "resume" for finding in to.findings):
+            to.findings += own.findings
 
 
 def judge_resume(
@@ -106,11 +103,11 @@ def judge_resume(
         compared: All of them.
         anyway: Those between two undisturbed runs.
         authors: What the user wrote.
-        to: Receives one finding, of the highest severity, or that the trial is the same.
+        to: Receives one finding, or that the trial is the same.
         interruption: How it was killed.
         step: Where the two were compared.
     """
-    found = reported(excuse_measured(excuse(compared, anyway), authors.measured))
+    found = errors(judge(compared, anyway, lambda: authors))
     if not found:
         to.held.append(
             f"killed (SIGKILL) after step {interruption.shown} and resumed {interruption.where} in a "
@@ -123,7 +120,7 @@ def judge_resume(
     own = f"; look in {', '.join(authors.users)}" if authors.users else ""
     line = next((each.line for each in authors.callbacks if each.hooks), authors.model.line)
     to.find(
-        found[0].level,
+        "error",
         "resume",
         f"killed after step {interruption.shown} and resumed {interruption.where}, the trial is not "
         f"what it was without the kill: at step {step} these differ: "

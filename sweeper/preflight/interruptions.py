@@ -7,31 +7,14 @@ there is done again, which shows what is kept in a file; what is kept in the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from sweeper.definition import StudySettings
-from sweeper.execution.protocol.rehearsals import Rehearsal
-from sweeper.execution.protocol.replays import Replay
-from sweeper.execution.rehearsals import Received, rehearsal_assignment
+from sweeper.execution.protocol.messages import Failed
+from sweeper.execution.replays import Kill, Replayed
 
 _END = "at an epoch's end"
 _MIDDLE = "in the middle of an epoch"
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """One kill.
-
-    Attributes:
-        checkpoint: The step of the checkpoint that the next attempt goes on from.
-        after: The step after which the process is killed.
-    """
-
-    checkpoint: int
-    after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +43,21 @@ class Resumed:
 
     Attributes:
         interruption: It.
-        attempts: What each process said, the last one to the end.
+        replayed: What its processes said, the last one to the end.
         end: The step at which it is compared.
+        died: What became of a process that ended before its time; empty where none did.
     """
 
     interruption: Interruption
-    attempts: tuple[Received, ...]
+    replayed: Replayed
     end: int
+    died: str = ""
 
     @property
     def checkpoint(self) -> Path | None:
-        """What is compared; None where no process came so far."""
-        kept = self.attempts[-1].checkpoints.get(self.end)
-        return None if kept is None else kept[0]
+        """The checkpoint to compare; None where no process came so far."""
+        reached = self.replayed.reached
+        return None if reached is None else Path(reached.path)
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -82,52 +67,15 @@ class Resumed:
         return tuple(end - begin for begin, end in zip(begins, ends, strict=True))
 
     def why_not(self) -> str:
-        """Why there is nothing to compare."""
-        for number, outcome in enumerate(self.attempts):
-            if outcome.failed is not None:
-                what = "resumed" if number else "to be killed"
-                return f"the trial that was {what} failed: {outcome.failed.error}"
-        status = self.attempts[-1].status
-        how = "ended" if status is None else status.describe()
+        """Return why there is nothing to compare."""
+        failed = self.replayed.end
+        if isinstance(failed, Failed):
+            what = "resumed" if len(self.replayed.processes) > 1 else "to be killed"
+            return f"the trial that was {what} failed: {failed.error}"
         return (
             f"the resumed trial never came to step {self.end}, which the same trial without a kill "
-            f"did: its process {how}"
+            f"did: its process {self.died or 'ended'}"
         )
-
-
-def interrupt(
-    interruption: Interruption,
-    settings: StudySettings,
-    directory: Path,
-    *,
-    rehearsal: Rehearsal,
-    end: int,
-    drive: Callable[[int, Any, int | None], Received],
-) -> Resumed:
-    """Run a trial as ``interruption`` says, each attempt in a fresh process.
-
-    Args:
-        interruption: Where to kill it.
-        settings: The study's.
-        directory: Of the check.
-        rehearsal: How short its epochs are.
-        end: The step to take the last checkpoint at.
-        drive: Runs an attempt: its number from 0, its assignment, and the step to end at.
-    """
-    attempts = []
-    for number, kill in enumerate((*interruption.kills, Kill(end, 0))):
-        assignment = rehearsal_assignment(
-            settings,
-            directory / interruption.directory,
-            rehearsal,
-            attempt=number + 1,
-            replay=Replay((), also_after=kill.checkpoint, die_after=kill.after or None),
-        )
-        outcome = drive(number, assignment, None if kill.after else end)
-        attempts.append(outcome)
-        if outcome.failed is not None:
-            break
-    return Resumed(interruption, tuple(attempts), end)
 
 
 def interruptions(end: int, epoch_steps: int) -> tuple[Interruption, ...]:

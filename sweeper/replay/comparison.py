@@ -27,11 +27,10 @@ _LISTED = ("model", "optimizer", "optimizers", "metrics", "reachable")
 _EXACT = frozenset({*_LISTED, "global_seed_generator", "position"})
 """Components with nothing that may differ in every run, as a measured time does."""
 
-_OF_FILES = "file_size"
-"""Length of a callback's log file, and so the number of digits in it: measured times have others."""
-
-_EVENT_FILES = "event_files"
-"""Sizes of TensorBoard's files, whose names hold the time and the number of the process."""
+_OF_FILES = ("file_size", "event_files")
+"""Lengths of the files of CSVLogger and TensorBoard, to which a resume cuts them back. No result depends on
+them: measured times have more digits in one run than in another, and the files' names hold the time.
+"""
 
 READ_AHEAD = "/iterator"
 """End of the names of tensors that say how far tf.data has read ahead: a matter of timing, without
@@ -119,8 +118,6 @@ def severity(path: Sequence[str | int], objectives: Sequence[str] = ()) -> tuple
         objectives: Metrics that trials are compared by: with the loss, they never differ.
     """
     component = str(path[0])
-    if path[-1] == _OF_FILES:
-        return "warning", True
     if any(part in (*objectives, "loss") for part in path[1:]) and component != "callbacks":
         return "error", False
     # What a step reported may be measured; where training stands is not.
@@ -179,7 +176,7 @@ class _Comparison:
                 yield from self._left_out(one, other)
                 one, other = _of_users(one), _of_users(other)
             for path, a, b in _walk(one, other, (component,)):
-                if _EVENT_FILES in path:
+                if component == "callbacks" and len(path) > 2 and path[2] in _OF_FILES:
                     continue
                 level, excusable = severity(path, self._objectives)
                 yield Difference(

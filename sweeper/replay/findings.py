@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Level = Literal["error", "warning", "note"]
-LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+from sweeper.independence.reports import StudyAuthors
+
+Level = Literal["error", "note"]
+LEVELS: tuple[Level, ...] = ("error", "note")
 """Severities, the highest first."""
 
 _QUOTED = re.compile(r"'([^']*)'")
@@ -78,6 +80,26 @@ def excuse(found: Iterable[Difference], anyway: Iterable[Difference]) -> list[Di
     )
 
 
+def judge(
+    found: Iterable[Difference],
+    anyway: Iterable[Difference],
+    authors: Callable[[], StudyAuthors | None],
+) -> list[Difference]:
+    """Return ``found``, the most severe first, with a note of what breaks no promise.
+
+    `sweeper check`, `sweeper verify` and audits judge here.
+
+    Args:
+        found: Differences between a trial and its replay.
+        anyway: Differences between two runs that were treated alike: they excuse the same paths.
+        authors: Returns what the user wrote, which tells what is computed from a clock. Called only
+            where an error is left.
+    """
+    left = excuse(found, anyway)
+    written = authors() if errors(left) else None
+    return left if written is None else excuse_measured(left, written.measured)
+
+
 def excuse_measured(
     found: Iterable[Difference], measured: Mapping[str, frozenset[str]]
 ) -> list[Difference]:
@@ -110,11 +132,6 @@ def _is_measured(difference: Difference, measured: Mapping[str, frozenset[str]])
 def ranked(found: Iterable[Difference]) -> list[Difference]:
     """Return the differences, the most severe first; otherwise in their order."""
     return sorted(found, key=lambda each: LEVELS.index(each.level))
-
-
-def reported(found: Iterable[Difference]) -> list[Difference]:
-    """Return the differences that are errors or warnings."""
-    return [each for each in found if each.level != "note"]
 
 
 def errors(found: Iterable[Difference]) -> list[Difference]:

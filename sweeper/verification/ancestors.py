@@ -81,7 +81,7 @@ class Ancestors:
             parent=before.parent,
             when_stopped=STOPPED,
         )
-        again = run_again(order, self.launcher, directory, self.tell, self.stopping)
+        again = run_again(order, [self.launcher], directory, self.tell, self.stopping)
         if again.reached is None:
             return (
                 f"trial {before.number}, run again, does not come to step {parent.step}, where this "

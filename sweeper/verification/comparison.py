@@ -390,8 +390,6 @@ def checkpoint_findings(seen: SeenCheckpoint, level: Level, *, reported: bool) -
     if len(states) > _SHOWN_VALUES:
         more = f"{subject}: {len(states) - _SHOWN_VALUES} more values differ"
         yield Finding("note", "state", more, step=kept.step)
-    for each in (d for d in seen.differences if d.level == "warning"):
-        yield finding("warning", "state", f"{subject}: {each}", each.name)
     measured = [each for each in seen.differences if each.level == "note"]
     for names, why in ((follows, "as the weights do"), (measured, "which no result depends on")):
         if names:

@@ -18,19 +18,20 @@ from typing import Any, Literal
 
 from sweeper.definition import StudySettings
 from sweeper.events import Event, Listener, Notice, TrialVerified, VerificationOpened
-from sweeper.execution.audit.findings import read_authors
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.sources import load_source, recall_source
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.messages import CheckpointCommitted
-from sweeper.execution.replays import Answers, Replayed, ReplayOrder, run_again
+from sweeper.execution.rehearsals import read_authors
+from sweeper.execution.replays import Answers, Kill, Replayed, ReplayOrder, run_again
 from sweeper.execution.side_by_side import run_side_by_side
 from sweeper.execution.signals import interrupting
 from sweeper.execution.trial.pinning import link_checkpoint
 from sweeper.execution.unchanged import unchanged_settings
+from sweeper.independence.reports import StudyAuthors
 from sweeper.paths import RunPaths
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import Difference, errors, excuse, excuse_measured, reported
+from sweeper.replay.findings import Difference, errors, judge
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
@@ -169,7 +170,7 @@ class Parted:
         self, position: tuple[int, int], path: Path, differences: Sequence[Difference]
     ) -> None:
         """Keep a checkpoint of the replay if no kept one differs in all that it may differ in."""
-        new = {each.path for each in reported(differences) if each.excusable} - self._known
+        new = {each.path for each in errors(differences) if each.excusable} - self._known
         if new and position not in self.checkpoints:
             self._known |= new
             self.checkpoints[position] = self.directory / path.name
@@ -186,10 +187,6 @@ class Parted:
                 directories=(self.files, files),
                 objectives=objectives,
             )
-
-    def excuse(self, differences: Sequence[Difference]) -> Sequence[Difference]:
-        """Return ``differences``, excused where the two replays differ at the same path."""
-        return excuse(differences, self.anyway)
 
 
 @dataclass
@@ -255,8 +252,7 @@ class _Verifier:
         kill = None
         if self.request.interrupt:
             start = 0 if record.parent is None else record.parent.step
-            drawn = where_to_kill(self.request.seed, number, max(steps, default=0) - start)
-            kill = None if drawn is None else (drawn[0] + start, drawn[1] + start)
+            kill = where_to_kill(self.request.seed, number, max(steps, default=0), start)
         outcome = self._replay(stored, record.params, kill)
         self.surroundings = outcome.replayed.fingerprint
         findings = list(outcome.findings)
@@ -287,7 +283,7 @@ class _Verifier:
                 seconds=replayed.seconds,
                 steps=getattr(replayed.end, "step", None),
                 starts=tuple(replayed.starts),
-                killed_at=None if kill is None else kill[1],
+                killed_at=None if kill is None else kill.after,
                 seed=None if kill is None else self.request.seed,
             ),
             promised=promised,
@@ -298,7 +294,7 @@ class _Verifier:
         return verification
 
     def _replay(
-        self, stored: StoredTrial, params: Mapping[str, Any], kill: tuple[int, int] | None
+        self, stored: StoredTrial, params: Mapping[str, Any], kill: Kill | None
     ) -> _Outcome:
         kept = {(each.step, each.epoch): each for each in stored.kept}
         number, objectives = stored.record.number, stored.objectives
@@ -309,8 +305,7 @@ class _Verifier:
             parent=stored.record.parent,
             checkpoints=tuple(kept),
             prune_after=_pruned_after(stored.record),
-            also_after=None if kill is None else kill[0],
-            die_after=None if kill is None else kill[1],
+            kills=() if kill is None else (kill,),
             when_stopped=STOPPED,
         )
         own = RunPaths(self.request.runs_dir.absolute(), self.settings.name)
@@ -330,7 +325,11 @@ class _Verifier:
                 parted.keep(position, Path(committed.path), seen[position].differences)
 
             replayed = run_again(
-                replace(order, seen=look), self.launcher, Path(directory), self.tell, self.stopping
+                replace(order, seen=look),
+                [self.launcher],
+                Path(directory),
+                self.tell,
+                self.stopping,
             )
             at_the_end = compare_end_models(
                 stored.record, stored.kept, replayed, paths=own, replay=paths, level=level
@@ -339,12 +338,10 @@ class _Verifier:
             if not any(each.is_another for each in seen.values()) and (parted or metrics):
                 again = self._again(order, stored, parted, whole=bool(metrics))
                 metrics = {each for each in metrics if _parted(each, replayed, again)}
-                measured: Mapping[str, frozenset[str]] = {}
-                excused = [each.judged(parted.excuse) for each in seen.values()]
-                if any(errors(each.differences) for each in excused):
-                    authors = read_authors(self.launcher, self.settings, self.search)
-                    measured = {} if authors is None else authors.measured
-                excused = [each.judged(lambda d: excuse_measured(d, measured)) for each in excused]
+                excused = [
+                    each.judged(lambda found: judge(found, parted.anyway, lambda: self._authors))
+                    for each in seen.values()
+                ]
             else:
                 excused, metrics = list(seen.values()), set()
         findings = compare(
@@ -369,7 +366,12 @@ class _Verifier:
                 parted.compare(position, Path(committed.path), files, stored.objectives)
 
             again = replace(order, seen=look)
-            return run_again(again, self.launcher, Path(directory), self.tell, self.stopping)
+            return run_again(again, [self.launcher], Path(directory), self.tell, self.stopping)
+
+    @functools.cached_property
+    def _authors(self) -> StudyAuthors | None:
+        """What the user wrote, read once."""
+        return read_authors(self.launcher, self.settings, self.search)
 
     def _ancestors(self) -> Ancestors:
         name = self.settings.name

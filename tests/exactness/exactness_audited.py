@@ -21,7 +21,7 @@ from pathlib import Path
 from exactness_attempts import Attempt, Start, assignment, run_attempt, settings_of
 from exactness_list import StudyPart
 
-from sweeper.execution.audit.replays import DroppedError, IntervalReplay
+from sweeper.execution.audit.interval import DroppedError, IntervalReplay
 from sweeper.execution.launch.trial_process import TrialProcess
 from sweeper.execution.protocol.messages import Assignment, Failed
 from sweeper.execution.protocol.replays import Replay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,21 +36,23 @@ class RecordedReplays:
     known: list[_Recorded] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def run(self, order: ReplayOrder, launcher: Launcher, directory: Path, *more: Any) -> Replayed:
+    def run(
+        self, order: ReplayOrder, launchers: Sequence[Launcher], directory: Path, *more: Any
+    ) -> Replayed:
         asked = replace(order, seen=_nobody, keep_all=True)
         found = next((each for each in self.known if each.order == asked), None)
         if found is None:
-            return self.run_anew(order, launcher, directory, *more)
+            return self.run_anew(order, launchers, directory, *more)
         return self._given(found, order, directory)
 
     def run_anew(
-        self, order: ReplayOrder, launcher: Launcher, directory: Path, *more: Any
+        self, order: ReplayOrder, launchers: Sequence[Launcher], directory: Path, *more: Any
     ) -> Replayed:
         """The same, and run whatever was recorded."""
         asked = replace(order, seen=_nobody, keep_all=True)
         committed: list[CheckpointCommitted] = []
         kept = self.directory / str(next(self._numbers))
-        replayed = run_again(replace(asked, seen=committed.append), launcher, kept, *more)
+        replayed = run_again(replace(asked, seen=committed.append), launchers, kept, *more)
         found = _Recorded(asked, kept, committed, replayed)
         self.known.append(found)
         return self._given(found, order, directory)

@@ -46,8 +46,9 @@ from sweeper.execution.protocol.messages import (
 )
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
 from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsed, Rehearsing
+from sweeper.execution.protocol.replays import Replay
 from sweeper.execution.protocol.study_source import StudySource
-from sweeper.independence.reports import RehearsalReport
+from sweeper.independence.reports import Lengths, RehearsalReport
 from sweeper.results import EpochRecord
 
 words = st.text(st.characters(exclude_categories=("Cs",)))
@@ -68,6 +69,15 @@ sources = st.builds(
     st.lists(words).map(tuple),
 )
 rehearsals = st.builds(Rehearsal, st.sampled_from(get_args(Part)), counts, st.none() | counts)
+replays = st.builds(
+    Replay,
+    st.lists(st.tuples(counts, counts)).map(tuple),
+    st.none() | counts,
+    st.none() | counts,
+    st.booleans(),
+    st.none()
+    | st.builds(Lengths, st.none() | counts, counts, st.none() | counts, st.none() | counts),
+)
 
 audits = st.builds(
     AuditOrder,
@@ -108,6 +118,7 @@ MESSAGES = {
         checkpoints=st.lists(words).map(tuple),
         devices=st.none() | words,
         source=st.none() | sources,
+        replay=st.none() | replays,
         rehearsal=st.none() | rehearsals,
         audit=st.none() | audits,
         export=st.none()

@@ -11,9 +11,10 @@ import pytest
 from forgetful import ARGUMENTS, ONCE_AN_EPOCH, RATES
 from study_files import StudyText
 
+from sweeper.execution.replays import Kill
 from sweeper.independence.findings import CheckReport
 from sweeper.preflight import checking
-from sweeper.preflight.interruptions import Kill, interruptions
+from sweeper.preflight.interruptions import interruptions
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,16 @@ class Planted:
 
     where: Sequence[Any]
 
-    def write(self, directory: Path, value: Any) -> Path:
-        """Commit a checkpoint with ``value`` there."""
+    def write(
+        self, directory: Path, value: Any, *, also: tuple[Sequence[Any], Any] | None = None
+    ) -> Path:
+        """Commit a checkpoint with ``value`` there, and ``also`` another one at another path."""
         state, tensors = copy.deepcopy(STATE), {n: each.copy() for n, each in TENSORS.items()}
-        inside: Any = tensors if self.where[0] in tensors else state
-        for part in self.where[:-1]:
-            inside = inside[part]
-        inside[self.where[-1]] = value
+        for where, planted in ((self.where, value), *(() if also is None else (also,))):
+            inside: Any = tensors if where[0] in tensors else state
+            for part in where[:-1]:
+                inside = inside[part]
+            inside[where[-1]] = planted
         return write(directory, state, tensors)
 
 

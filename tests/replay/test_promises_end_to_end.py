@@ -73,18 +73,21 @@ BOTH = """
             self.state["epochs"] = seen + 1
 """
 LEFT_OUT = """
+    import time
+
     class LeavesOut(keras.callbacks.Callback):
-        "Keeps the one attribute, and leaves out the other."
+        "Keeps one attribute, and leaves out another and a dictionary in which time is measured too."
 
         def __init__(self):
             super().__init__()
             self.kept = 0
             self.left = 0
-            self.inner = {"epochs": 0}
+            self.inner = {"took": 0.0, "epochs": 0}
 
         def on_epoch_end(self, epoch, logs=None):
             self.kept += 1
             self.left += 1
+            self.inner["took"] = time.perf_counter()
             self.inner["epochs"] += 1
 
         def get_state(self):
@@ -125,7 +128,12 @@ def resumed(report: CheckReport) -> list[Finding]:
         (
             LEFT_OUT + TIMED,
             "LeavesOut(), Timed()",
-            ["callback LeavesOut, attribute 'left': ", "get_state()", "lost on resume"],
+            [
+                "callback LeavesOut, attribute 'left': ",
+                "callback LeavesOut, attribute 'inner'['epochs']: ",
+                "get_state()",
+                "lost on resume",
+            ],
         ),
     ],
     ids=["counter in a file", "beside a timer", "in one callback", "left out by get_state"],
@@ -206,8 +214,8 @@ def twice(seed: int) -> bool:
     """Whether a trial of 60 steps, with checkpoints kept at 40 and 60, does its first epoch's end twice."""
     from sweeper.verification.replay import where_to_kill
 
-    also, die = where_to_kill(seed, 0, 60) or (0, 0)
-    return 0 < also < 20 < die < 40
+    kill = where_to_kill(seed, 0, 60)
+    return kill is not None and kill.checkpoint < 20 < kill.after < 40
 
 
 @pytest.mark.parametrize(

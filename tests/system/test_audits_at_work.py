@@ -29,7 +29,7 @@ from sweeps import (
 from sweeper.errors import DatabaseUnavailableError, ExactnessError
 from sweeper.events import Notice
 from sweeper.execution import replays as running_again
-from sweeper.execution.audit.replays import IntervalReplay
+from sweeper.execution.audit.interval import IntervalReplay
 from sweeper.storage.database import Database
 from sweeper.storage.exactness.audits import Audits
 from sweeper.storage.repository import Repository

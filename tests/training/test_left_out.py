@@ -27,6 +27,7 @@ class Keeps(keras.callbacks.Callback):
         self.same = [1, 2]
         self.left: Any = 0
         self.inner = Inner()
+        self.table: dict[str, float] = {"took": 0.0, "epochs": 0}
         self.array = np.zeros(3)
         self.file: Any = None
         self.path = ""
@@ -74,6 +75,21 @@ def test_what_has_changed_is_named_wherever_the_callback_leads_and_nothing_else(
     assert found["callback Keeps.array"].startswith("digest ")
     assert found[f"module {__name__}: variable 'SEEN'"] == "7"
     assert len(found) - ("callback Keeps: attribute 'file'" in found) == 4
+
+
+def test_each_key_of_a_dictionary_has_its_own_and_what_is_gone_has_one() -> None:
+    """A time that is measured into a dictionary excuses its own key, and no count beside it."""
+    callback = Keeps()
+    state = begun(callback)
+    callback.table["epochs"] = 2
+    name = "callback Keeps.table"
+    assert fingerprints(state) == {f"{name}['epochs']": "2"}
+    callback.table["more"] = 1
+    found = fingerprints(state)
+    assert set(found) == {f"{name}['epochs']", f"{name}['more']", f"{name}.keys()"}
+    del callback.table["took"], callback.left
+    found = fingerprints(state)
+    assert found[f"{name}['took']"] == found["callback Keeps: attribute 'left'"] == "missing"
 
 
 def test_a_fingerprint_follows_the_value_and_not_the_kind_of_sequence_or_number() -> None:

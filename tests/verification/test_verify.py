@@ -432,5 +432,5 @@ def test_a_verification_that_is_interrupted_says_so_and_leaves_nothing_behind(
 
 def _killed_in_last_epoch(seed: int, number: int) -> bool:
     """Whether a replay of a trial of 60 steps is resumed from a checkpoint of its last epoch's."""
-    also, die = where_to_kill(seed, number, 60) or (0, 0)
-    return 20 <= also < 40 and die > also
+    kill = where_to_kill(seed, number, 60)
+    return kill is not None and 20 <= kill.checkpoint < 40

@@ -17,6 +17,7 @@ from sweeper.errors import DefinitionChangedError, SweeperError, UnknownStudyErr
 from sweeper.execution.launch.launchers import Loaded
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.protocol.replays import Replay, ReplaySchedule
+from sweeper.execution.replays import Kill
 from sweeper.execution.unchanged import unchanged_settings
 from sweeper.results import EpochRecord
 from sweeper.search.sampling import open_search
@@ -122,10 +123,11 @@ def test_where_a_replay_is_killed_follows_from_the_seed() -> None:
     positions = [where_to_kill(seed, 3, 60) for seed in range(200)]
     assert positions == [where_to_kill(seed, 3, 60) for seed in range(200)]
     assert len(set(positions)) > 100
-    assert all(
-        position is not None and 0 < position[0] < position[1] < 60 for position in positions
-    )
+    assert all(kill is not None and 0 < kill.checkpoint < kill.after < 60 for kill in positions)
     assert where_to_kill(0, 3, 2) is None
+    first, later = where_to_kill(0, 3, 60), where_to_kill(0, 3, 160, start=100)
+    assert first is not None
+    assert later == Kill(first.checkpoint + 100, first.after + 100)
 
 
 @pytest.fixture

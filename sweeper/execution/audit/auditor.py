@@ -8,6 +8,7 @@ its process, is given back and claimed again.
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import time
@@ -27,8 +28,9 @@ from sweeper.errors import (
 )
 from sweeper.events import Notice
 from sweeper.execution.audit.findings import explain
-from sweeper.execution.audit.replays import DroppedError, IntervalReplay
+from sweeper.execution.audit.interval import DroppedError, IntervalReplay
 from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
+from sweeper.execution.rehearsals import read_authors
 from sweeper.execution.worker.gpus import SlotDevice, find_gpus
 from sweeper.records.exactness import AuditOutcome
 from sweeper.storage.repository import FIRST_INTERVALS, MOST_TRIES, AuditClaim, Audits, Pinned
@@ -205,12 +207,14 @@ class Auditor:
         launcher = context.runner
         if callable(launcher):
             return
+        settings, search = self._study.settings, self._study.search
+        authors = functools.cache(lambda: read_authors(launcher, settings, search))
         replay = IntervalReplay(
-            claim, self._study.settings, launcher, context.stopping, device.visible
+            claim, settings, launcher, context.stopping, device.visible, authors
         )
         try:
             outcome = replay.outcome()
-            found = None if outcome.alike else explain(replay, outcome, self._study.search)
+            found = None if outcome.alike else explain(replay, outcome)
         except DroppedError as reason:
             self._drop(claim, str(reason), time.monotonic() - began)
             return

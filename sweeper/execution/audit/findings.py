@@ -7,22 +7,14 @@ reads the study's code, to name the user's own callbacks and what they measure b
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeper.definition import StudySettings
-from sweeper.errors import CheckpointError, ExecutionError, Interrupted
-from sweeper.execution.audit.replays import DroppedError, IntervalReplay, Outcome
-from sweeper.execution.launch.trial_process import Launcher
-from sweeper.execution.protocol.rehearsals import Rehearsal
-from sweeper.execution.rehearsals import Draws, rehearsal_assignment, rehearse
-from sweeper.independence.reports import StudyAuthors
-from sweeper.replay.findings import Difference, errors, excuse_measured
-from sweeper.search.spec import SamplerSpec
-from sweeper.support.scratch import scratch_directory
+from sweeper.errors import CheckpointError, ExecutionError
+from sweeper.execution.audit.interval import DroppedError, IntervalReplay, Outcome
+from sweeper.replay.findings import Difference, errors
 
 _MOST_STEPS = 5000
 """A trial is run again from its beginning to find the first step only if that is no farther."""
@@ -31,7 +23,6 @@ _MOST_COMPARED = 24
 """So many checkpoints a replay takes on the way, to find the first step."""
 
 _ROUNDS = 2
-_PATIENCE = 30.0
 _SHOWN = 3
 
 
@@ -96,25 +87,14 @@ class FoundDifference:
         }
 
 
-def explain(
-    replay: IntervalReplay, outcome: Outcome, search: SamplerSpec
-) -> FoundDifference | None:
-    """Say what ``outcome``, which is not alike, is.
-
-    Returns:
-        None where it is nothing: all that differs is computed from a clock. Such a value, rounded,
-        can be the same in two replays.
+def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
+    """Return what ``outcome``, which is not alike, shows.
 
     Raises:
         Interrupted: The replay was stopped.
     """
-    claim = replay.claim
-    authors = read_authors(replay.launcher, replay.settings, search)
-    found = errors(
-        excuse_measured(outcome.differences, {} if authors is None else authors.measured)
-    )
-    if outcome.other_end is None and not found:
-        return None
+    claim, authors = replay.claim, replay.authors()
+    found = errors(outcome.differences)
     first = found[0] if found else None
     shown = _shown(found)
     what = f"it {outcome.other_end}" if first is None else "; ".join(map(str, shown))
@@ -193,22 +173,3 @@ def _differing(
         if step in taken[1]:
             found[step] = any(each.path in paths for each in replay.compare(taken[1][step], path))
     return found
-
-
-def read_authors(
-    launcher: Launcher, settings: StudySettings, search: SamplerSpec
-) -> StudyAuthors | None:
-    """Return what the user wrote, read by a process that has it; None where that cannot be."""
-    with scratch_directory("audit") as directory:
-        try:
-            received = rehearse(
-                launcher,
-                rehearsal_assignment(settings, Path(directory), Rehearsal("build")),
-                Draws(search),
-                threading.Event(),
-                patience=_PATIENCE,
-            )
-        except (ExecutionError, Interrupted):
-            # The difference is reported all the same, without a name for what may be why.
-            return None
-        return None if received.report is None else received.report.code

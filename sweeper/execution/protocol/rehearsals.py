@@ -11,14 +11,13 @@ from typing import Literal
 from sweeper.execution.protocol.sendable import sendable
 from sweeper.independence.reports import RehearsalReport
 
-Part = Literal["build", "read", "together", "train", "trial"]
+Part = Literal["build", "read", "together", "train"]
 """
 - ``"build"``: build one trial, as a process of a run would, and read its validation data.
 - ``"read"``: the same; then read its training data, and make the variables that a batch makes.
 - ``"together"``: build several trials in this one process, as ``isolation="inline"`` would, after the
   first one's data were read; what they would share is reported, and is no error.
 - ``"train"``: build a trial and train some epochs, watched.
-- ``"trial"``: the trial itself, with epochs as short as those of ``"train"``.
 """
 
 
@@ -30,15 +29,11 @@ class Rehearsal:
         part: See `Part`.
         number: The trial to build, for ``"build"`` and ``"read"``.
         like: The trial whose parameters it is built with; None for its own.
-        epoch_steps: Steps in an epoch, where the study's own are too many; None to decide that.
-        validation_steps: Batches in a validation, likewise.
     """
 
     part: Part
     number: int = 0
     like: int | None = None
-    epoch_steps: int | None = None
-    validation_steps: int | None = None
 
 
 @sendable

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from sweeper.checkpoints.policy import Keep
 from sweeper.execution.protocol.sendable import sendable
+from sweeper.independence.reports import Lengths
 
 KEEP_ALL = Keep(last=1 << 40)
 """The rules under which a replay deletes nothing."""
@@ -34,12 +35,14 @@ class Replay:
             what is being written is on disk.
         aside: Whether the trial that is run again may still run itself: then the files of Keras's
             callbacks that lie outside the trial's directory are others.
+        lengths: How long its epochs and validations are; None for the study's own.
     """
 
     checkpoints: tuple[tuple[int, int], ...]
     also_after: int | None = None
     die_after: int | None = None
     aside: bool = False
+    lengths: Lengths | None = None
 
 
 class ReplaySchedule:

@@ -131,7 +131,7 @@ def serve_trial(
         if assignment.source is not None:
             link.send(Preparing("importing the study"))
         definition = load()
-        if assignment.rehearsal is not None and assignment.rehearsal.part != "trial":
+        if assignment.rehearsal is not None:
             from sweeper.execution.trial.rehearsal import rehearse
 
             rehearse(definition, assignment, link)

@@ -225,7 +225,7 @@ class _Rehearsal:
         began = time.perf_counter()
         number = self._what.number
         with self._doing(f"tracing trial {number}", number, "capture"):
-            short, lengths = shortened(plan, self._what.epoch_steps, self._what.validation_steps)
+            short, lengths = shortened(plan, None, None)
             self._seen.setdefault("lengths", lengths)
             # To know the lengths, a batch or two was made, which may draw from these generators; a
             # trial is shortened before they are seeded.

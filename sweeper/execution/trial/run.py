@@ -169,10 +169,10 @@ def _last_message(
 def _as_assigned(plan: TrainingPlan, assignment: Assignment, link: Link) -> TrainingPlan:
     """Return the plan as this assignment runs it: judged by the pruner, shortened or aside."""
     plan = replace(plan, judge=_judge(assignment, link))
-    if assignment.rehearsal is not None:
-        shorter = assignment.rehearsal
-        plan = shortened(plan, shorter.epoch_steps, shorter.validation_steps)[0]
-    if assignment.replay is not None and assignment.replay.aside:
+    replay = assignment.replay
+    if replay is not None and replay.lengths is not None:
+        plan = shortened(plan, replay.lengths.epoch_steps, replay.lengths.validation_steps)[0]
+    if replay is not None and replay.aside:
         redirect_files(plan.callbacks, Path(assignment.files))
     return plan
 
@@ -208,8 +208,8 @@ def _keep_end(
     observer: TrialObserver,
     origin: Origin | None,
 ) -> None:
-    """Keep the model as training left it, where the assignment says where; of no rehearsal."""
-    if assignment.rehearsal is not None or assignment.end is None or observer.committed is None:
+    """Keep the model as training left it, where the assignment says where."""
+    if assignment.end is None or observer.committed is None:
         return
     location = parse_location(assignment.end)
     if len(assignment.checkpoints) > 1:

@@ -18,7 +18,7 @@ from sweeper.inspection.object_paths import ObjectPath
 from sweeper.training.encoding import TAG, Json, NotPlainError, Tensors
 from sweeper.training.userstate.encoding import Encoder, path_in
 from sweeper.training.userstate.holders.leaves import MISSING, same
-from sweeper.training.userstate.holders.objects import NAMED, Holder, Structure
+from sweeper.training.userstate.holders.objects import KEYED, NAMED, Holder, Structure
 from sweeper.training.userstate.holders.positions import Cache, IteratorState
 from sweeper.training.userstate.traversal.roots import Roots
 from sweeper.training.userstate.traversal.walk import Walk
@@ -55,7 +55,7 @@ class LeftOut:
         self._nodes = {**walk.nodes, **self._walk.nodes}
 
     def fingerprints(self) -> Json:
-        """Return the name and fingerprint of each attribute that is not as when training began."""
+        """Return the name and fingerprint of each attribute and key that is not as training began."""
         return [
             [name, text]
             for holder in self._walk.holders
@@ -64,23 +64,29 @@ class LeftOut:
         ]
 
     def _of(self, holder: Holder) -> Iterator[tuple[str, str]]:
-        if not isinstance(holder, Structure) or holder.shape != NAMED:
+        if not isinstance(holder, Structure) or not _is_by_name(holder):
             text = self._fingerprint(holder.path, lambda encoder: encoder.holder(holder))
             if text is not None:
                 yield holder.path, text
             return
         began = dict(zip(holder.keys, holder.values, strict=True))
         now = dict(zip(*holder.read(), strict=True))
-        for name in dict.fromkeys([*began, *now]):
-            value = now.get(name, MISSING)
-            if same(began.get(name, MISSING), value):
-                continue
-            if isinstance(value, np.generic):
-                value = value.item()
-            path = path_in(holder, name)
-            text = self._fingerprint(path, lambda encoder, value=value: encoder.value(value))  # type: ignore[misc]
+        keyed = holder.shape == KEYED
+        values = {
+            f"{holder.path}[{name!r}]" if keyed else path_in(holder, name): now.get(name, MISSING)
+            for name in dict.fromkeys([*began, *now])
+            if not same(began.get(name, MISSING), now.get(name, MISSING))
+        }
+        if keyed and [*began] != [*now]:
+            values[f"{holder.path}.keys()"] = [*now]
+        for path, value in values.items():
+            text = "missing" if value is MISSING else self._fingerprint_of(path, value)
             if text is not None:
                 yield path, text
+
+    def _fingerprint_of(self, path: str, value: object) -> str | None:
+        plain = value.item() if isinstance(value, np.generic) else value
+        return self._fingerprint(path, lambda encoder: encoder.value(plain))
 
     def _fingerprint(self, where: str, write: Callable[[Encoder], Json]) -> str | None:
         """Return a short value as text, another's digest, and None for what has no plain form."""
@@ -102,6 +108,13 @@ class LeftOut:
             text = repr(array.tolist()) if array.dtype == object else ""
             digest.update(text.encode() or array.tobytes())
         return f"digest {digest.hexdigest()}"
+
+
+def _is_by_name(holder: Structure) -> bool:
+    """Return whether each value has a name: an attribute, or a dictionary's key that is a string."""
+    if holder.shape != KEYED:
+        return holder.shape == NAMED
+    return all(type(key) is str for key in (*holder.keys, *holder.read()[0]))
 
 
 def _plain(node: Json, made: list[Json], within: tuple[int, ...] = ()) -> Json:

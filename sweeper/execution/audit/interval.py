@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,14 @@ from sweeper.checkpoints.store import CheckpointStore
 from sweeper.checkpoints.values import relocated
 from sweeper.definition import StudySettings
 from sweeper.errors import CheckpointError
-from sweeper.events import Event
 from sweeper.execution.launch.conversation import Stopping
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.messages import Failed
 from sweeper.execution.replays import Answers, Replayed, ReplayOrder, run_again
+from sweeper.independence.reports import StudyAuthors
 from sweeper.paths import RunPaths
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import Difference, errors, excuse, reported
+from sweeper.replay.findings import Difference, errors, judge
 from sweeper.storage.repository import AuditClaim
 from sweeper.training.fingerprint import differences
 
@@ -74,6 +74,7 @@ class IntervalReplay:
         launcher: Starts its processes.
         stopping: Ends a replay when it is set.
         devices: What its processes see of the machine's GPUs; None for all.
+        authors: Returns what the user wrote; None where that cannot be read.
     """
 
     claim: AuditClaim
@@ -81,6 +82,7 @@ class IntervalReplay:
     launcher: Launcher
     stopping: Stopping
     devices: str | None = None
+    authors: Callable[[], StudyAuthors | None] = lambda: None
     _directory: Path = field(init=False)
     _copies: int = 0
 
@@ -144,7 +146,7 @@ class IntervalReplay:
             keep_all=True,
             devices=self.devices,
         )
-        replayed = run_again(order, self.launcher, directory, _tell_nobody, self.stopping)
+        replayed = run_again(order, [self.launcher], directory, lambda _: None, self.stopping)
         return replayed, RunPaths(directory, claim.study).checkpoints(claim.trial, 1)  # type: ignore[return-value]
 
     def compare(self, first: Path, second: Path) -> list[Difference]:
@@ -165,14 +167,14 @@ class IntervalReplay:
             return self._ended_otherwise(replayed)
         first = Path(replayed.reached.path)
         found = self.compare(Path(pinned.to_path), first)
-        if not reported(found):
+        if not errors(found):
             return Outcome(found, steps_per_epoch=replayed.steps_per_epoch)
         again, _ = self.run([position])
         if again.reached is None:
             return self._ended_otherwise(again)
         anyway = self.compare(first, Path(again.reached.path))
         return Outcome(
-            differences=excuse(found, anyway),
+            differences=judge(found, anyway, self.authors),
             repeats=all(each.excusable for each in anyway),
             steps_per_epoch=replayed.steps_per_epoch,
         )
@@ -266,7 +268,3 @@ def _snapshot(loaded: LoadedCheckpoint, state: dict[str, Any]) -> Snapshot:
         metrics=loaded.metrics,
         digest_names=read_manifest(loaded.path).digest_names,
     )
-
-
-def _tell_nobody(event: Event) -> None:
-    del event

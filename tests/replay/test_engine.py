@@ -1,0 +1,149 @@
+"""The one order of a replay: the processes that it starts, what each is told, and what comes of them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.definition import StudyDefinition
+from sweeper.execution import replays
+from sweeper.execution.launch.trial_process import ExitStatus
+from sweeper.execution.protocol.messages import (
+    Assignment,
+    CheckpointCommitted,
+    Failed,
+    Finished,
+    Message,
+    Started,
+)
+from sweeper.execution.replays import (
+    Answers,
+    Kill,
+    ReplayDiedError,
+    Replayed,
+    ReplayOrder,
+    run_again,
+)
+from sweeper.independence.reports import Lengths
+
+KILLED = ExitStatus(-signal.SIGKILL)
+Script = Callable[[Assignment], tuple[Sequence[Message], ExitStatus]]
+
+ORDER = ReplayOrder(
+    settings=StudyDefinition(
+        name="small",
+        model=lambda _: None,
+        data=lambda _: None,
+        epochs=3,
+        trials=1,
+        threads=1,
+        objective="loss",
+    ).settings(),
+    number=0,
+    answers=Answers({}, {}),
+    checkpoints=((20, 1), (42, 2)),
+)
+
+
+def committed(directory: str, step: int, epoch: int) -> CheckpointCommitted:
+    return CheckpointCommitted(step, epoch, "", 8, f"{directory}/step-{step:09d}")
+
+
+def a_trial(assignment: Assignment) -> tuple[Sequence[Message], ExitStatus]:
+    """Take the checkpoints that it is told to take; die where it is told to; else come to its end."""
+    order = assignment.replay
+    assert order is not None
+    directory = assignment.checkpoints[-1]
+    taken: list[Message] = [committed(directory, step, epoch) for step, epoch in order.checkpoints]
+    end = () if order.die_after is not None else (Finished(60, 0.5, "digest"),)
+    return [Started(0, 0, 20), *taken, *end], KILLED if order.die_after else ExitStatus(0)
+
+
+def ran(
+    order: ReplayOrder, directory: Path, monkeypatch: pytest.MonkeyPatch, script: Script = a_trial
+) -> tuple[Replayed, list[tuple[str, Assignment]]]:
+    """Run an order with two launchers; return the report, and who started which process."""
+    told: list[tuple[str, Assignment]] = []
+
+    def converse(launcher: Any, assignment: Assignment, supervisor: Any) -> ExitStatus:
+        told.append((launcher, assignment))
+        messages, status = script(assignment)
+        for message in messages:
+            supervisor.handle(message)
+            if supervisor.poll(None) is None:
+                return KILLED
+        return status
+
+    monkeypatch.setattr(replays, "converse", converse)
+    launchers: Any = ("one", "other")
+    replayed = run_again(order, launchers, directory, lambda _: None, threading.Event())
+    return replayed, told
+
+
+def test_each_kill_is_a_process_and_the_launchers_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = Lengths(100, 0, 20, None)
+    order = replace(ORDER, kills=(Kill(10, 21), Kill(30, 41)), ends_at=(42, 2), lengths=lengths)
+    replayed, told = ran(order, tmp_path, monkeypatch)
+    assert [launcher for launcher, _ in told] == ["one", "other", "one"]
+    orders = [assignment.replay for _, assignment in told if assignment.replay is not None]
+    assert [(each.also_after, each.die_after) for each in orders] == [
+        (10, 21),
+        (30, 41),
+        (None, None),
+    ]
+    assert [len(assignment.checkpoints) for _, assignment in told] == [1, 2, 3]
+    assert all(each.aside and each.lengths == lengths for each in orders)
+    assert replayed.reached is not None
+    assert (replayed.reached.step, replayed.reached.epoch) == (42, 2)
+    assert replayed.starts == [0, 0, 0]
+
+
+def test_no_process_is_at_the_end_before_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = replace(ORDER, checkpoints=((40, 2),), kills=(Kill(20, 40),), ends_at=(40, 2))
+    replayed, told = ran(order, tmp_path, monkeypatch)
+    taken = [a.replay.checkpoints for _, a in told if a.replay is not None]
+    assert taken == [(), ((40, 2),)]
+    assert replayed.reached is not None
+    assert len(replayed.processes) == 2
+
+
+def test_a_replay_to_the_end_has_its_last_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed, told = ran(ORDER, tmp_path, monkeypatch)
+    assert len(told) == 1
+    assert replayed.end == Finished(60, 0.5, "digest")
+    assert replayed.processes[0].bytes == 8
+
+
+def test_a_death_that_was_not_asked_for_is_an_error_that_has_what_was_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ReplayDiedError, match="could not be run again to its end") as raised:
+        ran(
+            replace(ORDER, kills=(Kill(10, 20),)),
+            tmp_path,
+            monkeypatch,
+            lambda _: ([Started(0, 0, 20)], ExitStatus(-signal.SIGSEGV)),
+        )
+    assert raised.value.how == "was killed by SIGSEGV"
+    assert raised.value.replayed.starts == [0]
+
+
+def test_a_failure_ends_the_replay_and_is_reported_to_whoever_ordered_an_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = replace(ORDER, kills=(Kill(10, 20),), ends_at=(42, 2))
+    failed = Failed("ValueError: no", fault="environment")
+    replayed, told = ran(order, tmp_path, monkeypatch, lambda _: ([failed], ExitStatus(0)))
+    assert (replayed.end, replayed.reached, len(told)) == (failed, None, 1)
