@@ -157,7 +157,9 @@ class WatchedTraining:
         self.position = Position.restored(saved, snapshot.tensors)
 
     def stop_requested(self) -> bool:
-        return self.position.step >= self._stop_at
+        # A trial takes no checkpoint after an epoch's last step, but once the epoch has ended.
+        at_the_end = self.position.step_in_epoch == self.loop._steps
+        return self.position.step >= self._stop_at and not at_the_end
 
     def record(self, what: str, owner: int | None, hook: str) -> None:
         """Note the state as it is now."""

@@ -66,6 +66,17 @@ def test_a_sound_study_holds_in_everything(checked: Checked, tmp_path: Path) -> 
     assert_it_holds(checked(SOUND.write(tmp_path / "sound.py"), 0))
 
 
+def test_a_study_of_one_step_an_epoch_is_resumed_at_the_end_of_its_epochs(
+    checked: Checked, tmp_path: Path
+) -> None:
+    text = StudyText(
+        model=PLAIN,
+        data="return Data(train=(x, y), validation=(x, y), batch_size=len(x))",
+        arguments='objective="val_loss", epochs=5, trials=2, sampler="random"',
+    )
+    assert_it_holds(checked(text.write(tmp_path / "one_step.py"), 0))
+
+
 @pytest.mark.whole  # larger networks, longer epochs, two replicas
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
 def test_every_study_kept_here_holds(file: Path, checked: Checked) -> None:
