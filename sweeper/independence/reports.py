@@ -59,7 +59,7 @@ class Authored:
 
     name: str
     line: Line | None = None
-    hooks: Mapping[str, Line] = field(default_factory=dict)
+    hooks: dict[str, Line] = field(default_factory=dict)
     measured: frozenset[str] = frozenset()
 
     def __str__(self) -> str:

@@ -71,8 +71,9 @@ class FoundDifference:
         return (
             "Either data are drawn anew in each process (an unseeded split, shuffle or generator: "
             "draw them from trial.seed), or something keeps state outside what a checkpoint holds: "
-            f"a file, os.environ, a library's object, another process{own}. Keep it where checkpoints hold it (an attribute of a callback, trial.track), or "
-            "compute it from epoch and step; `sweeper check FILE` looks closer"
+            f"a file, os.environ, a library's object, another process{own}. Keep it where checkpoints "
+            "hold it (an attribute of a callback, trial.track), or compute it from epoch and step; "
+            "`sweeper check FILE` looks closer"
         )
 
     def to_json(self) -> dict[str, Any]:
