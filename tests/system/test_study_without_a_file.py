@@ -1,0 +1,72 @@
+"""A study that is piped into Python runs, and is complete once the same text is saved as a file."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from sweeps import LIMIT, Ended
+
+from sweeper import load_study
+
+STUDY = """\
+import keras
+import numpy as np
+from sweeper import Data, Study
+
+
+def build_model(trial):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    rate = trial.suggest_float("rate", 1e-3, 1e-1, log=True)
+    model.compile(optimizer=keras.optimizers.SGD(rate), loss="mse")
+    return model
+
+
+def load_data(trial):
+    x = np.random.default_rng(0).normal(size=(32, 2))
+    return Data(train=(x, x.sum(axis=1)), batch_size=16)
+
+
+study = Study(
+    name="piped", model=build_model, data=load_data, objective="loss", epochs=1, trials=1
+)
+if __name__ == "__main__":
+    print("the best:", study.run(workers=1).best.value)
+"""
+
+
+def test_a_piped_study_says_so_and_goes_on_from_the_file_it_is_saved_as(
+    tmp_path: Path, here: Callable[..., Ended]
+) -> None:
+    piped = subprocess.run(
+        [sys.executable, "-"],
+        input=STUDY,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert piped.returncode == 0, piped.stderr
+    assert "the best:" in piped.stdout
+    assert "was typed at a prompt or piped into Python" in piped.stderr
+
+    without = here("verify", "piped", cwd=tmp_path)
+    assert without.code != 0
+    assert "save the same code as a file" in without.err.lower()
+
+    (tmp_path / "piped_study.py").write_text(STUDY)
+    saved = here("run", "piped_study.py", cwd=tmp_path)
+    assert (saved.code, "1/1 done" in saved.out) == (0, True), saved
+    with contextlib.chdir(tmp_path):
+        model = load_study("piped").best.load_model()
+    assert model.count_params() == 3
+    assert here("verify", "piped", cwd=tmp_path).code == 0
+
+    (tmp_path / "piped_study.py").write_text(STUDY.replace("Dense(1)", "Dense(1, use_bias=False)"))
+    edited = here("run", "piped_study.py", cwd=tmp_path)
+    assert edited.code == 1
+    assert "build_model has changed" in edited.err
