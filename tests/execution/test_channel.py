@@ -183,7 +183,15 @@ def pair() -> tuple[Channel, Channel]:
 
 def carried(message: Message) -> Message | None:
     one, other = pair()
-    threading.Thread(target=one.send, args=(message,)).start()
+
+    def send() -> None:
+        try:
+            one.send(message)
+        except BaseException:
+            one.close()  # or the other end waits for what never comes
+            raise
+
+    threading.Thread(target=send).start()
     received = other.receive(30)
     one.close()
     other.close()
