@@ -210,8 +210,9 @@ def test_a_message_arrives_as_it_was_sent(kind: type[Message], examples: int) ->
     def arrives(message: Message) -> None:
         received = carried(message)
         assert received == message
-        # 1 and 1.0 and True are equal, and as parameters they are not the same.
-        assert repr(received) == repr(message)
+        # 1 and 1.0 and True are equal, and as parameters they are not the same. A report has none,
+        # and sets, which print in any order.
+        assert kind is Rehearsed or repr(received) == repr(message)
 
     arrives()
 
