@@ -133,8 +133,9 @@ def warned_early(swept: Swept) -> list[str]:
 def test_what_its_processes_keep_apart_runs_without_a_word(directory: str, tmp_path: Path) -> None:
     kept = PITFALLS / f"{directory}.py"
     file = tmp_path / kept.name
-    text = kept.read_text().replace('optimizer="adam"', 'optimizer="sgd"')
-    file.write_text(text.replace("trials=2,", 'trials=2,\n    audit="off",'))
+    file.write_text(kept.read_text().replace('optimizer="adam"', 'optimizer="sgd"'))
+    around = PITFALLS.with_name("small_study.py").read_text()
+    (tmp_path / "small_study.py").write_text(around.replace("trials=2,", 'trials=2, audit="off",'))
     swept = sweep(file, tmp_path / "runs", trials=2)
     assert [trial.state for trial in swept.trials] == ["complete"] * 2
     assert warned_early(swept) == []

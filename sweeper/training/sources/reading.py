@@ -67,7 +67,7 @@ class Reader:
         self._opened: Callable[[], None] = lambda: None
         self._first = True
         self._notice = notice
-        self._told = source.steps is not None
+        self._reported = source.steps is not None
 
     @property
     def is_open(self) -> bool:
@@ -161,9 +161,9 @@ class Reader:
             raise DataError(msg)
         if not self._goes_on:
             return False
-        if at.step and not self._told:
+        if at.step and not self._reported:
             self._notice(continued_epoch(self._limit or 0, at.drawn))
-            self._told = True
+            self._reported = True
         self._close()
         at.pass_, at.drawn = at.pass_ + 1, 0
         return True
