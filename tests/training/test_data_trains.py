@@ -29,6 +29,7 @@ from trainings import (
     without_component,
 )
 
+import sweeper
 from sweeper import Data
 from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
 from sweeper.checkpoints.reading import load_checkpoint, load_newest
@@ -551,3 +552,38 @@ def test_a_batch_of_another_form_is_refused_with_its_position() -> None:
     wide = [*BATCHES[:2], (np.zeros((8, 9), "float32"), Y[:8])]
     with pytest.raises(DataError, match=r"batch 3 of epoch 1 has an array of shape \(8, 9\)"):
         train(planner(lambda: Data(train=lambda _epoch: wide))(), Watcher())
+
+
+class Rebuilds(keras.Model):
+    """A model whose own step is given ``x`` alone, as published autoencoders are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = keras.layers.Dense(X.shape[1])
+
+    def call(self, x: Any) -> Any:
+        return self.layer(x)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(data, training=True) - data))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_step_of_its_own_is_given_x_alone_as_fit_gives_it(eager: bool, tmp_path: Path) -> None:
+    def made() -> keras.Model:
+        keras.utils.set_random_seed(1)
+        model = Rebuilds()
+        model(X[:1])
+        model.compile(optimizer="sgd", loss="mse", run_eagerly=eager)
+        return model
+
+    expected = made()
+    expected.fit(X, batch_size=10, epochs=2, shuffle=False, verbose=0)
+    given = made()
+    data = Data(train=X, batch_size=10, shuffle=False)
+    sweeper.fit(given, data, epochs=2, checkpoints=tmp_path)
+    assert equal(weights(given), weights(expected))

@@ -53,7 +53,7 @@ def make_runner(
         notice: Called with what the user should know of where the data are kept.
     """
     if isinstance(source, ArraySource):
-        kept = put_arrays(source.arrays, name, notice)
+        kept = put_arrays(source.packed, name, notice)
         return IndexRunner(
             model, source, step, kept, steps_per_epoch=steps_per_epoch, goes_on=goes_on
         )
@@ -133,7 +133,7 @@ class IndexRunner:
     def trial_batch(self) -> Any:
         size = self.source.batch_size
         return tf.nest.map_structure(
-            lambda array: None if array is None else array[:size], self.source.arrays
+            lambda array: None if array is None else array[:size], self.source.packed
         )
 
     def trace(self) -> None:

@@ -51,6 +51,9 @@ class ArraySource:
         self.arrays: Batch = _map_arrays(batch, _standardize, name)
         self.batch_size = int(batch_size)
         self.samples = _common_length(self.arrays, name)
+        alone = len(self.arrays) == 1 and not isinstance(self.arrays[0], tuple)
+        self.packed: Any = self.arrays[0] if alone else self.arrays
+        """The arrays as ``model.fit`` packs them for a model's own ``train_step``: ``x`` alone is not in a tuple."""
         self._seed = seed
 
     @property
@@ -65,7 +68,7 @@ class ArraySource:
         order = self.order(pass_)
         for at in range(step, self.steps):
             chosen = order[at * self.batch_size : (at + 1) * self.batch_size]
-            yield _map_arrays(self.arrays, partial(_take, chosen), "")
+            yield _map_arrays(self.packed, partial(_take, chosen), "")
 
     def describe(self) -> str:
         order = "in order" if self._seed is None else "shuffled every epoch"
