@@ -22,7 +22,7 @@ At = Literal["last", "best"]
 """Which epoch's objective a trial's value is."""
 
 NonFinite = Literal["continue", "fail"]
-"""What a loss or an objective that is NaN or infinite after an epoch does to a trial."""
+"""Effect on a trial of a loss or an objective that is NaN or infinite after an epoch."""
 
 SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
 """The samplers that can be asked for by name."""

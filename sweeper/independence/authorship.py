@@ -1,4 +1,4 @@
-"""What in a study the user wrote, and where it stands.
+"""The code that the user wrote in a study, and its lines.
 
 A process that has the study's code reads it once and sends what it learnt as plain values, so that
 whoever judges a difference can name the callback, the factory or the layer, and its line.

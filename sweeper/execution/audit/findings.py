@@ -66,7 +66,7 @@ class FoundDifference:
 
     @property
     def advice(self) -> str:
-        """What may be why, and what to do."""
+        """Probable causes, and what to do."""
         own = f" (look in {'; '.join(self.written[:_SHOWN])})" if self.written else ""
         return (
             "Either data are drawn anew in each process (an unseeded split, shuffle or generator: "

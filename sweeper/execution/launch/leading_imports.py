@@ -78,7 +78,7 @@ def _is_text(step: ast.stmt) -> bool:
 
 
 def _sets_keras(step: ast.stmt) -> bool:
-    """Whether it is ``os.environ["KERAS_…"] = "…"``, or the same of a setting of TensorFlow's."""
+    """Return whether a statement sets an environment variable of Keras or TensorFlow."""
     match step:
         case ast.Assign(
             targets=[
@@ -105,7 +105,7 @@ def _imports_libraries(step: ast.stmt, file: str) -> bool:
 
 
 def _is_library(module: str, file: str) -> bool:
-    """Whether ``import module`` in ``file`` finds a library, which is known without importing any."""
+    """Return whether ``import module`` in ``file`` finds a library, without importing it."""
     top = module.partition(".")[0]
     if top in sys.modules or top in sys.builtin_module_names:
         return True

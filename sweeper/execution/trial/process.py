@@ -53,7 +53,7 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """A full disk, a spent quota, a read-only file system."""
 
 _MISTAKES = (AttributeError, ImportError, NameError, SyntaxError, TypeError)
-"""What code raises that is written wrongly, whatever it is given."""
+"""Errors of code that is wrong for every input, such as a misspelt name."""
 
 
 class ChannelLink:
@@ -158,13 +158,13 @@ def serve_trial(
 
 
 def failure_before_trial(error: BaseException) -> Failed:
-    """What the worker is sent of ``error``, which came before anything of the trial's own ran."""
+    """Return the message to the worker about ``error``, raised before any of the trial's code ran."""
     text = f"its process could not begin: {_text_of(error)}"
     return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
 
 
 def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
-    """What the worker is sent of ``error``, which ended a trial.
+    """Return the message to the worker about ``error``, which ended a trial.
 
     Args:
         error: Any exception.

@@ -272,7 +272,7 @@ class AttemptSupervisor(MessageHandler):
             check_not_all_alike(claim.study, found)
 
     def _has_succeeded(self) -> bool:
-        """Whether a trial of the study has a value, so that the definition is not to blame."""
+        """Return whether a trial of the study has a value: the definition is then not at fault."""
         repository, study = self._study.impatient, self._claim.study
         status = self._context.ask(lambda _again: repository.status(study, each=False))
         return bool(status.complete or status.pruned or status.paused)

@@ -17,8 +17,7 @@ IMPORT_SEED = 0
 at its top level is then the same for every trial, and the same when the study is resumed."""
 
 _earlier: list[Any] = []
-"""Keras's global generators before the one of the moment. The function of a dataset that was traced with
-one fails once it is gone."""
+"""Keras's earlier global generators: a dataset's function that was traced with one fails once it is freed."""
 
 
 @dataclass(frozen=True, slots=True)
