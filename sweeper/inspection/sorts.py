@@ -313,3 +313,78 @@ def _fields(cls: type) -> tuple[Any, tuple[Any, ...]]:
             if type(member) is types.MemberDescriptorType and name not in _NO_SLOTS
         ]
     return getter, tuple(slots)
+
+
+def is_variable(value: object) -> bool:
+    """Return whether ``value`` is a Keras or a TensorFlow variable."""
+    return isinstance(value, keras.Variable | tf.Variable)
+
+
+def framework_variables(value: Any) -> list[Any] | None:
+    """Return the variables that are the state of one of Keras's or TensorFlow's objects, or None."""
+    if is_variable(value):
+        return [value]
+    if isinstance(value, keras.random.SeedGenerator | tf.random.Generator):
+        return [value.state]
+    if isinstance(value, keras.Model):
+        optimizer = value.optimizer.variables if getattr(value, "optimizer", None) else []
+        return [*value.variables, *value.metrics_variables, *optimizer]
+    if isinstance(value, keras.layers.Layer):
+        return [*value.variables, *value.metrics_variables]
+    if isinstance(value, keras.optimizers.Optimizer | keras.metrics.Metric | tf.Module):
+        return list(value.variables)
+    return None
+
+
+def is_plain_object(value: object) -> bool:
+    """Return whether the value's whole state is in attributes: all its classes are Python's, no library's.
+
+    A library's objects keep more than their attributes tell: locks, handles, caches.
+    """
+    if not all(cls.__flags__ & (1 << 9) for cls in type(value).__mro__[:-1]):
+        return False
+    return not is_library_class(type(value))
+
+
+def tells_its_state(thing: object) -> bool:
+    """Return whether ``thing`` has methods of its own that give and take its state."""
+    return callable(getattr(thing, "get_state", None)) and callable(
+        getattr(thing, "set_state", None)
+    )
+
+
+def set_field(thing: Any, name: str, value: Any) -> None:
+    """Set an attribute of ``thing`` itself, or one in a slot; no property and no ``__setattr__`` is run."""
+    own, member = own_dict(thing), _slot(type(thing), name)
+    if member is not None:
+        member.__set__(thing, value)
+    elif own is not None:
+        own[name] = value
+    else:
+        object.__setattr__(thing, name, value)
+
+
+def delete_field(thing: Any, name: str) -> None:
+    """Delete an attribute of ``thing`` itself, or one in a slot, where it has it."""
+    own, member = own_dict(thing), _slot(type(thing), name)
+    if own is not None and name in own:
+        del own[name]
+    elif member is not None and name in fields_of(thing):
+        member.__delete__(thing)
+
+
+def _slot(cls: type, name: str) -> Any:
+    found = (vars(base).get(name) for base in cls.__mro__)
+    return next((each for each in found if isinstance(each, types.MemberDescriptorType)), None)
+
+
+def own_dict(thing: Any) -> dict[str, Any] | None:
+    """Return the object's own ``__dict__``, if it has one, whatever ``__getattribute__`` says."""
+    if type(thing) is types.FunctionType:
+        return thing.__dict__
+    get: Any = (threading.local if isinstance(thing, threading.local) else object).__getattribute__
+    try:
+        found = get(thing, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -20,12 +20,11 @@ from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.replay.comparison import READ_AHEAD
-from sweeper.training.encoding import NotPlainError, decode, encode
+from sweeper.training.encoding import NotPlainError, decode, encode, put_array, take_array
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.state.reach import Reach
 from sweeper.training.state.tracked import check_trackable
 from sweeper.training.userstate.holders.positions import DatasetIterator
-from sweeper.training.userstate.holders.values import put_array, take_array
 from sweeper.trial import Trial
 
 
@@ -224,7 +223,7 @@ def test_a_model_that_draws_no_numbers_has_no_attributes_to_capture() -> None:
     watcher = Watcher(block=1, stop_at=2)
     train(light(), watcher)
     assert watcher.last is not None
-    assert watcher.last.state["user_state"] == {"changed": {}, "left_out": [], "new": []}
+    assert watcher.last.state["user_state"] == {"changed": {}, "left_out": []}
 
 
 @pytest.mark.parametrize(
@@ -258,7 +257,7 @@ def test_an_array_of_records_text_or_dates_comes_back_from_json_and_bytes(kind: 
 def test_what_two_parts_of_a_state_share_is_shared_again() -> None:
     shared, tensors = [1, 2], {}
     node = encode({"one": shared, "other": shared}, "data/train/state", tensors)
-    again = decode(node, tensors, "data/train/state")
+    again = decode(node, tensors)
     assert again == {"one": [1, 2], "other": [1, 2]}
     assert again["one"] is again["other"]
 
@@ -277,7 +276,7 @@ def test_what_two_parts_of_a_state_share_is_shared_again() -> None:
 def test_a_state_that_nothing_could_bring_back_is_refused_when_it_is_captured(
     make: Callable[[], Any],
 ) -> None:
-    with pytest.raises(NotPlainError, match="callbacks/0/state/'it' is a "):
+    with pytest.raises(NotPlainError, match=r"callbacks/0/state\['it'\] is a "):
         encode({"it": make()}, "callbacks/0/state", {})
 
 

@@ -1,5 +1,7 @@
 """Values to JSON beside named tensors, and back: what a checkpoint can hold of objects in Python."""
 
+from sweeper.inspection.sorts import tells_its_state
+from sweeper.training.encoding.arrays import put_array, take_array
 from sweeper.training.encoding.decoder import Decoder, decode
 from sweeper.training.encoding.encoder import Encoder, encode
 from sweeper.training.encoding.form import (
@@ -11,7 +13,6 @@ from sweeper.training.encoding.form import (
     digest_of,
     hold,
 )
-from sweeper.training.encoding.kinds import tells_its_state
 from sweeper.training.encoding.replicas import (
     assign_replicas,
     held_tensors,
@@ -36,6 +37,8 @@ __all__ = [
     "hold",
     "hold_replicas",
     "is_replicated",
+    "put_array",
     "replicas_of",
+    "take_array",
     "tells_its_state",
 ]

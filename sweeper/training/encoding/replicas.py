@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sweeper.inspection.sorts import class_name
+from sweeper.inspection.sorts import class_name, framework_variables
 from sweeper.training.encoding.form import NotPlainError, Tensors
-from sweeper.training.encoding.kinds import framework_variables
 
 _BELOW = "replica-"
 

@@ -126,9 +126,10 @@ class GrainSource:
         return {"pass": self._pass, "state": state}
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+        del name
         self._iterator = self._restored = None
         if saved is not None:
-            state = decode(saved["state"], tensors, f"{name}/state")
+            state = decode(saved["state"], tensors)
             self._restored = (saved["pass"], state)
 
     def describe(self) -> str:

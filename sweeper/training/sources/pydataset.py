@@ -139,11 +139,12 @@ class PyDatasetSource:
             raise UncapturableError(msg) from None
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+        del name
         if (saved is not None) is not tells_its_state(self._dataset):
             msg = f"{self._shown} gained or lost get_state and set_state since the checkpoint"
             raise RestoreError(msg)
         if saved is not None:
-            self._dataset.set_state(decode(saved["state"], tensors, f"{name}/state"))
+            self._dataset.set_state(decode(saved["state"], tensors))
         self._note_changes()
 
     def describe(self) -> str:

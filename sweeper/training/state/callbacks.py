@@ -135,10 +135,9 @@ class CallbackStates:
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         decoder = Decoder(tensors)
-        for index, (callback, entry) in enumerate(zip(self._callbacks, saved, strict=True)):
+        for callback, entry in zip(self._callbacks, saved, strict=True):
             if "state" in entry:
-                path = f"{self.name}/{index}/state"
-                callback.set_state(decoder.decode(entry["state"], path))
+                callback.set_state(decoder.decode(entry["state"]))
 
     def describe(self) -> str:
         return ", ".join(map(_name, self._callbacks)) or "none"

@@ -15,8 +15,13 @@ from typing import Any
 import keras
 
 from sweeper.inspection import keras_names
-from sweeper.inspection.sorts import fields_of, is_library_class
-from sweeper.training.encoding.kinds import framework_variables, is_plain_object, is_variable
+from sweeper.inspection.sorts import (
+    fields_of,
+    framework_variables,
+    is_library_class,
+    is_plain_object,
+    is_variable,
+)
 from sweeper.training.step import TrainingStep
 
 _SKIPPED = keras_names.CONNECTIONS | keras_names.FUNCTIONS | {keras_names.OPTIMIZER}

@@ -74,10 +74,7 @@ class Position:
         """The position that was captured."""
         logs = saved["logs"]
         if logs is not None:
-            logs = {
-                name: decode(value, tensors, f"position/logs/{name}")
-                for name, value in logs.items()
-            }
+            logs = {name: decode(value, tensors) for name, value in logs.items()}
         return cls(**{**saved, "logs": logs})
 
     def after(self, steps: int) -> Position:
@@ -129,14 +126,14 @@ class HistoryRecord:
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         try:
-            decode(saved["logs"], tensors, f"{self.name}/logs")
+            decode(saved["logs"], tensors)
         except UnplaceableError as error:
             return [f"history: {error}"]
         return []
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._history.epoch = list(saved["epoch"])
-        self._history.history = decode(saved["logs"], tensors, f"{self.name}/logs")
+        self._history.history = decode(saved["logs"], tensors)
         self.epochs = [EpochRecord(epoch, metrics) for epoch, metrics in saved["epochs"]]
 
     def describe(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.inspection.sorts import class_name
+from sweeper.inspection.sorts import class_name, framework_variables, is_variable
 from sweeper.training.encoding import (
     TAG,
     Decoder,
@@ -22,7 +22,6 @@ from sweeper.training.encoding import (
     hold_replicas,
     tells_its_state,
 )
-from sweeper.training.encoding.kinds import framework_variables, is_variable
 from sweeper.training.state.reach import Reach
 from sweeper.training.userstate.holders.values import Generator
 
@@ -104,7 +103,7 @@ class Tracked:
         """Give the object its state; when ``dry``, only see whether it has its place there."""
         value, path = self._objects[name], f"{self.name}/{name}"
         if _has_own_state(value):
-            state = decoder.decode(node, path)
+            state = decoder.decode(node)
             if not dry:
                 value.set_state(state)
             return
@@ -117,7 +116,7 @@ class Tracked:
             if type(value).__name__ != node[TAG]:
                 msg = f"{path} was a {node[TAG]}, and is a {class_name(type(value))} now"
                 raise UnplaceableError(msg)
-            decoder.decode(node, path)
+            decoder.decode(node)
             if not dry:
                 Generator(value, path).restore(node["v"], tensors)
             return

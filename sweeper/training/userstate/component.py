@@ -17,13 +17,14 @@ import keras
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.training.encoding import Json, NotPlainError, Tensors, UnplaceableError
+from sweeper.training.encoding.decoder import EARLIER
+from sweeper.training.encoding.leaves import MISSING, same
+from sweeper.training.encoding.sets import SetHistory
 from sweeper.training.randomness.generators import global_seed_generator
-from sweeper.training.userstate.decoding import Decoder
-from sweeper.training.userstate.encoding import Encoder
+from sweeper.training.userstate.codec import UserDecoder, UserEncoder
 from sweeper.training.userstate.holders.baked import BakedFunctions
 from sweeper.training.userstate.holders.bindings import ModuleVariables
-from sweeper.training.userstate.holders.leaves import MISSING, same
-from sweeper.training.userstate.holders.objects import Holder, Structure
+from sweeper.training.userstate.holders.objects import Holder, SetItems, Structure
 from sweeper.training.userstate.holders.positions import Cache, IteratorState
 from sweeper.training.userstate.holders.values import Value, Variable
 from sweeper.training.userstate.left_out import LeftOut
@@ -69,6 +70,7 @@ class UserState:
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
         self._baked = BakedFunctions()
+        self._sets = SetHistory()
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """The uses of data whose pass is open; see `Reopening`."""
 
@@ -88,6 +90,9 @@ class UserState:
             if use in self._roots.read_ahead
         }
         walk.begin()
+        for holder in self._holders:
+            if isinstance(holder, SetItems):
+                self._sets.see(holder.thing, holder.values)
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
             self._notice(
@@ -212,7 +217,14 @@ class UserState:
     def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
         walk = self.walk
         exempt = self._roots.ids_exempt()
-        encoder = Encoder(tensors, self.name, walk.nodes, self._covered, exempt)
+        encoder = UserEncoder(
+            tensors,
+            self.name,
+            walk.nodes,
+            covered=self._covered,
+            exempt=exempt,
+            sets=self._sets,
+        )
         changed: dict[str, Json] = {}
         gone_on = []
         for holder in holders:
@@ -226,13 +238,13 @@ class UserState:
             try:
                 changed[holder.path] = encoder.holder(holder)
             except NotPlainError as error:
-                where = holder.path if isinstance(holder, Value) else encoder.where
+                where = holder.path if isinstance(holder, Value) else error.path
                 raise UncapturableError(_cannot(where, error.what)) from None
         for holder in gone_on:
             if id(holder.thing) not in encoder.placed:
                 what = "an iterator that has gone on, where no checkpoint can put another"
                 raise UncapturableError(_cannot(holder.path, what))
-        return {"changed": changed, "new": encoder.made}
+        return {"changed": changed}
 
     def _reads_what_changed(self, cache: Cache) -> bool:
         """Whether what the cached function leads to is no longer what it was."""
@@ -253,6 +265,8 @@ class UserState:
         if self._walk is None:
             # Callbacks have yet to make what they make when training begins.
             return []
+        if saved.get("new"):
+            return [f"objects that came during training are in it in an old form: {EARLIER}"]
         by_path = self._by_path()
         found = []
         for path, node in saved["changed"].items():
@@ -278,7 +292,7 @@ class UserState:
 
     def _restore(self, holders: list[Holder], saved: Json, tensors: Mapping[str, Any]) -> None:
         by_path = self._by_path()
-        decoder = Decoder(saved["new"], tensors, self.walk.by_path)
+        decoder = UserDecoder(tensors, self.walk.by_path)
         for holder in holders:
             if holder.path not in saved["changed"] and holder.changed():
                 holder.reset()

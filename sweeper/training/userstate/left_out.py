@@ -8,7 +8,8 @@ checkpoint has a fingerprint of each that has changed: to be compared with a rep
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -16,8 +17,9 @@ import xxhash
 from sweeper.checkpoints.values import relocated
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.training.encoding import TAG, Json, NotPlainError, Tensors
-from sweeper.training.userstate.encoding import Encoder, path_in
-from sweeper.training.userstate.holders.leaves import MISSING, same
+from sweeper.training.encoding.leaves import MISSING, same
+from sweeper.training.encoding.sets import SetHistory
+from sweeper.training.userstate.codec import UserEncoder, path_in
 from sweeper.training.userstate.holders.objects import KEYED, NAMED, Holder, Structure
 from sweeper.training.userstate.holders.positions import Cache, IteratorState
 from sweeper.training.userstate.traversal.roots import Roots
@@ -26,6 +28,14 @@ from sweeper.training.userstate.traversal.walk import Walk
 _SHORT = 40
 _SEQUENCES = ("list", "deque", "set", "tuple", "frozenset")
 """Kinds that a callback's methods often turn into one another, without effect."""
+
+
+class _AnySets(SetHistory):
+    """Sets that are compared and never restored: each may be written."""
+
+    def can_be_rebuilt(self, thing: Any, members: Sequence[Any]) -> bool:
+        del thing, members
+        return True
 
 
 class LeftOut:
@@ -65,7 +75,7 @@ class LeftOut:
 
     def _of(self, holder: Holder) -> Iterator[tuple[str, str]]:
         if not isinstance(holder, Structure) or not _is_by_name(holder):
-            text = self._fingerprint(holder.path, lambda encoder: encoder.holder(holder))
+            text = self._fingerprint(lambda encoder: encoder.holder(holder))
             if text is not None:
                 yield holder.path, text
             return
@@ -86,15 +96,21 @@ class LeftOut:
 
     def _fingerprint_of(self, path: str, value: object) -> str | None:
         plain = value.item() if isinstance(value, np.generic) else value
-        return self._fingerprint(path, lambda encoder: encoder.value(plain))
+        return self._fingerprint(lambda encoder: encoder.encode(plain, path))
 
-    def _fingerprint(self, where: str, write: Callable[[Encoder], Json]) -> str | None:
+    def _fingerprint(self, write: Callable[[UserEncoder], Json]) -> str | None:
         """Return a short value as text, another's digest, and None for what has no plain form."""
         tensors: Tensors = {}
-        encoder = Encoder(tensors, "", self._nodes, self._covered, self._output)
-        encoder.where = where
+        encoder = UserEncoder(
+            tensors,
+            "",
+            self._nodes,
+            covered=self._covered,
+            exempt=self._output,
+            sets=_AnySets(),
+        )
         try:
-            plain = relocated(_plain(write(encoder), encoder.made), self._directory, "…")
+            plain = relocated(_plain(write(encoder), {}), self._directory, "…")
         except NotPlainError:
             # An open file, a thread, a compiled function: nobody could put it back, or compare it.
             return None
@@ -117,20 +133,26 @@ def _is_by_name(holder: Structure) -> bool:
     return all(type(key) is str for key in (*holder.keys, *holder.read()[0]))
 
 
-def _plain(node: Json, made: list[Json], within: tuple[int, ...] = ()) -> Json:
-    """Return an encoded value with each new object where it is held, and sequences of one kind."""
+def _plain(node: Json, shared: dict[str, Json]) -> Json:
+    """Return an encoded value with each shared object where it is held, and sequences of one kind.
+
+    Args:
+        node: The value.
+        shared: What the objects that others refer to are, by their ids; it is filled on the way.
+    """
     if isinstance(node, list):
-        return [_plain(each, made, within) for each in node]
+        return [_plain(each, shared) for each in node]
     if not isinstance(node, dict):
         return node
-    if node.get(TAG) == "new":
-        number = node["v"]
-        if number in within:
-            return {TAG: "again"}
-        return _plain(made[number], made, (*within, number))
-    if node.get(TAG) == "leaf" and not isinstance(node["v"], dict):
-        return node["v"]
-    for key, kind in (("v", node.get(TAG)), ("values", node.get("kind"))):
-        if kind in _SEQUENCES and key in node:
-            return {"sequence": _plain(node[key], made, within)}
-    return {key: _plain(each, made, within) for key, each in node.items()}
+    if node.get(TAG) == "same":
+        return shared[node["as"]]
+    own = node.get("id")
+    if own is not None:
+        shared[own] = {TAG: "again"}
+    if node.get(TAG) in _SEQUENCES and "v" in node:
+        found: Json = {"sequence": _plain(node["v"], shared)}
+    else:
+        found = {key: _plain(each, shared) for key, each in node.items() if key != "id"}
+    if own is not None:
+        shared[own] = found
+    return found

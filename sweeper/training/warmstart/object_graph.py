@@ -22,7 +22,7 @@ import keras
 from keras.src.models.functional import Functional
 
 from sweeper.inspection import keras_names
-from sweeper.training.encoding.kinds import is_variable
+from sweeper.inspection.sorts import is_variable
 
 _VALUE = "VARIABLE_VALUE"
 

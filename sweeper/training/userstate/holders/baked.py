@@ -17,7 +17,7 @@ import tensorflow as tf
 from sweeper.inspection.callables import closure_of
 from sweeper.inspection.code import globals_of, names_in
 from sweeper.inspection.sorts import fields_of, is_users_module
-from sweeper.training.userstate.holders.leaves import MISSING, same
+from sweeper.training.encoding.leaves import MISSING, same
 
 _MOST = 2_000
 """Values that are remembered of one function."""

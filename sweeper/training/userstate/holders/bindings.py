@@ -10,7 +10,7 @@ import contextvars
 from collections.abc import Sequence
 from typing import Any
 
-from sweeper.training.userstate.holders.leaves import MISSING
+from sweeper.training.encoding.leaves import MISSING
 from sweeper.training.userstate.holders.objects import NAMED, Contents, Structure
 
 

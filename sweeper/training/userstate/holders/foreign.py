@@ -25,8 +25,10 @@ from sweeper.training.encoding import (
     decode,
     digest_of,
     encode,
+    put_array,
+    take_array,
 )
-from sweeper.training.userstate.holders.values import SMALL, Value, put_array, take_array
+from sweeper.training.userstate.holders.values import SMALL, Value
 
 _MOST_PICKLED = 4 << 20
 """Bytes of a pickle beyond which an object is not looked at: it holds data, and no state."""

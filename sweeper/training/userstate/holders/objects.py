@@ -8,7 +8,6 @@ an object that is unchanged holds the very same objects, which is what makes loo
 from __future__ import annotations
 
 import functools
-import threading
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
@@ -17,9 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sweeper.inspection.sorts import fields_of
-from sweeper.training.userstate.holders.leaves import MISSING, same
-from sweeper.training.userstate.holders.settables import Layout, fill_set, layout_of
+from sweeper.inspection.sorts import delete_field, fields_of, set_field
+from sweeper.training.encoding.leaves import MISSING, same
+from sweeper.training.encoding.sets import fill_set
 
 Contents = tuple[list[Any], list[Any]]
 """Keys and values, in order."""
@@ -166,56 +165,18 @@ class Attributes(Structure):
         now, _ = self.read()
         for name in now:
             if name not in keys:
-                _delete(self.thing, name)
+                delete_field(self.thing, name)
         for name, value in zip(keys, values, strict=True):
             if value is MISSING:
-                _delete(self.thing, name)
+                delete_field(self.thing, name)
             else:
-                _set(self.thing, name, value)
+                set_field(self.thing, name, value)
 
 
 @functools.cache
 def _shared_names(names: tuple[str, ...]) -> list[str]:
     """The names as a list, one for all objects that have the same: it is not to be changed."""
     return list(names)
-
-
-def _set(thing: Any, name: str, value: Any) -> None:
-    own = thing.__dict__ if type(thing) is types.FunctionType else _own_dict(thing)
-    member = None
-    for base in type(thing).__mro__:
-        found = base.__dict__.get(name)
-        if isinstance(found, types.MemberDescriptorType):
-            member = found
-            break
-    if member is not None:
-        member.__set__(thing, value)
-    elif own is not None:
-        own[name] = value
-    else:
-        object.__setattr__(thing, name, value)
-
-
-def _delete(thing: Any, name: str) -> None:
-    own = thing.__dict__ if type(thing) is types.FunctionType else _own_dict(thing)
-    if own is not None and name in own:
-        del own[name]
-        return
-    for base in type(thing).__mro__:
-        found = base.__dict__.get(name)
-        if isinstance(found, types.MemberDescriptorType) and name in fields_of(thing):
-            found.__delete__(thing)
-            return
-
-
-def _own_dict(thing: Any) -> dict[str, Any] | None:
-    """The object's own ``__dict__``, if it has one, whatever ``__getattribute__`` says."""
-    get: Any = (threading.local if isinstance(thing, threading.local) else object).__getattribute__
-    try:
-        found = get(thing, "__dict__")
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 class ListItems(Structure):
@@ -300,19 +261,11 @@ class WeakItems(Structure):
 class SetItems(Structure):
     """The members of a set, in the order in which it gives them."""
 
-    __slots__ = ("layout",)
-
-    def __init__(self, thing: Any, path: str) -> None:
-        super().__init__(thing, path)
-        self.layout: Layout | None = None
-
-    def begin(self) -> None:
-        super().begin()
-        self.layout = layout_of(self.thing)
+    __slots__ = ()
 
     def read(self) -> Contents:
         return [], list(set.__iter__(self.thing))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         del keys
-        fill_set(self.thing, values, self.layout)
+        fill_set(self.thing, values)

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from sweeper.inspection.sorts import class_name, module_of
-from sweeper.training.encoding import Json, NotPlainError, UnplaceableError
+from sweeper.training.encoding import TAG, Json, NotPlainError, UnplaceableError
 
 _OUTPUT: tuple[type, ...] = (
     keras.utils.Progbar,
@@ -40,16 +40,16 @@ def put_output(value: Any, where: str, class_of: Callable[[type], Json]) -> Json
         NotPlainError: It writes to somewhere that only its maker knows.
     """
     if type(value) is logging.Logger and logging.getLogger(value.name) is value:
-        return {"kind": "logger", "v": value.name}
+        return {TAG: "logger", "v": value.name}
     if type(value) is keras.utils.Progbar:
         shown = {"target": value.target, "unit_name": value.unit_name, "verbose": value.verbose}
         return {
-            "kind": "progress",
+            TAG: "progress",
             "v": {**shown, "stateful_metrics": sorted(value.stateful_metrics)},
         }
     if _is_bar(value) and value.iterable is None:
         shown = {name: getattr(value, name, None) for name in _OF_BAR}
-        return {"kind": "bar", "class": class_of(type(value)), "v": shown}
+        return {TAG: "bar", "class": class_of(type(value)), "v": shown}
     what = f"a {class_name(type(value))} made during training; make it in the factory"
     raise NotPlainError(where, value, what)
 
@@ -57,9 +57,9 @@ def put_output(value: Any, where: str, class_of: Callable[[type], Json]) -> Json
 def take_output(body: Mapping[str, Any], class_of: Callable[[Json], Any]) -> Any:
     """The inverse of `put_output`."""
     shown = body["v"]
-    if body["kind"] == "logger":
+    if body[TAG] == "logger":
         return logging.getLogger(shown)
-    if body["kind"] == "progress":
+    if body[TAG] == "progress":
         return keras.utils.Progbar(**shown)
     cls = class_of(body["class"])
     if not module_of(cls).startswith("tqdm"):

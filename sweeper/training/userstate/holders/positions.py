@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.training.encoding import Json, NotPlainError, Tensors, decode, encode
-from sweeper.training.userstate.holders.leaves import MISSING, is_plain
+from sweeper.training.encoding.leaves import MISSING, is_plain
 from sweeper.training.userstate.holders.values import Value
 
 

@@ -13,20 +13,21 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
 from sweeper.training.encoding import (
     Json,
-    NotPlainError,
     Tensors,
-    UnplaceableError,
     assign_replicas,
     decode,
     digest_of,
     encode,
     hold_replicas,
+    put_array,
     replicas_of,
+    take_array,
 )
+from sweeper.training.encoding.decoder import set_state_of_generator
+from sweeper.training.encoding.encoder import state_of_generator
 from sweeper.training.userstate.holders.objects import Holder
 
 SMALL = 1 << 16
@@ -102,77 +103,23 @@ class Array(Value):
         self.thing[...] = take_array(saved, tensors)
 
 
-def put_array(array: Any, tensors: Tensors, key: str) -> Json:
-    """Write any array but one of objects down; text, dates and records as their bytes."""
-    plain = np.array(array, copy=True, order="C").view(np.ndarray)
-    if plain.dtype.kind == "O":
-        raise NotPlainError(key, array, "an array of Python objects")
-    if plain.dtype.kind in "SUMmV" and plain.dtype.name != "bfloat16":
-        described = _as_lists(dtype_to_descr(plain.dtype))
-        # What lies between the fields of a record is nobody's, and no copy brings it.
-        filled = np.zeros(plain.shape, plain.dtype)
-        filled[...] = plain
-        tensors[key] = np.frombuffer(filled.tobytes(), np.uint8)
-        return {"t": key, "dtype": described, "shape": list(plain.shape)}
-    tensors[key] = plain
-    return {"t": key}
-
-
-def take_array(saved: Json, tensors: Mapping[str, Any]) -> Any:
-    """The inverse of `put_array`."""
-    if saved["t"] not in tensors:
-        msg = f"the tensor {saved['t']!r} is missing"
-        raise UnplaceableError(msg)
-    array = np.asarray(tensors[saved["t"]])
-    if "dtype" not in saved:
-        return np.array(array)
-    dtype = descr_to_dtype(_described(saved["dtype"]))
-    return np.frombuffer(array.tobytes(), dtype).reshape(saved["shape"]).copy()
-
-
-def _as_lists(described: Any) -> Any:
-    if isinstance(described, tuple | list):
-        return [_as_lists(each) for each in described]
-    return described
-
-
-def _described(lists: Any) -> Any:
-    """NumPy's description of a type, whose fields JSON has as lists."""
-    if isinstance(lists, str):
-        return lists
-    return [
-        (tuple(name) if isinstance(name, list) else name, _described(kind), *map(tuple, shape))
-        for name, kind, *shape in lists
-    ]
-
-
 class Generator(Value):
     """A random generator of NumPy's or Python's."""
 
     __slots__ = ()
 
     def token(self) -> Any:
-        if isinstance(self.thing, random.Random):
-            return self.thing.getstate()
-        return _comparable(_numpy_state(self.thing))
+        return _comparable(state_of_generator(self.thing))
 
     def reset(self) -> None:
-        if isinstance(self.thing, random.Random):
-            self.thing.setstate(self.began)
-        else:
-            _set_numpy_state(self.thing, _arrays_again(self.began))
+        python = isinstance(self.thing, random.Random)
+        set_state_of_generator(self.thing, self.began if python else _arrays_again(self.began))
 
     def capture(self, tensors: Tensors, key: str) -> Json:
-        python = isinstance(self.thing, random.Random)
-        state = self.thing.getstate() if python else _numpy_state(self.thing)
-        return encode(state, key, tensors)
+        return encode(state_of_generator(self.thing), key, tensors)
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        state = decode(saved, tensors)
-        if isinstance(self.thing, random.Random):
-            self.thing.setstate(state)
-        else:
-            _set_numpy_state(self.thing, state)
+        set_state_of_generator(self.thing, decode(saved, tensors))
 
 
 class SeedSequence(Value):
@@ -196,46 +143,6 @@ class SeedSequence(Value):
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         del tensors
         self.thing.spawn(saved["spawned"] - self.thing.n_children_spawned)
-
-
-def seeds_of(generator: Any) -> Any:
-    """The seed sequence that a generator of NumPy's spawns others from; None where it has none."""
-    if isinstance(generator, np.random.Generator):
-        generator = generator.bit_generator
-    elif isinstance(generator, np.random.RandomState):
-        generator = generator._bit_generator
-    seeds = getattr(generator, "seed_seq", None)
-    return seeds if isinstance(seeds, np.random.SeedSequence) else None
-
-
-def put_seeds(seeds: Any, key: str, tensors: Tensors) -> Json:
-    """What makes a seed sequence again."""
-    if seeds is None:
-        return None
-    state = {**seeds.state, "n_children_spawned": int(seeds.n_children_spawned)}
-    return encode(state, key, tensors)
-
-
-def take_seeds(saved: Json, tensors: Mapping[str, Any]) -> Any:
-    """The inverse of `put_seeds`."""
-    return None if saved is None else np.random.SeedSequence(**decode(saved, tensors))
-
-
-def _numpy_state(generator: Any) -> Any:
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state(legacy=False)
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    return generator.state
-
-
-def _set_numpy_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, np.random.RandomState):
-        generator.set_state(state)
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    else:
-        generator.state = state
 
 
 def _comparable(state: Any) -> Any:

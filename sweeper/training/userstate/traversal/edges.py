@@ -33,6 +33,8 @@ from sweeper.inspection.sorts import (
     module_of,
     sort_of,
 )
+from sweeper.training.encoding.encoder import seeds_of
+from sweeper.training.encoding.leaves import is_plain
 from sweeper.training.userstate.holders.bindings import ContextValue, Environment
 from sweeper.training.userstate.holders.foreign import (
     Buffer,
@@ -42,7 +44,6 @@ from sweeper.training.userstate.holders.foreign import (
     is_buffer,
     is_pandas,
 )
-from sweeper.training.userstate.holders.leaves import is_plain
 from sweeper.training.userstate.holders.objects import Attributes, Holder, ListItems, WeakItems
 from sweeper.training.userstate.holders.outputs import is_output
 from sweeper.training.userstate.holders.positions import (
@@ -59,7 +60,6 @@ from sweeper.training.userstate.holders.values import (
     Generator,
     SeedSequence,
     Variable,
-    seeds_of,
 )
 from sweeper.training.userstate.traversal.containers import (
     OwnAttributes,

@@ -16,7 +16,7 @@ from sweeper.inspection import keras_names
 from sweeper.inspection.code import assigned_by
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import Sort, fields_of, is_users_class, label_of, sort_of
-from sweeper.training.userstate.holders.leaves import is_plain
+from sweeper.training.encoding.leaves import is_plain
 from sweeper.training.userstate.holders.objects import Attributes
 from sweeper.training.userstate.traversal.built_ins import BUILT_INS, base_of
 

@@ -123,3 +123,14 @@ _COMPARED: dict[type, Callable[[Any, Any], bool]] = {
     tf.TensorShape: _equal,
     tf.Tensor: _same_tensors,
 }
+
+
+AS_TEXT = frozenset({decimal.Decimal, fractions.Fraction, uuid.UUID})
+"""Types of values that are written as their text."""
+
+
+def hashes_alike(value: object) -> bool:
+    """Return whether the hash comes of what the value is, and not of where it lies in memory."""
+    if isinstance(value, tuple | frozenset):
+        return all(map(hashes_alike, value))
+    return type(value) in PLAIN or isinstance(value, np.generic)
