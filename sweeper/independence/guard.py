@@ -28,8 +28,9 @@ from sweeper.errors import IndependenceError
 from sweeper.independence.naming import holders_of, name_of
 from sweeper.independence.object_age import AgeLine
 from sweeper.independence.owned import Owned, layer_changes, outermost, owned_among, visit_all
-from sweeper.independence.walk import MOST, Visit, Visited
+from sweeper.independence.walk import Visit, Visited
 from sweeper.inspection.sorts import Sort, fields_of, is_users_class, label_of, sort_of
+from sweeper.inspection.walk import MOST
 from sweeper.training.step import TrainingStep
 
 What = Literal["model", "step", "data", "callbacks", "tracked"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 import types
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from sweeper.independence.walk import parts_of
 from sweeper.inspection.object_paths import MODULE_ATTRIBUTE, ObjectPath
 from sweeper.inspection.sorts import Sort, is_users_module, sort_of
+from sweeper.inspection.walk import Edge, walk
 
 _MOST = 300_000
 
@@ -32,30 +32,21 @@ def holders_of(
     missing = {id(thing) for thing in wanted}
     found: dict[int, str] = {}
     factories = list(factories)
-    seen: set[int] = set()
-    waiting: deque[tuple[ObjectPath, Any]] = deque(_roots(factories))
-    visited = 0
-    while waiting and missing and visited < _MOST:
-        path, thing = waiting.popleft()
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        visited += 1
-        if id(thing) in missing:
-            missing.discard(id(thing))
-            found[id(thing)] = path.text
-        sort = sort_of(thing)
-        if sort in (Sort.LEAF, Sort.MODULE):
-            continue
-        waiting += [
-            (part.path, part.thing)
-            for part in parts_of(thing, sort, path, compiled=True)
-            if id(part.thing) not in seen
-        ]
+
+    def visit(edge: Edge, _: int) -> Iterable[Edge] | None:
+        if id(edge.thing) in missing:
+            missing.discard(id(edge.thing))
+            found[id(edge.thing)] = edge.path.text
+        sort = sort_of(edge.thing)
+        if not missing or sort in (Sort.LEAF, Sort.MODULE):
+            return None
+        return parts_of(edge.thing, sort, edge.path, compiled=True)
+
+    walk(_roots(factories), visit, most=_MOST, breadth=True)
     return found
 
 
-def _roots(factories: list[Callable[..., Any]]) -> Iterator[tuple[ObjectPath, Any]]:
+def _roots(factories: list[Callable[..., Any]]) -> Iterator[Edge]:
     """Yield the factories, then the variables of every module of the user's."""
     modules = [
         module
@@ -66,12 +57,12 @@ def _roots(factories: list[Callable[..., Any]]) -> Iterator[tuple[ObjectPath, An
     if type(main) is types.ModuleType:
         modules.append(main)
     for factory in factories:
-        yield ObjectPath(name_of(factory)), factory
+        yield Edge(ObjectPath(name_of(factory)), factory)
     for module in modules:
         for name, value in list(vars(module).items()):
             if not name.startswith("__"):
                 label = module.__name__
-                yield ObjectPath(f"{MODULE_ATTRIBUTE}{label}.{name}"), value
+                yield Edge(ObjectPath(f"{MODULE_ATTRIBUTE}{label}.{name}"), value)
 
 
 def name_of(factory: Any) -> str:

@@ -56,6 +56,7 @@ class Sort(enum.Enum):
     MODULE = "module"
     ARRAY = "array"
     DESCRIPTOR = "descriptor"
+    CELL = "cell"
     LEAF = ""
 
 
@@ -91,6 +92,9 @@ _ATOMS: tuple[type, ...] = (
     types.FrameType,
     types.TracebackType,
 )
+
+PLAIN_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
+"""Types of values without parts, which containers hold by the million."""
 
 _BY_BASE: tuple[tuple[type, Sort], ...] = (
     (keras.Model, Sort.MODEL),
@@ -131,6 +135,7 @@ _BY_BASE: tuple[tuple[type, Sort], ...] = (
     (property, Sort.DESCRIPTOR),
     (functools.cached_property, Sort.DESCRIPTOR),
     (contextvars.ContextVar, Sort.CONTEXT),
+    (types.CellType, Sort.CELL),
     (np.ndarray, Sort.ARRAY),
     (np.generic, Sort.LEAF),
     (np.dtype, Sort.LEAF),

@@ -253,8 +253,7 @@ class Encoder:
 
 
 _ORDER = (
-    "a {}, and one that is filled anew would give its members in another order; use dict.fromkeys(…), a "
-    "dict or a list, which keep theirs"
+    "a {} whose order no other can be given (a dict or a list keeps its order: dict.fromkeys(…))"
 )
 _GENERATORS = (random.Random, np.random.RandomState)
 

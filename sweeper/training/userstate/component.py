@@ -16,6 +16,7 @@ import keras
 
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.inspection.object_paths import ObjectPath
+from sweeper.inspection.walk import MOST
 from sweeper.training.encoding import Json, NotPlainError, Tensors, UnplaceableError
 from sweeper.training.encoding.decoder import EARLIER
 from sweeper.training.encoding.leaves import MISSING, same
@@ -29,7 +30,7 @@ from sweeper.training.userstate.holders.positions import Cache, IteratorState
 from sweeper.training.userstate.holders.values import Value, Variable
 from sweeper.training.userstate.left_out import LeftOut
 from sweeper.training.userstate.traversal.roots import Roots
-from sweeper.training.userstate.traversal.walk import MOST, Walk
+from sweeper.training.userstate.traversal.walk import Walk
 
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
 

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import gen_dataset_ops
 
+from sweeper.inspection.walk import cached_values, frame_of
 from sweeper.training.encoding import Json, NotPlainError, Tensors, decode, encode
 from sweeper.training.encoding.leaves import MISSING, is_plain
 from sweeper.training.userstate.holders.values import Value
@@ -70,7 +71,7 @@ class Frame(Value):
     __slots__ = ()
 
     def token(self) -> Any:
-        frame = getattr(self.thing, "gi_frame", None) or getattr(self.thing, "cr_frame", None)
+        frame = frame_of(self.thing)
         if frame is None:
             return None
         # A loop comes back to the same position. What it counts by is among the frame's values, and
@@ -226,15 +227,3 @@ class Cache(Value):
             "other results in a resumed trial; keep them in a dict of your own"
         )
         raise NotPlainError(key, self.thing, what)
-
-
-def cached_values(cache: Any) -> list[Any]:
-    """What a cache of `functools` has kept."""
-    found: list[Any] = []
-    for held in gc.get_referents(cache):
-        if type(held) is dict and held is not getattr(cache, "__dict__", None):
-            for value in held.values():
-                # A bounded cache keeps links, whose last item is the value.
-                links = gc.get_referents(value) if "lru_list" in type(value).__name__ else [value]
-                found += links
-    return found

@@ -14,7 +14,9 @@ import subprocess
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -26,16 +28,34 @@ from sweeper.inspection import keras_names
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import (
     OF_KERAS,
+    PLAIN_TYPES,
     Sort,
     fields_of,
     is_users_class,
+    is_users_module,
     may_have_fields,
     module_of,
     sort_of,
 )
+from sweeper.inspection.walk import (
+    BOOKKEEPING,
+    Edge,
+    How,
+    UsedVariable,
+    assigned_by_keras,
+    assigned_by_user,
+    edges_of,
+    frame_of,
+    variables_used,
+)
 from sweeper.training.encoding.encoder import seeds_of
 from sweeper.training.encoding.leaves import is_plain
-from sweeper.training.userstate.holders.bindings import ContextValue, Environment
+from sweeper.training.userstate.holders.bindings import (
+    Cell,
+    ClassAttributes,
+    ContextValue,
+    Environment,
+)
 from sweeper.training.userstate.holders.foreign import (
     Buffer,
     Opaque,
@@ -44,9 +64,18 @@ from sweeper.training.userstate.holders.foreign import (
     is_buffer,
     is_pandas,
 )
-from sweeper.training.userstate.holders.objects import Attributes, Holder, ListItems, WeakItems
+from sweeper.training.userstate.holders.objects import (
+    Attributes,
+    DictItems,
+    Holder,
+    ListItems,
+    SetItems,
+    Structure,
+    WeakItems,
+)
 from sweeper.training.userstate.holders.outputs import is_output
 from sweeper.training.userstate.holders.positions import (
+    Cache,
     DatasetIterator,
     File,
     Frame,
@@ -61,27 +90,7 @@ from sweeper.training.userstate.holders.values import (
     SeedSequence,
     Variable,
 )
-from sweeper.training.userstate.traversal.containers import (
-    OwnAttributes,
-    reach_dict,
-    reach_list,
-    reach_own_attributes,
-    reach_set,
-    reach_tuple,
-)
-from sweeper.training.userstate.traversal.functions import (
-    reach_cache,
-    reach_cell,
-    reach_class,
-    reach_descriptor,
-    reach_function,
-    reach_method,
-    reach_partial,
-    reach_wrapped,
-    users_classes,
-)
-from sweeper.training.userstate.traversal.keras_objects import keras_edges
-from sweeper.training.userstate.traversal.reached import Edge, Reached, Reacher, edges_to
+from sweeper.training.userstate.traversal.built_ins import BUILT_INS, base_of
 
 _GENERATOR_STATE: type = dataset_ops.DatasetV2._GeneratorState
 
@@ -106,6 +115,35 @@ _OF_TENSORFLOW = frozenset({"keras", "ml_dtypes", "sweeper", "tensorflow"})
 
 _WITHOUT_STATE = frozenset({"grain"})
 """Libraries whose objects only describe what is read; where a reader stands, its iterator says."""
+
+
+@dataclass(slots=True)
+class Reached:
+    """Description of an object for the walk.
+
+    Attributes:
+        holder: Holds its state; None where it has none, or none of its own.
+        edges: What it leads to, beside the holder's contents.
+        variables: Variables of modules that its code uses.
+        follow: Whether the holder's contents are walked as well.
+        named: Whether it can be referred to by its path.
+    """
+
+    holder: Holder | None = None
+    edges: tuple[Edge, ...] = ()
+    variables: tuple[UsedVariable, ...] = ()
+    follow: bool = True
+    named: bool = True
+
+
+Reacher = Callable[[Any, ObjectPath], Reached]
+
+
+class OwnAttributes:
+    """Stand-in for the attributes of a container, whose items are a holder of their own."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
 
 
 def reach(edge: Edge, covered: frozenset[int]) -> Reached | None:
@@ -173,7 +211,7 @@ def _array(thing: Any, path: ObjectPath) -> Reached:
     base = thing
     while isinstance(base.base, np.ndarray):
         base = base.base
-    return Reached(Array(thing, path.text), edges_to(path, base) if base is not thing else ())
+    return Reached(Array(thing, path.text), (Edge(path, base),) if base is not thing else ())
 
 
 def _object(thing: Any, path: ObjectPath) -> Reached:
@@ -182,7 +220,7 @@ def _object(thing: Any, path: ObjectPath) -> Reached:
     )
     module = isinstance(thing, tf.Module)
     holder = Attributes(thing, path.text, ignored if module else frozenset())
-    return Reached(holder, tuple(users_classes(type(thing), path)))
+    return Reached(holder, tuple(users_classes(type(thing))))
 
 
 def _walked_through(thing: Any, path: ObjectPath) -> Reached:
@@ -192,38 +230,19 @@ def _walked_through(thing: Any, path: ObjectPath) -> Reached:
 
 def _attributes_alone(thing: Any, path: ObjectPath) -> Reached:
     """TensorFlow's record of a generator: the user's function in it."""
-    return Reached(None, edges_to(path, *(v for v in fields_of(thing).values() if callable(v))))
+    return Reached(None, tuple(Edge(path, v) for v in fields_of(thing).values() if callable(v)))
 
 
 def _traced(thing: Any, path: ObjectPath) -> Reached:
     """A ``tf.function``: what it was made of."""
     python = getattr(thing, "python_function", None)
-    return Reached(None, edges_to(path, python) if python is not None else ())
-
-
-def _dataset(thing: Any, path: ObjectPath) -> Reached:
-    edges = []
-    for name, value in list(fields_of(thing).items()):
-        if type(value).__name__ == "StructuredFunctionWrapper":
-            function = fields_of(value).get("_func")
-            edges.append(Edge(path.noted("the function"), function))
-        elif isinstance(value, tf.data.Dataset):
-            edges.append(Edge(path, value))
-        elif name == "_datasets" and isinstance(value, list | tuple):
-            edges += edges_to(path, *value)
-    return Reached(None, tuple(edges))
+    return Reached(None, () if python is None else (Edge(path, python),))
 
 
 def _generator(thing: Any, path: ObjectPath) -> Reached:
     seeds = seeds_of(thing)
     edges = () if seeds is None else (Edge(path.attribute("seed_seq"), seeds),)
     return Reached(Generator(thing, path.text), edges)
-
-
-def _seeds(thing: Any, path: ObjectPath) -> Reached:
-    fields = fields_of(thing)
-    states = (fields[name] for name in ("state", "_state_var") if name in fields)
-    return Reached(None, edges_to(path.attribute("state"), *states))
 
 
 def _iterator(thing: Any, path: ObjectPath) -> Reached:
@@ -253,7 +272,7 @@ def _pandas(thing: Any, path: ObjectPath) -> Reached:
     if not is_pandas(thing):
         return _foreign(thing, path)
     values = [block.values for block in thing._mgr.blocks]
-    arrays = edges_to(path, *(v for v in values if type(v) is np.ndarray))
+    arrays = tuple(Edge(path, v) for v in values if type(v) is np.ndarray)
     return Reached(PandasObject(thing, path.text), arrays)
 
 
@@ -262,7 +281,7 @@ def _foreign(thing: Any, path: ObjectPath) -> Reached:
     edges: list[Edge] = []
     if may_have_fields(type(thing)):
         edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
-        edges += users_classes(type(thing), path)
+        edges += users_classes(type(thing))
     if is_buffer(thing):
         return Reached(Buffer(thing, path.text), tuple(edges))
     # The pickle of one with attributes would tell theirs as well, which are captured.
@@ -270,17 +289,117 @@ def _foreign(thing: Any, path: ObjectPath) -> Reached:
 
 
 def _python_frame(thing: Any, path: ObjectPath) -> Reached:
-    frame = getattr(thing, "gi_frame", None) or getattr(thing, "cr_frame", None)
-    inside = () if frame is None else tuple(frame.f_locals.items())
-    edges = tuple(Edge(path.closure(name), value) for name, value in inside)
-    return Reached(Frame(thing, path.text), edges)
+    inside = edges_of(thing, Sort.ITERATOR, path) if frame_of(thing) is not None else ()
+    return Reached(Frame(thing, path.text), tuple(inside))
 
 
 def _keras_of(sort: Sort) -> Reacher:
+    """Return what looks at a Keras object of that sort.
+
+    Everything that the user's own class assigns is looked at, and every name that Keras does not know; of what
+    Keras assigns, plain values alone, such as a rate that a callback changes.
+    """
+
     def reacher(thing: Any, path: ObjectPath) -> Reached:
-        holder, inside = keras_edges(thing, sort, path)
-        edges = [Edge(where, each) for where, each in inside]
-        return Reached(holder, (*edges, *users_classes(type(thing), path)), follow=False)
+        cls: Any = type(thing)
+        base = base_of(thing) if sort is Sort.CALLBACK else None
+        skipped = frozenset() if base is None else frozenset(BUILT_INS[base].handles)
+        own, users = assigned_by_keras(cls), assigned_by_user(cls)
+        edges = [edge for edge in edges_of(thing, sort, path) if edge.name not in skipped]
+        watched = [
+            edge.name
+            for edge in edges
+            if edge.how is How.FIELD
+            and (edge.name not in own or edge.name in users or is_plain(edge.thing))
+        ]
+        # A callback of Keras's makes some of its attributes as it goes.
+        made_late = frozenset() if sort is Sort.CALLBACK else own
+        ignored = frozenset({*fields_of(thing), *made_late, *BOOKKEEPING, *skipped})
+        holder = Attributes(thing, path.text, ignored, tuple(watched))
+        return Reached(holder, (*edges, *users_classes(cls)), follow=False)
+
+    return reacher
+
+
+def users_classes(cls: type) -> Iterator[Edge]:
+    """Yield the user's own classes among the bases of ``cls``, itself included."""
+    for base in type.__dict__["__mro__"].__get__(cls):
+        if is_users_class(base):
+            yield Edge(_path_of_class(base), base)
+
+
+def _path_of_class(cls: type) -> ObjectPath:
+    return ObjectPath(f"class {module_of(cls)}.{cls.__qualname__}")
+
+
+def _class(thing: Any, path: ObjectPath) -> Reached:
+    del path
+    if not is_users_class(thing):
+        return Reached()
+    own = _path_of_class(thing)
+    hidden = type.__dict__["__dict__"].__get__(thing)
+    edges = [Edge(own.attribute(name), hidden[name]) for name in _CALLED if name in hidden]
+    edges += (edge for edge in users_classes(thing) if edge.thing is not thing)
+    return Reached(ClassAttributes(thing, own.text), tuple(edges))
+
+
+_CALLED = ("__call__", "__getitem__", "__iter__", "__next__", "__init__", "__len__")
+"""Methods with underscores that Keras, TensorFlow or the user's code calls."""
+
+
+def _function(thing: Any, path: ObjectPath) -> Reached:
+    if is_users_module(thing.__module__ or ""):
+        shown = ObjectPath(f"{thing.__module__}.{thing.__qualname__}")
+        edges = tuple(edges_of(thing, Sort.FUNCTION, shown))
+        variables = tuple(variables_used(thing))
+        return Reached(Attributes(thing, path.text), edges, variables, follow=False)
+    edges = tuple(edges_of(thing, Sort.FUNCTION, path))
+    wrapped = getattr(thing, "__wrapped__", None)
+    return Reached(None, edges if wrapped is None else (*edges, Edge(path, wrapped)))
+
+
+def _list(thing: Any, path: ObjectPath) -> Reached:
+    if isinstance(thing, tuple):
+        return Reached(None, tuple(edges_of(thing, Sort.LIST, path)), named=False)
+    return _container(ListItems(thing, path.text), type(thing) in (list, deque), path)
+
+
+def _dict(thing: Any, path: ObjectPath) -> Reached:
+    if isinstance(thing, types.MappingProxyType):
+        return Reached(None, tuple(edges_of(thing, Sort.DICT, path)))
+    if not isinstance(thing, dict):
+        return Reached()
+    return _container(DictItems(thing, path.text), type(thing) is dict, path)
+
+
+def _set(thing: Any, path: ObjectPath) -> Reached:
+    if isinstance(thing, frozenset):
+        return Reached(None, tuple(edges_of(thing, Sort.SET, path)), named=False)
+    return _container(SetItems(thing, path.text), type(thing) is set, path)
+
+
+def _container(holder: Structure, exact: bool, path: ObjectPath) -> Reached:
+    """Return a container; one of a class of the user's has attributes and code beside its items."""
+    keys, values = holder.read()
+    follow = not PLAIN_TYPES.issuperset({*map(type, values), *map(type, keys)})
+    edges: list[Edge] = []
+    thing = holder.thing
+    of_keras = module_of(type(thing)).partition(".")[0] == "keras"
+    if not exact and getattr(thing, "__dict__", None) is not None and not of_keras:
+        edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
+        edges += users_classes(type(thing))
+    return Reached(holder, tuple(edges), follow=follow)
+
+
+def _led_by(
+    sort: Sort, kind: Callable[[Any, str], Holder] | None = None, *, named: bool = True
+) -> Reacher:
+    """Return what looks at an object of that sort, which holds no contents beside its edges."""
+
+    def reacher(thing: Any, path: ObjectPath) -> Reached:
+        holder = None if kind is None else kind(thing, path.text)
+        edges = tuple(edges_of(thing, sort, path))
+        return Reached(holder, edges, follow=False, named=named)
 
     return reacher
 
@@ -290,12 +409,12 @@ def _simple(kind: Callable[[Any, str], Holder]) -> Reacher:
 
 
 _SPECIAL: tuple[tuple[Any, Reacher], ...] = (
-    (OwnAttributes, reach_own_attributes),
-    (tf.data.Dataset, _dataset),
+    (OwnAttributes, lambda thing, path: Reached(Attributes(thing.owner, path.text))),
+    (tf.data.Dataset, _led_by(Sort.TFDATA)),
     (_GENERATOR_STATE, _attributes_alone),
     ((keras.Variable, tf.Variable), _variable),
     (type(os.environ), lambda thing, path: Reached(Environment(thing, path.text), follow=False)),
-    (types.CellType, reach_cell),
+    (types.CellType, _led_by(Sort.CELL, Cell)),
     (tf.types.experimental.GenericFunction, _traced),
     (iterator_ops.OwnedIterator, _simple(DatasetIterator)),
     (
@@ -308,7 +427,7 @@ _SPECIAL: tuple[tuple[Any, Reacher], ...] = (
     ((np.random.BitGenerator,), _generator),
     ((np.random.SeedSequence,), _simple(SeedSequence)),
     ((weakref.WeakKeyDictionary, weakref.WeakValueDictionary), _simple(WeakItems)),
-    ((functools.cached_property,), reach_descriptor),
+    ((functools.cached_property,), _led_by(Sort.DESCRIPTOR)),
     ((contextvars.ContextVar,), _simple(ContextValue)),
     (
         (threading.Event,),
@@ -318,18 +437,16 @@ _SPECIAL: tuple[tuple[Any, Reacher], ...] = (
 
 _BY_SORT: dict[Sort, Reacher] = {
     Sort.ARRAY: _array,
-    Sort.CACHE: reach_cache,
-    Sort.CLASS: reach_class,
-    Sort.DESCRIPTOR: reach_descriptor,
-    Sort.DICT: reach_dict,
-    Sort.FUNCTION: reach_function,
-    Sort.LIST: lambda thing, path: (reach_tuple if isinstance(thing, tuple) else reach_list)(
-        thing, path
-    ),
-    Sort.METHOD: reach_method,
-    Sort.PARTIAL: reach_partial,
+    Sort.CACHE: _led_by(Sort.CACHE, Cache),
+    Sort.CLASS: _class,
+    Sort.DESCRIPTOR: _led_by(Sort.DESCRIPTOR),
+    Sort.DICT: _dict,
+    Sort.FUNCTION: _function,
+    Sort.LIST: _list,
+    Sort.METHOD: _led_by(Sort.METHOD, named=False),
+    Sort.PARTIAL: _led_by(Sort.PARTIAL),
     Sort.RANDOM: _generator,
-    Sort.SEEDS: _seeds,
-    Sort.SET: reach_set,
-    Sort.WRAPPED: reach_wrapped,
+    Sort.SEEDS: _led_by(Sort.SEEDS),
+    Sort.SET: _set,
+    Sort.WRAPPED: _led_by(Sort.WRAPPED),
 }

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeper.inspection.object_paths import ObjectPath
+from sweeper.inspection.walk import MOST, Edge, UsedVariable, walk
 from sweeper.training.userstate.holders.bindings import ModuleVariables
 from sweeper.training.userstate.holders.objects import Holder, Structure
 from sweeper.training.userstate.holders.positions import IteratorState
-from sweeper.training.userstate.traversal.edges import reach
-from sweeper.training.userstate.traversal.reached import Edge, Reached
-
-MOST = 200_000
-"""Objects that one walk looks at."""
+from sweeper.training.userstate.traversal.edges import Reached, reach
 
 
 @dataclass(slots=True)
@@ -78,31 +75,29 @@ class Walk:
                 holder, and their name.
         """
         seen: set[int] = set()
-        stack = [Edge(where, thing) for where, thing in roots]
-        stack.reverse()
-        while stack:
-            edge = stack.pop()
-            thing = edge.thing
-            if id(thing) in seen:
-                continue
+
+        def look(edge: Edge, _: int) -> Iterable[Edge] | None:
+            key = id(edge.thing)
             if len(self.nodes) >= MOST:
                 self.cut = True
-                break
-            seen.add(id(thing))
-            if id(thing) in self._exempt:
+                return None
+            seen.add(key)
+            if key in self._exempt:
                 self._add(edge, None)
-                continue
+                return None
             reached = reach(edge, self._covered)
             if reached is None:
-                continue
-            if id(thing) not in self.nodes and reached.named:
+                return None
+            if key not in self.nodes and reached.named:
                 self._add(edge, reached.holder)
-            for module, name in reached.variables:
-                holder = self._use(module, name)
+            for variable in reached.variables:
+                holder = self._use(variable)
                 seen.add(id(holder))
                 if used is not None:
-                    used.add((id(holder), name))
-            stack += reversed(self._inside(edge, reached))
+                    used.add((id(holder), variable.name))
+            return self._inside(edge, reached)
+
+        walk([Edge(where, thing) for where, thing in roots], look)
         return seen
 
     def reached_from(self, path: str, thing: Any, used: set[tuple[int, str]]) -> set[int]:
@@ -139,27 +134,32 @@ class Walk:
         self.nodes[id(edge.thing)] = node
         self.by_path[path] = node
 
-    def _use(self, module: Any, name: str) -> ModuleVariables:
-        known = self._modules.get(id(module))
+    def _use(self, variable: UsedVariable) -> ModuleVariables:
+        known = self._modules.get(id(variable.module))
         if known is None:
-            own = module if isinstance(module, dict) else vars(module)
-            path = f"module {own.get('__name__', '__main__')}"
+            path = f"module {_variables_of(variable).get('__name__', '__main__')}"
             if any(other.path == path for other in self._modules.values()):
                 path = f"{path} ({len(self._modules)})"
-            known = self._modules[id(module)] = ModuleVariables(module, path)
-        known.names.setdefault(name)
+            known = ModuleVariables(variable.module, path)
+            self._modules[id(variable.module)] = known
+        known.names.setdefault(variable.name)
         return known
 
     def _inside(self, edge: Edge, reached: Reached) -> list[Edge]:
         inside = list(reached.edges)
-        for module, name in reached.variables:
-            own = module if isinstance(module, dict) else vars(module)
-            if name in own:
-                where = ObjectPath(f"{self._modules[id(module)].path}.{name}")
-                inside.append(Edge(where, own[name]))
+        for variable in reached.variables:
+            own = _variables_of(variable)
+            if variable.name in own:
+                where = ObjectPath(f"{self._modules[id(variable.module)].path}.{variable.name}")
+                inside.append(Edge(where, own[variable.name]))
         if isinstance(reached.holder, Structure) and reached.follow:
             inside += _contents(edge.path, reached.holder)
-        return inside
+        # A layer's name may be one that Keras made up, and another in the next process.
+        return [each._replace(path=each.path._replace(label="")) for each in inside]
+
+
+def _variables_of(variable: UsedVariable) -> dict[str, Any]:
+    return variable.module if isinstance(variable.module, dict) else vars(variable.module)
 
 
 def _contents(where: ObjectPath, holder: Structure) -> list[Edge]:

@@ -1,0 +1,456 @@
+"""One walk over objects: what each kind of object leads to, and a traversal that visits each object once.
+
+Nothing of the user's is run: attributes are read from ``__dict__`` and slots, and containers by the iterators of
+their built-in classes. What Keras and TensorFlow make is listed by the names that their users know. What Keras
+keeps about how layers are connected is left out: through it one layer leads to every model that was ever made
+with it.
+
+A visitor decides what it wants to see and where it stops: it is given each object with its path, and returns the
+edges to follow, usually some of those of `edges_of`.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import gc
+import sys
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+
+from sweeper.inspection import keras_names
+from sweeper.inspection.callables import named_defaults
+from sweeper.inspection.code import (
+    assigned_by,
+    globals_of,
+    imported_modules,
+    names_in,
+    stored_globals,
+)
+from sweeper.inspection.object_paths import ObjectPath
+from sweeper.inspection.sorts import (
+    OF_KERAS,
+    PLAIN_TYPES,
+    Sort,
+    fields_of,
+    is_users_class,
+    is_users_module,
+    label_of,
+    sort_of,
+)
+
+MOST = 200_000
+"""Objects that one walk looks at."""
+
+
+class How(enum.Enum):
+    """Ways in which one object leads to another."""
+
+    HELD = enum.auto()
+    FIELD = enum.auto()
+    """An attribute."""
+    ITEM = enum.auto()
+    """An item of a container."""
+    USED = enum.auto()
+    """What a function uses: in its closure, as a default, as a variable of a module."""
+    LISTED = enum.auto()
+    """An item of one of Keras's lists, but a layer."""
+    LAYER = enum.auto()
+    """A layer that Keras lists."""
+    COMPILED = enum.auto()
+    """What a model was compiled with."""
+
+
+class Edge(NamedTuple):
+    """A way from one object to another.
+
+    Attributes:
+        path: Where the object is.
+        thing: The object.
+        how: How it is reached.
+        name: The attribute's name, of a `How.FIELD`.
+    """
+
+    path: ObjectPath
+    thing: Any
+    how: How = How.HELD
+    name: str = ""
+
+
+Visitor = Callable[[Edge, int], Iterable[Edge] | None]
+"""Looks at an object, whose edge comes from the visit of that number (-1 for a root).
+
+It returns the edges to follow; None where the object does not count as a visit.
+"""
+
+
+def walk(
+    roots: Iterable[Edge], visit: Visitor, *, most: int | None = None, breadth: bool = False
+) -> bool:
+    """Visit everything that the roots lead to, each object once; return whether the walk was cut.
+
+    The stack is the walk's own, so depth is no limit; objects are known by identity, so cycles end.
+
+    Args:
+        roots: Where to begin, in order: what two roots lead to is reached by the first.
+        visit: The visitor.
+        most: Number of visits after which the walk is cut; `MOST` by default.
+        breadth: Whether the nearest objects come first, instead of what is inside the first one.
+    """
+    seen: dict[int, Any] = {}
+    """The objects by id, held: the id of an object that is gone can be another one's."""
+    waiting = deque((edge, -1) for edge in roots)
+    if not breadth:
+        waiting.reverse()
+    count, limit = 0, MOST if most is None else most
+    while waiting:
+        edge, parent = waiting.popleft() if breadth else waiting.pop()
+        if id(edge.thing) in seen:
+            continue
+        if count >= limit:
+            return True
+        seen[id(edge.thing)] = edge.thing
+        inside = visit(edge, parent)
+        if inside is None:
+            continue
+        found = [(each, count) for each in inside if id(each.thing) not in seen]
+        if not breadth:
+            found.reverse()
+        waiting += found
+        count += 1
+    return False
+
+
+def edges_of(thing: Any, sort: Sort, path: ObjectPath) -> Iterable[Edge]:
+    """Return what ``thing`` leads to directly.
+
+    Args:
+        thing: An object.
+        sort: Its sort, as `sort_of` tells.
+        path: Where it is.
+    """
+    if sort in OF_KERAS:
+        return _of_keras(thing, sort, path)
+    edges = _OTHERS.get(sort)
+    return () if edges is None else edges(thing, path)
+
+
+def _of_keras(thing: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
+    """Yield the attributes in the order in which they were set, then what Keras's own lists have."""
+    fields, users = fields_of(thing), is_users_class(type(thing))
+    for name, value in list(fields.items()):
+        if not is_bookkeeping(type(thing), name):
+            where = path.attribute(name if users else name.lstrip("_"))
+            yield Edge(where, value, How.FIELD, name)
+    if sort is Sort.OPTIMIZER:
+        rate = fields.get("_learning_rate")
+        if sort_of(rate) is Sort.SCHEDULE:
+            yield Edge(path.attribute("learning_rate"), rate, How.LISTED)
+    lists = keras_names.LISTS
+    for name in (keras_names.VARIABLES,) if sort in _WITH_VARIABLES else lists:
+        if sort_of(fields.get(name)) is Sort.LIST:
+            for value in _items_of(fields[name]):
+                label = label_of(value, sort_of(value)) or name.lstrip("_")
+                yield Edge(path.attribute(label), value, How.LISTED)
+    listed = path.attribute("layers")
+    for index, layer in enumerate(_layers_of(thing, fields)):
+        where = listed.item(index, label_of(layer, sort_of(layer)))
+        yield Edge(where, layer, How.LAYER)
+    if sort is Sort.MODEL:
+        yield from _compiled(fields, path)
+
+
+_WITH_VARIABLES = (Sort.OPTIMIZER, Sort.METRIC)
+
+BOOKKEEPING = frozenset().union(
+    keras_names.CONNECTIONS,
+    keras_names.REBUILT,
+    keras_names.PLAIN,
+    keras_names.FUNCTIONS,
+    {keras_names.OPTIMIZER, keras_names.VARIABLES, keras_names.LAYERS},
+    keras_names.COMPILED,
+    keras_names.OPTIMIZER_STATE,
+    keras_names.LISTS,
+    keras_names.GIVEN_TO_CALLBACKS,
+)
+"""Names that Keras keeps for itself, or that are listed by the names that users know."""
+
+
+def is_bookkeeping(cls: type, name: str) -> bool:
+    """Return whether Keras keeps the attribute of that name for itself, on objects of ``cls``."""
+    if name.startswith(keras_names.TRACKING_PREFIXES):
+        return True
+    if name not in BOOKKEEPING:
+        return False
+    return name not in assigned_by_user(cls) or name in assigned_by_keras(cls)
+
+
+@functools.cache
+def assigned_by_keras(cls: Any) -> frozenset[str]:
+    """Return the names that Keras's code assigns on an object of the class."""
+    names = assigned_by(cls, library=True)
+    if issubclass(cls, keras.Model):
+        names |= frozenset(vars(keras.Model()))
+    return names
+
+
+@functools.cache
+def assigned_by_user(cls: Any) -> frozenset[str]:
+    """Return the names that the user's own code assigns in methods of the class."""
+    has_users_part = any(is_users_class(base) for base in cls.__mro__)
+    return assigned_by(cls, library=False) if has_users_part else frozenset()
+
+
+def _layers_of(thing: Any, fields: dict[str, Any]) -> list[Any]:
+    """Return what ``layers`` of a model or layer lists, without asking it."""
+    operations = fields.get("_operations")
+    if operations is not None:
+        return [op for op in operations if sort_of(op) in (Sort.LAYER, Sort.MODEL)]
+    layers = _items_of(fields["_layers"]) if "_layers" in fields else []
+    is_sequential = keras.Sequential in type(thing).__mro__
+    if is_sequential and layers and type(layers[0]) is keras.layers.InputLayer:
+        return layers[1:]
+    return layers
+
+
+def _compiled(fields: dict[str, Any], path: ObjectPath) -> Iterator[Edge]:
+    given = path.attribute("compile")
+    metrics, loss = fields.get("_compile_metrics"), fields.get("_compile_loss")
+    users = {} if metrics is None else fields_of(metrics)
+    found: list[tuple[ObjectPath, Any]] = [
+        (path.attribute("optimizer"), fields.get(keras_names.OPTIMIZER)),
+        (given.argument("loss"), fields.get("loss")),
+        (given.argument("metrics"), users.get("_user_metrics")),
+        (given.argument("weighted_metrics"), users.get("_user_weighted_metrics")),
+    ]
+    for index, metric in enumerate(() if metrics is None else metrics.metrics):
+        found.append((path.attribute("metrics").item(index, metric.name), metric))
+    for index, each in enumerate(getattr(loss, "_flat_losses", None) or ()):
+        found.append((given.argument("loss").item(index), getattr(each, "loss", each)))
+    found.append((path.attribute("loss_tracker"), fields.get("_loss_tracker")))
+    yield from (Edge(where, thing, How.COMPILED) for where, thing in found if thing is not None)
+
+
+def _items_of(thing: Any) -> list[Any]:
+    """Return the items of a list, a tuple or a deque, without a word from its class."""
+    kind: Any = next(base for base in (list, tuple, deque) if base in type(thing).__mro__)
+    # TensorFlow's wrapper of a list that is an attribute keeps the items beside itself.
+    stored = fields_of(thing).get("_storage") if type(thing).__name__ == "ListWrapper" else None
+    return _taken(kind.__iter__(thing if stored is None else stored))
+
+
+def _taken(items: Iterable[Any]) -> list[Any]:
+    try:
+        return list(items)
+    except RuntimeError:
+        # Another thread changes the container.
+        return []
+
+
+def _of_object(thing: Any, path: ObjectPath) -> Iterator[Edge]:
+    for name, value in list(fields_of(thing).items()):
+        # TensorFlow's notes of what it tracks say again what the user's own attributes say.
+        if not name.startswith("_self_"):
+            yield Edge(path.attribute(name), value, How.FIELD, name)
+
+
+def _of_list(thing: Any, path: ObjectPath) -> Iterator[Edge]:
+    for index, item in enumerate(_items_of(thing)):
+        if type(item) not in PLAIN_TYPES:
+            yield Edge(path.item(index, label_of(item, sort_of(item))), item, How.ITEM)
+
+
+def _of_dict(thing: Any, path: ObjectPath) -> Iterator[Edge]:
+    if weakref.WeakValueDictionary in type(thing).__mro__:
+        items: Iterable[tuple[Any, Any]] = weakref.WeakValueDictionary.items(thing)
+    elif type(thing) is types.MappingProxyType:
+        items = thing.items()
+    else:
+        items = dict.items(thing)
+    for key, value in _taken(items):
+        if type(value) not in PLAIN_TYPES:
+            yield Edge(path.item(key, label_of(value, sort_of(value))), value, How.ITEM)
+        if type(key) not in PLAIN_TYPES:
+            yield Edge(path.noted("a key"), key, How.ITEM)
+
+
+def _of_set(thing: Any, path: ObjectPath) -> Iterator[Edge]:
+    kind = next(base for base in (set, frozenset, weakref.WeakSet) if base in type(thing).__mro__)
+    for item in _taken(kind.__iter__(thing)):
+        if type(item) not in PLAIN_TYPES:
+            yield Edge(path.noted("an element"), item, How.ITEM)
+
+
+def _of_array(array: Any, path: ObjectPath) -> Iterator[Edge]:
+    if array.dtype == object:
+        for index, item in enumerate(array.flat):
+            if type(item) not in PLAIN_TYPES:
+                yield Edge(path.item(index), item, How.ITEM)
+
+
+def _of_function(function: Any, path: ObjectPath) -> Iterator[Edge]:
+    """Yield the cells of the closure, the defaults, and attributes of a function of the user's."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        yield Edge(path.closure(name), cell, How.USED)
+    for name, value in named_defaults(function).items():
+        yield Edge(path.default(name), value, How.USED)
+    if is_users_module(function.__module__ or ""):
+        for name, value in list(function.__dict__.items()):
+            yield Edge(path.attribute(name), value, How.USED)
+
+
+class UsedVariable(NamedTuple):
+    """A variable of a module that a function of the user's loads or stores.
+
+    Attributes:
+        module: The module, or its dictionary where the module is gone.
+        name: The variable's name in it.
+        alias: What the function calls another module; empty for its own.
+    """
+
+    module: Any
+    name: str
+    alias: str = ""
+
+
+def variables_used(function: Any) -> list[UsedVariable]:
+    """Return the module variables that a function of the user's uses, here and in other modules of the user's."""
+    if not is_users_module(function.__module__ or ""):
+        return []
+    namespace = function.__globals__
+    own = sys.modules.get(namespace.get("__name__", ""))
+    module = own if own is not None and vars(own) is namespace else namespace
+    names = names_in(function)
+    modules = {name: sys.modules.get(name) for name in sorted(imported_modules(function))}
+    found = []
+    for name, value in globals_of(function):
+        if isinstance(value, types.ModuleType):
+            modules[name] = value
+        else:
+            found.append(UsedVariable(module, name))
+    for alias, other in modules.items():
+        if other is not None and is_users_module(other.__name__):
+            found += [UsedVariable(other, name, alias) for name in vars(other) if name in names]
+    return found + [UsedVariable(module, name) for name in sorted(stored_globals(function))]
+
+
+def _of_cell(cell: Any, path: ObjectPath) -> Iterator[Edge]:
+    try:
+        yield Edge(path, cell.cell_contents)
+    except ValueError:
+        # A variable that is assigned only after this has nothing in its cell.
+        return
+
+
+def _of_method(method: Any, path: ObjectPath) -> Iterator[Edge]:
+    yield Edge(path, method.__func__)
+    yield Edge(path.owner(type(method.__self__).__name__), method.__self__)
+
+
+def _of_partial(partial: Any, path: ObjectPath) -> Iterator[Edge]:
+    yield Edge(path, partial.func)
+    for key, value in (*enumerate(partial.args), *partial.keywords.items()):
+        yield Edge(path.given(repr(key)), value)
+
+
+def cached_values(cache: Any) -> list[Any]:
+    """Return what a cache of `functools` has kept."""
+    found: list[Any] = []
+    for held in gc.get_referents(cache):
+        if type(held) is not dict:
+            # A bounded cache refers to its keys and results itself.
+            found.append(held)
+        elif held is not fields_of(cache):
+            found += (value for value in held.values() if "lru_list" not in type(value).__name__)
+    return found
+
+
+def _of_cache(cache: Any, path: ObjectPath) -> Iterator[Edge]:
+    yield Edge(path, cache.__wrapped__)
+    yield from (Edge(path.cache(), value) for value in cached_values(cache))
+
+
+def _of_weak(reference: Any, path: ObjectPath) -> Iterator[Edge]:
+    yield Edge(path, weakref.ReferenceType.__call__(reference))
+
+
+def _of_context(variable: Any, path: ObjectPath) -> Iterator[Edge]:
+    yield Edge(path, variable.get(None))
+
+
+def _of_wrapped(thing: Any, path: ObjectPath) -> Iterator[Edge]:
+    try:
+        yield Edge(path, object.__getattribute__(thing, "__wrapped__"))
+    except AttributeError:
+        # Of the library of wrappers, and none.
+        return
+
+
+def _of_descriptor(thing: Any, path: ObjectPath) -> Iterator[Edge]:
+    for name in ("__func__", "fget", "fset", "func"):
+        part = getattr(thing, name, None)
+        if part is not None:
+            yield Edge(path, part)
+
+
+def frame_of(thing: Any) -> Any:
+    """Return the frame of a generator or coroutine; None for one that has ended, and for anything else."""
+    return getattr(thing, "gi_frame", None) or getattr(thing, "cr_frame", None)
+
+
+def _of_iterator(iterator: Any, path: ObjectPath) -> Iterator[Edge]:
+    frame = frame_of(iterator) if type(iterator) in _FRAMED else None
+    if frame is not None:
+        for name, value in list(frame.f_locals.items()):
+            yield Edge(path.closure(name), value, How.ITEM)
+    elif is_users_class(type(iterator)):
+        yield from _of_object(iterator, path)
+    else:
+        yield from (Edge(path, value) for value in gc.get_referents(iterator))
+
+
+_FRAMED = (types.GeneratorType, types.CoroutineType)
+
+
+def _of_seeds(generator: Any, path: ObjectPath) -> Iterator[Edge]:
+    fields = fields_of(generator)
+    for name in ("state", "_state_var"):
+        if name in fields:
+            yield Edge(path.attribute("state"), fields[name])
+
+
+def _of_tfdata(dataset: Any, path: ObjectPath) -> Iterator[Edge]:
+    for name, value in list(fields_of(dataset).items()):
+        if type(value).__name__ == "StructuredFunctionWrapper":
+            function = path.attribute(f"{type(dataset).__name__.strip('_')} function")
+            yield Edge(function, fields_of(value).get("_func"))
+        elif name == "_datasets" and sort_of(value) is Sort.LIST:
+            yield from (Edge(path, each) for each in _items_of(value))
+        elif sort_of(value) is Sort.TFDATA or "input_dataset" in name:
+            yield Edge(path, value)
+
+
+_OTHERS: dict[Sort, Callable[[Any, ObjectPath], Iterator[Edge]]] = {
+    Sort.ARRAY: _of_array,
+    Sort.CACHE: _of_cache,
+    Sort.CELL: _of_cell,
+    Sort.CONTEXT: _of_context,
+    Sort.DESCRIPTOR: _of_descriptor,
+    Sort.DICT: _of_dict,
+    Sort.FUNCTION: _of_function,
+    Sort.ITERATOR: _of_iterator,
+    Sort.LIST: _of_list,
+    Sort.METHOD: _of_method,
+    Sort.OBJECT: _of_object,
+    Sort.PARTIAL: _of_partial,
+    Sort.SEEDS: _of_seeds,
+    Sort.SET: _of_set,
+    Sort.TFDATA: _of_tfdata,
+    Sort.WEAK: _of_weak,
+    Sort.WRAPPED: _of_wrapped,
+}
