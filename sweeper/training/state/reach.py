@@ -8,6 +8,7 @@ which is the same in every process.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import keras
 
 from sweeper.inspection import keras_names
+from sweeper.inspection import walk as objects
+from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import (
     fields_of,
     framework_variables,
@@ -22,6 +25,7 @@ from sweeper.inspection.sorts import (
     is_plain_object,
     is_variable,
 )
+from sweeper.inspection.walk import Edge
 from sweeper.training.step import TrainingStep
 
 _SKIPPED = keras_names.CONNECTIONS | keras_names.FUNCTIONS | {keras_names.OPTIMIZER}
@@ -88,7 +92,7 @@ class Reach:
 
     def _draw(self) -> _Map:
         model = self._model
-        found = list(walk(model, self._step))
+        found = walk(model, self._step)
         optimizer = getattr(model, "optimizer", None)
         own = [] if optimizer is None else _once(optimizer.variables)
         known = {id(v) for v in (*model.variables, *model.metrics_variables, *own)}
@@ -160,37 +164,40 @@ def _sizes(model: keras.Model, watched: list[Any]) -> list[int]:
     return sizes
 
 
-def walk(model: keras.Model, step: TrainingStep | None = None) -> Iterator[Found]:
-    """Everything that can hold state and is reachable through attributes, each once."""
-    seen: set[int] = set()
-    waiting = [Found("step", step), Found("model", model)]
-    while waiting:
-        each = waiting.pop()
-        if id(each.value) in seen:
-            continue
-        seen.add(id(each.value))
-        if framework_variables(each.value) is not None:
-            yield each
-        waiting += reversed(list(_parts(each)))
+def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
+    """Return everything that can hold variables and is reachable through attributes, each once."""
+    found: list[Found] = []
+
+    def visit(edge: Edge, _: int) -> list[Edge]:
+        if framework_variables(edge.thing) is not None:
+            found.append(Found(edge.path.text, edge.thing))
+        return list(_parts(edge.thing, edge.path))
+
+    roots = [Edge(ObjectPath("model"), model), Edge(ObjectPath("step"), step)]
+    # A variable that is left out would be wrong after a resume without a word, so nothing is cut.
+    objects.walk(roots, visit, most=sys.maxsize)
+    return found
 
 
-def _parts(each: Found) -> Iterator[Found]:
-    value = each.value
+def _parts(value: Any, path: ObjectPath) -> Iterator[Edge]:
+    """Yield what ``value`` has, whatever Keras keeps for itself; its own lists come last.
+
+    A name that the user gave reads better. The order is that of the variables in checkpoints.
+    """
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield Found(f"{each.path}[{key!r}]", item)
+            yield Edge(path.item(key), item)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield Found(f"{each.path}[{index}]", item)
+            yield Edge(path.item(index), item)
     elif _is_opened(value):
-        # Keras's own lists come last: a name that the user gave reads better.
         attributes = sorted(fields_of(value).items(), key=lambda item: item[0] in _LISTS)
         for name, item in attributes:
             bookkeeping = name in _SKIPPED or name.startswith("_self_")
             if not bookkeeping and not isinstance(item, str | int | float):
-                yield Found(f"{each.path}.{name}", item)
+                yield Edge(path.attribute(name), item)
         if getattr(value, "optimizer", None) is not None:
-            yield Found(f"{each.path}.optimizer", value.optimizer)
+            yield Edge(path.attribute("optimizer"), value.optimizer)
 
 
 def _is_opened(value: Any) -> bool:
