@@ -20,7 +20,15 @@ from sweeper.checkpoints.format import LoadedCheckpoint
 from sweeper.checkpoints.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.replay.comparison import READ_AHEAD
-from sweeper.training.encoding import NotPlainError, decode, encode, put_array, take_array
+from sweeper.training.encoding import (
+    Encoder,
+    NotPlainError,
+    decode,
+    encode,
+    put_array,
+    take_array,
+)
+from sweeper.training.encoding.sets import SetHistory
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.state.reach import Reach
 from sweeper.training.state.tracked import check_trackable
@@ -260,6 +268,70 @@ def test_what_two_parts_of_a_state_share_is_shared_again() -> None:
     again = decode(node, tensors)
     assert again == {"one": [1, 2], "other": [1, 2]}
     assert again["one"] is again["other"]
+
+
+def grown(members: Any) -> set[Any]:
+    found: set[Any] = set()
+    for member in members:
+        found.add(member)
+    return found
+
+
+ORDINARY = (
+    lambda: grown(range(0, 90, 3)),
+    lambda: grown([(1, 2), 5, 0.5]),
+    lambda: set(grown(range(7))) | {40, 41},
+)
+
+
+@pytest.mark.parametrize("make", ORDINARY)
+def test_a_set_comes_back_with_its_order_and_goes_on_alike(make: Callable[[], set[Any]]) -> None:
+    written, tensors = make(), {}
+    again = decode(json.loads(json.dumps(encode(written, "seen", tensors))), tensors)
+    for member in (None, *range(100, 160)):
+        if member is not None:
+            written.add(member)
+            again.add(member)
+        assert list(again) == list(written)
+
+
+def test_a_set_whose_order_comes_from_who_was_there_before_is_refused_with_advice() -> None:
+    filled = grown([7, 15])
+    assert list(filled) != list(grown(filled)), "this one is no longer such a set"
+    with pytest.raises(NotPlainError, match=r"state\['it'\] is a set whose order .*dict.fromkeys"):
+        encode({"it": filled}, "state", {})
+    with pytest.raises(NotPlainError, match="a frozenset whose order"):
+        encode(frozenset(filled), "state", {})
+
+
+def test_a_set_from_which_a_member_left_between_two_captures_is_refused() -> None:
+    """It gives its members in the same order now, and would not when others come."""
+    sets, held = SetHistory(), grown([6, 5])
+    assert Encoder({}, sets=sets).encode(held, "seen")["v"] == [5, 6]
+    held.discard(5)
+    held.add(17)
+    again = grown(held)
+    assert list(again) == list(held)
+    with pytest.raises(NotPlainError, match="a set whose order"):
+        Encoder({}, sets=sets).encode(held, "seen")
+    for member in (0, 8):
+        held.add(member)
+        again.add(member)
+    assert list(again) != list(held), "this one is no longer such a set"
+
+
+def test_objects_that_came_during_training_and_are_of_the_earlier_layout_are_refused(
+    tmp_path: Path,
+) -> None:
+    train(light(), Watcher(tmp_path, block=1, stop_at=2))
+    loaded = load_newest([tmp_path], pytest.fail)
+    assert loaded is not None
+    earlier = {"changed": {}, "left_out": [], "new": [{"kind": "list", "values": [1]}]}
+    loaded = replace(loaded, state={**loaded.state, "user_state": earlier})
+    with pytest.raises(
+        RestoreError, match=r"in an old form: sweeper 0\.1\.0 wrote .* start it anew"
+    ):
+        train(light(), Watcher(), loaded)
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ class Decoder:
         self.keep(node, made)
         values = self.ordered(node, "v")
         if base is set:
-            fill_set(made, values)
+            fill_set(made, values, at_once=node.get("at_once", False))
         else:
             base.extend(made, values)
         return self.with_attributes(made, node.get("attributes", {}))

@@ -189,7 +189,7 @@ class Encoder:
             node["v"] = self._pairs(list(kind.items(value)), path)
         else:
             written = self._ordered(value, list(kind.__iter__(value)), path)
-            node.update({"v": written["values"]} if "values" in written else written)
+            node.update({"v" if name == "values" else name: each for name, each in written.items()})
 
     def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
         """Note what tells a container of Keras's from a plain one: here nothing."""
@@ -207,9 +207,11 @@ class Encoder:
     def _ordered(self, thing: Any, values: list[Any], path: str) -> dict[str, Json]:
         """Return the items of ``thing``, or an array of them where they are many numbers of one type."""
         if isinstance(thing, set):
-            if not self._sets.can_be_rebuilt(thing, values):
+            at_once = self._sets.refill(thing, values)
+            if at_once is None:
                 raise NotPlainError(path, thing, _ORDER.format("set"))
-            return {"values": self._items(values, path)}
+            written = {"values": self._items(values, path)}
+            return {**written, "at_once": True} if at_once else written
         kinds = set(map(type, values)) if len(values) >= _MANY else set()
         if kinds == {float}:
             return {"packed": self._array(np.array(values, np.float64), path)}

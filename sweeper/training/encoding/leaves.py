@@ -133,4 +133,6 @@ def hashes_alike(value: object) -> bool:
     """Return whether the hash comes of what the value is, and not of where it lies in memory."""
     if isinstance(value, tuple | frozenset):
         return all(map(hashes_alike, value))
+    if value is None or value is Ellipsis or value is NotImplemented:
+        return False
     return type(value) in PLAIN or isinstance(value, np.generic)

@@ -25,9 +25,9 @@ from sweeper.training.encoding.encoder import owner_of
 from sweeper.training.encoding.form import UnplaceableError
 from sweeper.training.encoding.leaves import MISSING, same
 from sweeper.training.encoding.replicas import refuse_replicated
-from sweeper.training.encoding.sets import SetHistory
+from sweeper.training.encoding.sets import SetHistory, fill_set
 from sweeper.training.userstate.holders.foreign import is_pandas, put_pandas, take_pandas
-from sweeper.training.userstate.holders.objects import KEYED, NAMED, Holder, Structure
+from sweeper.training.userstate.holders.objects import KEYED, NAMED, Holder, SetItems, Structure
 from sweeper.training.userstate.holders.outputs import is_output, put_output, take_output
 from sweeper.training.userstate.holders.positions import IteratorState, reduced_iterator
 from sweeper.training.userstate.holders.values import Value
@@ -249,7 +249,11 @@ class UserDecoder(Decoder):
         else:
             values, there = self.ordered(saved, "values"), holder.read()[1]
             there += [None] * (len(values) - len(there))
-            holder.write([], [_or_present(*pair) for pair in zip(values, there, strict=False)])
+            values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
+            if isinstance(holder, SetItems):
+                fill_set(holder.thing, values, at_once=saved.get("at_once", False))
+            else:
+                holder.write([], values)
 
     def thing_at(self, path: str) -> Any:
         """Return the object that was at ``path`` when training began."""

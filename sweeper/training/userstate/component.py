@@ -166,7 +166,10 @@ class UserState:
                     if began.get(name) is None and made:
                         began[name] = value
                 holder.keys, holder.values = list(began), list(began.values())
-            holder.reset()
+            try:
+                holder.reset()
+            except UnplaceableError as error:
+                raise UncapturableError(_cannot(holder.path, str(error))) from error
 
     def traced(self, function: Any) -> None:
         """``function`` was traced by TensorFlow.

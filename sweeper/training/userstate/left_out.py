@@ -33,9 +33,9 @@ _SEQUENCES = ("list", "deque", "set", "tuple", "frozenset")
 class _AnySets(SetHistory):
     """Sets that are compared and never restored: each may be written."""
 
-    def can_be_rebuilt(self, thing: Any, members: Sequence[Any]) -> bool:
+    def refill(self, thing: Any, members: Sequence[Any]) -> bool | None:
         del thing, members
-        return True
+        return False
 
 
 class LeftOut:
