@@ -276,6 +276,39 @@ def names_in(function: types.FunctionType) -> frozenset[str]:
     return frozenset(name for code in _codes(function.__code__) for name in code.co_names)
 
 
+def may_shrink_sets(function: types.FunctionType) -> bool:
+    """Return whether ``function``, or one inside it, may take members from a set, as far as names tell."""
+    return any(map(_may_shrink_sets, _codes(function.__code__)))
+
+
+@functools.cache
+def _may_shrink_sets(code: types.CodeType) -> bool:
+    read = [i for i in dis.get_instructions(code) if i.opname not in _NO_OPERATION]
+    for before, each, after in zip([None, *read], read, [*read[1:], None], strict=False):
+        known = before.argval if before is not None else None
+        if each.argval == "pop" and after is not None and after.opname.startswith("LOAD_"):
+            # With an argument it is a list's, a dictionary's or a frame's.
+            continue
+        if each.argval in _SHRINKING and each.opname in _LOADS_ATTRIBUTE and known != "os":
+            return True
+        constant = known if before is not None and before.opname == "LOAD_CONST" else None
+        if each.argrepr in ("-=", "&=", "^=") and not isinstance(constant, int | float):
+            return True
+    return False
+
+
+_SHRINKING = frozenset(
+    {
+        "difference_update",
+        "discard",
+        "intersection_update",
+        "pop",
+        "remove",
+        "symmetric_difference_update",
+    }
+)
+
+
 @functools.cache
 def _imports(code: types.CodeType) -> tuple[dis.Instruction, ...]:
     return tuple(i for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME")

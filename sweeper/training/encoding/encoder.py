@@ -28,7 +28,7 @@ from sweeper.training.encoding.arrays import put_array
 from sweeper.training.encoding.form import TAG, Json, NotPlainError, Tensors
 from sweeper.training.encoding.leaves import AS_TEXT, hashes_alike
 from sweeper.training.encoding.names import name_of
-from sweeper.training.encoding.sets import SetHistory
+from sweeper.training.encoding.sets import way_to_fill
 
 _CONTAINERS = (OrderedDict, Counter, defaultdict, dict, list, deque, set)
 _OPEN = (types.SimpleNamespace,)
@@ -53,13 +53,11 @@ class Encoder:
     Args:
         tensors: Receives the arrays.
         prefix: What their names begin with, before the path.
-        sets: What earlier captures saw of sets.
     """
 
-    def __init__(self, tensors: Tensors, prefix: str = "", sets: SetHistory | None = None) -> None:
+    def __init__(self, tensors: Tensors, prefix: str = "") -> None:
         self._tensors = tensors
         self._prefix = prefix
-        self._sets = SetHistory() if sets is None else sets
         self._written: dict[int, tuple[dict[str, Json], str]] = {}
         self._ids: set[str] = set()
         self._copied: dict[int, list[tuple[str, Any]]] = {}
@@ -207,9 +205,7 @@ class Encoder:
     def _ordered(self, thing: Any, values: list[Any], path: str) -> dict[str, Json]:
         """Return the items of ``thing``, or an array of them where they are many numbers of one type."""
         if isinstance(thing, set):
-            at_once = self._sets.refill(thing, values)
-            if at_once is None:
-                raise NotPlainError(path, thing, _ORDER.format("set"))
+            at_once = self._way_to_fill(thing, values, path)
             written = {"values": self._items(values, path)}
             return {**written, "at_once": True} if at_once else written
         kinds = set(map(type, values)) if len(values) >= _MANY else set()
@@ -218,6 +214,17 @@ class Encoder:
         if kinds == {int} and all(-(1 << 62) < v < 1 << 62 for v in values):
             return {"packed": self._array(np.array(values, np.int64), path)}
         return {"values": self._items(values, path)}
+
+    def _way_to_fill(self, thing: Any, members: list[Any], path: str) -> bool:
+        """Return whether a set like ``thing`` comes of all members at once, or of one after the other.
+
+        Raises:
+            NotPlainError: Of neither.
+        """
+        at_once = way_to_fill(thing, members)
+        if at_once is None:
+            raise NotPlainError(path, thing, _ORDER.format("set"))
+        return at_once
 
     def _attributes(self, value: Any, path: str) -> dict[str, Json]:
         return {

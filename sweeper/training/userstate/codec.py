@@ -25,7 +25,7 @@ from sweeper.training.encoding.encoder import owner_of
 from sweeper.training.encoding.form import UnplaceableError
 from sweeper.training.encoding.leaves import MISSING, same
 from sweeper.training.encoding.replicas import refuse_replicated
-from sweeper.training.encoding.sets import SetHistory, fill_set
+from sweeper.training.encoding.sets import fill_set, has_an_order
 from sweeper.training.userstate.holders.foreign import is_pandas, put_pandas, take_pandas
 from sweeper.training.userstate.holders.objects import KEYED, NAMED, Holder, SetItems, Structure
 from sweeper.training.userstate.holders.outputs import is_output, put_output, take_output
@@ -46,7 +46,7 @@ class UserEncoder(Encoder):
         nodes: What was there at the beginning, by identity.
         covered: Returns the ids of the variables that other components capture.
         exempt: Ids of objects that only write.
-        sets: What earlier captures saw of sets.
+        shrinking: Returns the name of a function that may take members from a set, or an empty string.
     """
 
     def __init__(
@@ -57,9 +57,10 @@ class UserEncoder(Encoder):
         *,
         covered: Callable[[], frozenset[int]],
         exempt: frozenset[int] = frozenset(),
-        sets: SetHistory | None = None,
+        shrinking: Callable[[], str] = str,
     ) -> None:
-        super().__init__(tensors, prefix, sets)
+        super().__init__(tensors, prefix)
+        self._shrinking = shrinking
         self._nodes = nodes
         self._covered = covered
         self._exempt = exempt
@@ -138,6 +139,17 @@ class UserEncoder(Encoder):
         of = self.encode(owner, path)
         node.update({TAG: "view", "of": of, "offset": offset, "dtype": value.dtype.str})
         node.update({"shape": list(value.shape), "strides": list(value.strides)})
+
+    def _way_to_fill(self, thing: Any, members: list[Any], path: str) -> bool:
+        function = self._shrinking() if has_an_order(members) else ""
+        if function:
+            # The place of a member that has left stays taken, and nothing tells whether there is one.
+            what = (
+                f"a set, and {function} may take members from one, after which no other can be made that "
+                "goes on alike (a dict keeps its order: dict.fromkeys(…))"
+            )
+            raise NotPlainError(path, thing, what)
+        return super()._way_to_fill(thing, members, path)
 
     def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
         """Note the kind of a container of Keras's, and the layer that it reports to."""

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
+from types import FunctionType
 from typing import Any
 
 import keras
 
 from sweeper.errors import RestoreError, UncapturableError
+from sweeper.inspection.code import may_shrink_sets
 from sweeper.inspection.object_paths import ObjectPath
+from sweeper.inspection.sorts import is_users_module
 from sweeper.inspection.walk import MOST
 from sweeper.training.encoding import Json, NotPlainError, Tensors, UnplaceableError
 from sweeper.training.encoding.decoder import EARLIER
 from sweeper.training.encoding.leaves import MISSING, same
-from sweeper.training.encoding.sets import SetHistory
 from sweeper.training.randomness.generators import global_seed_generator
 from sweeper.training.userstate.codec import UserDecoder, UserEncoder
 from sweeper.training.userstate.holders.baked import BakedFunctions
 from sweeper.training.userstate.holders.bindings import ModuleVariables
-from sweeper.training.userstate.holders.objects import Holder, SetItems, Structure
+from sweeper.training.userstate.holders.objects import Holder, Structure
 from sweeper.training.userstate.holders.positions import Cache, IteratorState
 from sweeper.training.userstate.holders.values import Value, Variable
 from sweeper.training.userstate.left_out import LeftOut
@@ -71,7 +73,7 @@ class UserState:
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
         self._baked = BakedFunctions()
-        self._sets = SetHistory()
+        self._shrinking: str | None = None
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """The uses of data whose pass is open; see `Reopening`."""
 
@@ -91,9 +93,7 @@ class UserState:
             if use in self._roots.read_ahead
         }
         walk.begin()
-        for holder in self._holders:
-            if isinstance(holder, SetItems):
-                self._sets.see(holder.thing, holder.values)
+        self._shrinking = None
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
             self._notice(
@@ -227,7 +227,7 @@ class UserState:
             walk.nodes,
             covered=self._covered,
             exempt=exempt,
-            sets=self._sets,
+            shrinking=self._that_shrinks,
         )
         changed: dict[str, Json] = {}
         gone_on = []
@@ -249,6 +249,25 @@ class UserState:
                 what = "an iterator that has gone on, where no checkpoint can put another"
                 raise UncapturableError(_cannot(holder.path, what))
         return {"changed": changed}
+
+    def _that_shrinks(self) -> str:
+        """Return the name of a function of the user's that may take members from a set, or an empty string.
+
+        Functions beside those that were reached count as well: a factory may have done it.
+        """
+        if self._shrinking is None:
+            reached = [n.thing for n in self.walk.nodes.values() if type(n.thing) is FunctionType]
+            users = [each for each in reached if is_users_module(each.__module__ or "")]
+            beside = {id(each.__globals__): each.__globals__ for each in users}
+            users += [
+                value
+                for variables in beside.values()
+                for value in variables.values()
+                if type(value) is FunctionType and is_users_module(value.__module__ or "")
+            ]
+            found = next((each for each in users if may_shrink_sets(each)), None)
+            self._shrinking = "" if found is None else f"{found.__module__}.{found.__qualname__}"
+        return self._shrinking
 
     def _reads_what_changed(self, cache: Cache) -> bool:
         """Whether what the cached function leads to is no longer what it was."""

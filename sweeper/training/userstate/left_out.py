@@ -8,7 +8,7 @@ checkpoint has a fingerprint of each that has changed: to be compared with a rep
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from sweeper.checkpoints.values import relocated
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.training.encoding import TAG, Json, NotPlainError, Tensors
 from sweeper.training.encoding.leaves import MISSING, same
-from sweeper.training.encoding.sets import SetHistory
 from sweeper.training.userstate.codec import UserEncoder, path_in
 from sweeper.training.userstate.holders.objects import KEYED, NAMED, Holder, Structure
 from sweeper.training.userstate.holders.positions import Cache, IteratorState
@@ -30,11 +29,11 @@ _SEQUENCES = ("list", "deque", "set", "tuple", "frozenset")
 """Kinds that a callback's methods often turn into one another, without effect."""
 
 
-class _AnySets(SetHistory):
-    """Sets that are compared and never restored: each may be written."""
+class _Comparing(UserEncoder):
+    """Encoder of what is compared and never restored: each set may be written."""
 
-    def refill(self, thing: Any, members: Sequence[Any]) -> bool | None:
-        del thing, members
+    def _way_to_fill(self, thing: Any, members: list[Any], path: str) -> bool:
+        del thing, members, path
         return False
 
 
@@ -101,13 +100,12 @@ class LeftOut:
     def _fingerprint(self, write: Callable[[UserEncoder], Json]) -> str | None:
         """Return a short value as text, another's digest, and None for what has no plain form."""
         tensors: Tensors = {}
-        encoder = UserEncoder(
+        encoder = _Comparing(
             tensors,
             "",
             self._nodes,
             covered=self._covered,
             exempt=self._output,
-            sets=_AnySets(),
         )
         try:
             plain = relocated(_plain(write(encoder), {}), self._directory, "…")
