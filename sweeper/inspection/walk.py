@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import functools
 import gc
+import itertools
 import sys
 import types
 import weakref
@@ -151,8 +152,7 @@ def _of_keras(thing: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
         rate = fields.get("_learning_rate")
         if sort_of(rate) is Sort.SCHEDULE:
             yield Edge(path.attribute("learning_rate"), rate, How.LISTED)
-    lists = keras_names.LISTS
-    for name in (keras_names.VARIABLES,) if sort in _WITH_VARIABLES else lists:
+    for name in _OWN_LISTS.get(sort, keras_names.LISTS):
         if sort_of(fields.get(name)) is Sort.LIST:
             for value in _items_of(fields[name]):
                 label = label_of(value, sort_of(value)) or name.lstrip("_")
@@ -165,7 +165,11 @@ def _of_keras(thing: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
         yield from _compiled(fields, path)
 
 
-_WITH_VARIABLES = (Sort.OPTIMIZER, Sort.METRIC)
+_OWN_LISTS = {
+    Sort.OPTIMIZER: (keras_names.VARIABLES,),
+    Sort.METRIC: (keras_names.VARIABLES, "_metrics"),
+}
+"""Keras's lists of what an optimizer or a metric has; an optimizer's others are of the model's weights."""
 
 BOOKKEEPING = frozenset().union(
     keras_names.CONNECTIONS,
@@ -246,7 +250,7 @@ def _items_of(thing: Any) -> list[Any]:
 
 def _taken(items: Iterable[Any]) -> list[Any]:
     try:
-        return list(items)
+        return list(itertools.islice(items, MOST))
     except RuntimeError:
         # Another thread changes the container.
         return []
