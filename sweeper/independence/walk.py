@@ -83,7 +83,9 @@ def parts_of(thing: Any, sort: Sort, path: ObjectPath, *, compiled: bool) -> Ite
     edges = itertools.islice(edges_of(thing, sort, path), _MOST_ITEMS)
     held = _ordered(thing, edges) if sort in OF_KERAS else list(edges)
     for edge in held:
-        if edge.how is not How.COMPILED:
+        # The loss is what the model was compiled with.
+        is_loss = sort is Sort.MODEL and edge.name == "loss"
+        if edge.how is not How.COMPILED and not is_loss:
             yield from _opened(edge)
     yield from _of_code(thing, sort, path)
     if compiled:
