@@ -55,8 +55,6 @@ class How(enum.Enum):
     HELD = enum.auto()
     FIELD = enum.auto()
     """An attribute."""
-    ITEM = enum.auto()
-    """An item of a container."""
     USED = enum.auto()
     """What a function uses: in its closure, as a default, as a variable of a module."""
     LISTED = enum.auto()
@@ -266,7 +264,7 @@ def _of_object(thing: Any, path: ObjectPath) -> Iterator[Edge]:
 def _of_list(thing: Any, path: ObjectPath) -> Iterator[Edge]:
     for index, item in enumerate(_items_of(thing)):
         if type(item) not in PLAIN_TYPES:
-            yield Edge(path.item(index, label_of(item, sort_of(item))), item, How.ITEM)
+            yield Edge(path.item(index, label_of(item, sort_of(item))), item)
 
 
 def _of_dict(thing: Any, path: ObjectPath) -> Iterator[Edge]:
@@ -278,23 +276,23 @@ def _of_dict(thing: Any, path: ObjectPath) -> Iterator[Edge]:
         items = dict.items(thing)
     for key, value in _taken(items):
         if type(value) not in PLAIN_TYPES:
-            yield Edge(path.item(key, label_of(value, sort_of(value))), value, How.ITEM)
+            yield Edge(path.item(key, label_of(value, sort_of(value))), value)
         if type(key) not in PLAIN_TYPES:
-            yield Edge(path.noted("a key"), key, How.ITEM)
+            yield Edge(path.noted("a key"), key)
 
 
 def _of_set(thing: Any, path: ObjectPath) -> Iterator[Edge]:
     kind = next(base for base in (set, frozenset, weakref.WeakSet) if base in type(thing).__mro__)
     for item in _taken(kind.__iter__(thing)):
         if type(item) not in PLAIN_TYPES:
-            yield Edge(path.noted("an element"), item, How.ITEM)
+            yield Edge(path.noted("an element"), item)
 
 
 def _of_array(array: Any, path: ObjectPath) -> Iterator[Edge]:
     if array.dtype == object:
         for index, item in enumerate(array.flat):
             if type(item) not in PLAIN_TYPES:
-                yield Edge(path.item(index), item, How.ITEM)
+                yield Edge(path.item(index), item)
 
 
 def _of_function(function: Any, path: ObjectPath) -> Iterator[Edge]:
@@ -411,7 +409,7 @@ def _of_iterator(iterator: Any, path: ObjectPath) -> Iterator[Edge]:
     frame = frame_of(iterator) if type(iterator) in _FRAMED else None
     if frame is not None:
         for name, value in list(frame.f_locals.items()):
-            yield Edge(path.closure(name), value, How.ITEM)
+            yield Edge(path.closure(name), value)
     elif is_users_class(type(iterator)):
         yield from _of_object(iterator, path)
     else:
