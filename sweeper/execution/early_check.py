@@ -25,9 +25,8 @@ from sweeper.events import Doing, Listener, Notice
 from sweeper.execution.prepared_study import PreparedStudy
 from sweeper.execution.protocol.rehearsals import Rehearsal, Rehearsing
 from sweeper.execution.rehearsals import Draws, rehearse
-from sweeper.independence.findings import Line
-from sweeper.independence.reports import RehearsalReport
-from sweeper.independence.validation import validation_differs, validation_finding
+from sweeper.replay.check_report import Line
+from sweeper.replay.reports import RehearsalReport, validation_differs, validation_finding
 from sweeper.support.scratch import scratch_directory
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from sweeper.execution.protocol.messages import Failed, Message
 from sweeper.execution.protocol.questions import Suggest
 from sweeper.execution.protocol.rehearsals import Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.worker.assignment import assignment_of
-from sweeper.independence.reports import RehearsalReport, StudyAuthors
 from sweeper.paths import RunPaths
+from sweeper.replay.reports import RehearsalReport, StudyAuthors
 from sweeper.results import Params
 from sweeper.search.grids import grid_size
 from sweeper.search.sampling import SearchSession, open_search

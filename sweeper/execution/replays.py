@@ -51,9 +51,9 @@ from sweeper.execution.protocol.messages import (
 from sweeper.execution.protocol.questions import Judge, Suggest
 from sweeper.execution.protocol.replays import Replay
 from sweeper.execution.worker.assignment import assignment_of
-from sweeper.independence.reports import Lengths
 from sweeper.paths import RunPaths
 from sweeper.records.ancestry import ParentRecord
+from sweeper.replay.reports import Lengths
 from sweeper.results import EpochRecord, Outcome, Params
 from sweeper.search.spaces import to_text
 

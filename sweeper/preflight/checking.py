@@ -32,14 +32,18 @@ from sweeper.execution.protocol.rehearsals import Rehearsal
 from sweeper.execution.rehearsals import Draws, Received, rehearse
 from sweeper.execution.replays import ReplayDiedError, ReplayOrder, ReplayProcess, run_again
 from sweeper.execution.side_by_side import wait_for_all
-from sweeper.independence.findings import CheckReport, Estimate, Finding, Line, ranked
-from sweeper.independence.lines import line_of_argument
-from sweeper.independence.reports import DataDigests, RehearsalReport
-from sweeper.independence.validation import validation_differs, validation_finding
 from sweeper.preflight.ends import judge_ends, judge_interruptions
 from sweeper.preflight.estimates import estimate
 from sweeper.preflight.interruptions import Interruption, Resumed, interruptions
 from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
+from sweeper.replay.check_report import CheckReport, Estimate, Finding, Line, ranked
+from sweeper.replay.lines import line_of_argument
+from sweeper.replay.reports import (
+    DataDigests,
+    RehearsalReport,
+    validation_differs,
+    validation_finding,
+)
 from sweeper.search.grids import check_grid
 from sweeper.search.spec import needs_definition, search_spec
 from sweeper.support.scratch import scratch_directory

@@ -48,7 +48,7 @@ from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggest
 from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.protocol.replays import Replay
 from sweeper.execution.protocol.study_source import StudySource
-from sweeper.independence.reports import Lengths, RehearsalReport
+from sweeper.replay.reports import Lengths, RehearsalReport
 from sweeper.results import EpochRecord
 
 words = st.text(st.characters(exclude_categories=("Cs",)))

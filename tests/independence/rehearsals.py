@@ -15,8 +15,8 @@ from sweeper.definition import StudyDefinition
 from sweeper.execution.protocol.messages import Assignment, Message
 from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.trial.rehearsal import rehearse
-from sweeper.independence.reports import RehearsalReport
 from sweeper.loading import load_definition
+from sweeper.replay.reports import RehearsalReport
 from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
 PLAIN = """

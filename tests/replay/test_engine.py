@@ -30,7 +30,7 @@ from sweeper.execution.replays import (
     ReplayOrder,
     run_again,
 )
-from sweeper.independence.reports import Lengths
+from sweeper.replay.reports import Lengths
 
 KILLED = ExitStatus(-signal.SIGKILL)
 Script = Callable[[Assignment], tuple[Sequence[Message], ExitStatus]]

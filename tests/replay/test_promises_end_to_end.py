@@ -14,8 +14,8 @@ from sweeps import Swept, database_url, sweep
 
 from sweeper.errors import ExactnessError
 from sweeper.events import Notice
-from sweeper.independence.findings import CheckReport, Finding
 from sweeper.preflight import checking
+from sweeper.replay.check_report import CheckReport, Finding
 from sweeper.verification.findings import TrialVerification
 from sweeper.verification.verify import VerifyRequest, verify_study
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sweeper.errors import CheckpointError, ExecutionError
 from sweeper.execution.audit.interval import DroppedError, IntervalReplay, Outcome
+from sweeper.execution.compared_replays import Position, ReplayComparison
 from sweeper.replay.findings import Difference, errors
 
 _MOST_STEPS = 5000
@@ -95,7 +95,7 @@ def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
         Interrupted: The replay was stopped.
     """
     claim, authors = replay.claim, replay.authors()
-    found = errors(outcome.differences)
+    found = errors(outcome.comparison.differences)
     first = found[0] if found else None
     shown = _shown(found)
     what = f"it {outcome.other_end}" if first is None else "; ".join(map(str, shown))
@@ -107,8 +107,8 @@ def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
         component=None if first is None else first.component,
         variable=None if first is None else first.name,
         more=len(found) - len(shown),
-        first_step=_first_step(replay, outcome, found),
-        repeats=outcome.repeats,
+        first_step=_first_step(replay, outcome.comparison, found),
+        repeats=outcome.comparison.repeats,
         written=() if authors is None else authors.users,
     )
 
@@ -120,11 +120,11 @@ def _shown(differences: Sequence[Difference]) -> list[Difference]:
 
 
 def _first_step(
-    replay: IntervalReplay, outcome: Outcome, differences: Sequence[Difference]
+    replay: IntervalReplay, comparison: ReplayComparison, differences: Sequence[Difference]
 ) -> int | None:
-    """The first step at which a resumed trial differs, as far as a few replays tell."""
-    pinned, steps = replay.claim.pinned, outcome.steps_per_epoch
-    if not differences or not outcome.repeats or pinned.from_path is None:
+    """Return the first step at which a resumed trial differs, as far as a few replays tell."""
+    pinned, steps = replay.claim.pinned, comparison.replayed.steps_per_epoch
+    if not differences or not comparison.repeats or pinned.from_path is None:
         return None
     if steps == 0 or pinned.to_step > _MOST_STEPS:
         return None
@@ -149,7 +149,7 @@ def _first_step(
     return high if high - low == 1 else None
 
 
-def _between(low: int, high: int, steps: int) -> list[tuple[int, int]]:
+def _between(low: int, high: int, steps: int) -> list[Position]:
     """What lies between two steps: the step and the epochs that are over there."""
     apart = high - low
     if apart <= 1:
@@ -160,17 +160,13 @@ def _between(low: int, high: int, steps: int) -> list[tuple[int, int]]:
 
 
 def _differing(
-    replay: IntervalReplay, positions: list[tuple[int, int]], paths: set[str]
+    replay: IntervalReplay, positions: list[Position], paths: set[str]
 ) -> dict[int, bool] | None:
     """By step, whether a resumed run and one from the beginning differ there, in one of ``paths``."""
-    found: dict[int, bool] = {}
-    taken: list[dict[int, Path]] = []
-    for resumed in (True, False):
-        replayed, directory = replay.run(positions, resumed=resumed)
-        if replayed.reached is None:
-            return None
-        taken.append({int(path.name.split("-")[1]): path for path in directory.glob("step-*")})
-    for step, path in taken[0].items():
-        if step in taken[1]:
-            found[step] = any(each.path in paths for each in replay.compare(taken[1][step], path))
-    return found
+    resumed, begun = (replay.checkpoints(positions, resumed=each) for each in (True, False))
+    if not all(positions[-1][0] in each for each in (resumed, begun)):
+        return None
+    return {
+        step: any(each.path in paths for each in replay.compare(begun[step], resumed[step]))
+        for step in resumed.keys() & begun.keys()
+    }

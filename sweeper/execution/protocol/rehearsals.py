@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from sweeper.execution.protocol.sendable import sendable
-from sweeper.independence.reports import RehearsalReport
+from sweeper.replay.reports import RehearsalReport
 
 Part = Literal["build", "read", "together", "train"]
 """

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from sweeper.checkpoints.policy import Keep
 from sweeper.execution.protocol.sendable import sendable
-from sweeper.independence.reports import Lengths
+from sweeper.replay.reports import Lengths
 
 KEEP_ALL = Keep(last=1 << 40)
 """The rules under which a replay deletes nothing."""

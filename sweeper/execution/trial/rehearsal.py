@@ -24,20 +24,20 @@ from sweeper.execution.protocol.channel import Link
 from sweeper.execution.protocol.messages import Assignment
 from sweeper.execution.protocol.rehearsals import Rehearsed, Rehearsing
 from sweeper.execution.trial.parts import make_plan, make_trial
-from sweeper.independence.authorship import StudyCode
-from sweeper.independence.digests import (
+from sweeper.independence.guard import Earlier
+from sweeper.independence.owned import owned_by
+from sweeper.replay.authorship import StudyCode
+from sweeper.replay.check_report import Finding, Level, Line
+from sweeper.replay.digests import (
     WHOLE_EPOCHS,
     data_digests,
     initial_weights,
     shortened,
     validation_rows,
 )
-from sweeper.independence.findings import Finding, Level, Line
-from sweeper.independence.guard import Earlier
-from sweeper.independence.lines import line_of
-from sweeper.independence.owned import owned_by
-from sweeper.independence.reports import RehearsalReport, Spent, Timed
-from sweeper.independence.tracing import WatchedTraining
+from sweeper.replay.lines import line_of
+from sweeper.replay.reports import RehearsalReport, Spent, Timed
+from sweeper.replay.tracing import WatchedTraining
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.training.state.callbacks import CallbackStates
