@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sweeper.checkpoints.reading import load_checkpoint
+from sweeper.checkpoints.names import CheckpointName
+from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint
 from sweeper.definition import StudySettings
-from sweeper.errors import CheckpointError
+from sweeper.errors import CheckpointError, ExecutionError
 from sweeper.execution.compared_replays import ComparedReplay, Position, Reference, ReplayComparison
 from sweeper.execution.launch.conversation import Stopping
 from sweeper.execution.launch.trial_process import Launcher
@@ -30,6 +31,14 @@ from sweeper.training.fingerprint import differences
 
 _MOST_FILES = 512 << 20
 """Bytes of a trial's own directory that a replay is given a copy of."""
+
+_MOST_STEPS = 5000
+"""A trial is run again from its beginning to find the first step only if that is no farther."""
+
+_MOST_COMPARED = 24
+"""So many checkpoints a replay takes on the way, to find the first step."""
+
+_ROUNDS = 2
 
 
 class DroppedError(Exception):
@@ -143,25 +152,58 @@ class IntervalReplay:
             devices=self.devices,
         )
 
-    def checkpoints(self, positions: Sequence[Position], *, resumed: bool) -> dict[int, Path]:
-        """Return the checkpoints of a replay by their steps; `clear` removes them.
+    def first_step(self, comparison: ReplayComparison) -> int | None:
+        """Return the first step at which the resumed trial differs, as far as a few replays tell.
+
+        Each time the interval is run twice, with a checkpoint at every so many steps: once resumed,
+        once from the trial's beginning.
 
         Args:
-            positions: See `prepare`.
-            resumed: Likewise.
+            comparison: Its comparison; None is returned where the trial does not repeat.
 
         Raises:
-            Interrupted, ExecutionError, DroppedError: See `outcome`.
+            Interrupted: ``stopping`` was set.
         """
-        self._copies += 1
-        directory = self._directory / f"{self._copies}"
-        order = replace(self.prepare(directory, positions, resumed=resumed), keep_all=True)
-        run_again(order, [self.launcher], directory, lambda _: None, self.stopping)
-        taken = Path(str(RunPaths(directory, self.claim.study).checkpoints(self.claim.trial, 1)))
-        return {int(path.name.split("-")[1]): path for path in taken.glob("step-*")}
+        paths = {each.path for each in errors(comparison.differences)}
+        pinned, steps = self.claim.pinned, comparison.replayed.steps_per_epoch
+        if not (paths and comparison.repeats and pinned.from_path and steps):
+            return None
+        low, high = pinned.from_step, pinned.to_step
+        if high > _MOST_STEPS:
+            return None
+        try:
+            for _ in range(_ROUNDS):
+                inner = range(low + 1, high, max(1, -(-(high - low) // _MOST_COMPARED)))
+                if not inner:
+                    break
+                found = self._differing([(step, step // steps) for step in inner], paths)
+                low = max([low, *(step for step in found if not found[step])])
+                high = min([high, *(step for step in found if found[step])])
+        except (ExecutionError, DroppedError, CheckpointError):
+            # What differs is known already; only where it begins is not.
+            return None
+        finally:
+            self.clear()
+        return high if high - low == 1 else None
 
-    def compare(self, first: Path, second: Path) -> list[Difference]:
-        """Return the differences between checkpoints of two replays."""
+    def _differing(self, positions: Sequence[Position], paths: set[str]) -> dict[int, bool]:
+        """Return by step whether a resumed run and one from the beginning differ in one of ``paths``."""
+        taken: list[dict[int, Path]] = []
+        for resumed in (False, True):
+            self._copies += 1
+            directory = self._directory / f"{self._copies}"
+            order = replace(self.prepare(directory, positions, resumed=resumed), keep_all=True)
+            run_again(order, [self.launcher], directory, lambda _: None, self.stopping)
+            kept = RunPaths(directory, self.claim.study).checkpoints(self.claim.trial, 1)
+            names = {path: CheckpointName.parse(path.name) for path in list_checkpoints(kept)}
+            taken.append({name.step: Path(str(path)) for path, name in names.items() if name})
+        begun, again = taken
+        return {
+            step: any(each.path in paths for each in self._compare(begun[step], again[step]))
+            for step in begun.keys() & again.keys()
+        }
+
+    def _compare(self, first: Path, second: Path) -> list[Difference]:
         return compare_checkpoints(
             first,
             second,
