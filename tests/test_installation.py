@@ -17,9 +17,9 @@ import pytest
 import sweeper
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.execution.trial.reasons import error_line
-from sweeper.independence.authorship import StudyCode
-from sweeper.independence.findings import CheckReport, Finding
 from sweeper.installation import _EXTRAS, DISTRIBUTION, VERSION, install_command, missing_package
+from sweeper.replay.authorship import StudyCode
+from sweeper.replay.check_report import CheckReport, Finding
 from sweeper.report.figures.drawing import plotly
 from sweeper.report.pages.pictures import write_png
 from sweeper.report.pages.rendering import file_of

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING
 from sweeper.errors import ExecutionError, IndependenceError, Interrupted
 from sweeper.events import Doing, Listener, Notice
 from sweeper.execution.prepared_study import PreparedStudy
-from sweeper.execution.protocol.rehearsals import Rehearsal, Rehearsing
-from sweeper.execution.rehearsals import Draws, rehearse
-from sweeper.independence.findings import Line
-from sweeper.independence.reports import RehearsalReport
-from sweeper.independence.validation import validation_differs, validation_finding
+from sweeper.execution.protocol.replays import Rehearsal, Rehearsing
+from sweeper.execution.rehearsals import Draws, rehearse, validation_compares
+from sweeper.replay.check_report import Line
+from sweeper.replay.reports import RehearsalReport
 from sweeper.support.scratch import scratch_directory
 
 if TYPE_CHECKING:
@@ -183,11 +182,9 @@ class EarlyCheck:
                     return
             self._known.set()
             first, second = (report.result() for report in reports)
-            if first is None or not validation_differs(first, second):
-                return
-            # A parameter may ask for it.
-            alike = self._rehearse(launcher, directory / "alike", Rehearsal("build", 1, like=0))
-            finding = None if alike is None else validation_finding(first, alike)
+            finding = validation_compares(
+                first, second, lambda more: self._rehearse(launcher, directory / "alike", more)
+            )
             if finding is not None:
                 self._listener(Notice(f"{_at(finding.line)}{finding.message}"))
 

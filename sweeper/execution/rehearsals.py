@@ -1,6 +1,6 @@
 """Rehearsals of a study: processes that build or watch a trial and report, with no database.
 
-They are real trial processes, started by the real launcher. Parameters are drawn as the study draws
+They are replays that end with a report. Parameters are drawn as the study draws
 them, from its sampler or grid and its seed, for the first trials: those see no results yet.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,14 +15,17 @@ from pathlib import Path
 from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.definition import StudySettings
 from sweeper.errors import ExecutionError, Interrupted
-from sweeper.execution.launch.conversation import Stopping, WithoutDatabase, converse
-from sweeper.execution.launch.trial_process import ExitStatus, Launcher
-from sweeper.execution.protocol.messages import Failed, Message
-from sweeper.execution.protocol.questions import Suggest
-from sweeper.execution.protocol.rehearsals import Rehearsal, Rehearsed, Rehearsing
-from sweeper.execution.worker.assignment import assignment_of
-from sweeper.independence.reports import RehearsalReport, StudyAuthors
-from sweeper.paths import RunPaths
+from sweeper.execution.launch.conversation import Stopping
+from sweeper.execution.launch.trial_process import Launcher
+from sweeper.execution.protocol.replays import Rehearsal, Rehearsing
+from sweeper.execution.replays import Replayed, ReplayOrder, run_again
+from sweeper.replay.check_report import Finding
+from sweeper.replay.reports import (
+    RehearsalReport,
+    StudyAuthors,
+    validation_differs,
+    validation_finding,
+)
 from sweeper.results import Params
 from sweeper.search.grids import grid_size
 from sweeper.search.sampling import SearchSession, open_search
@@ -79,19 +81,24 @@ class Draws:
 
 
 @dataclass
-class Received:
-    """What one process reported, and how it ended.
+class _Drawing:
+    """Answers of the trial that a rehearsal builds now: each asks for its own."""
 
-    Attributes:
-        report: None where it never came to that.
-        stage: What it was doing last.
-        failed: Its last message, if it failed as a trial.
-    """
+    draws: Draws
+    number: int = 0
+    _drawn: dict[int, Drawn] = field(default_factory=dict)
 
-    report: RehearsalReport | None = None
-    stage: str = "starting"
-    failed: Failed | None = None
-    status: ExitStatus | None = None
+    @property
+    def values(self) -> Params:
+        return self._trial().values
+
+    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        return self._trial().to(name, distribution)
+
+    def _trial(self) -> Drawn:
+        if self.number not in self._drawn:
+            self._drawn[self.number] = self.draws.of(self.number)
+        return self._drawn[self.number]
 
 
 def rehearse(
@@ -104,8 +111,8 @@ def rehearse(
     stopping: Stopping,
     tell: Callable[[Rehearsing], None] = lambda _: None,
     patience: float | None = None,
-) -> Received:
-    """Run one process to its end.
+) -> Replayed:
+    """Run one process to its end, and return what it reported and how it ended.
 
     Args:
         launcher: Starts it.
@@ -121,14 +128,41 @@ def rehearse(
         ExecutionError: It could not be started.
         Interrupted: ``stopping`` was set.
     """
-    paths = RunPaths(directory, settings.name)
-    paths.attempt(0, 1).mkdir(parents=True, exist_ok=True)
-    assignment = dataclasses.replace(
-        assignment_of(settings, paths, 0, 1), pruning=False, rehearsal=rehearsal
+    answers = _Drawing(draws)
+
+    def heard(rehearsing: Rehearsing) -> None:
+        answers.number = rehearsing.number
+        tell(rehearsing)
+
+    order = ReplayOrder(
+        settings=settings,
+        number=0,
+        answers=answers,
+        when_stopped=_STOPPED,
+        rehearsal=rehearsal,
+        heard=heard,
+        patience=patience,
     )
-    supervisor = _Rehearsal(stopping, _STOPPED, draws, tell, patience)
-    supervisor.received.status = converse(launcher, assignment, supervisor)
-    return supervisor.received
+    return run_again(order, [launcher], directory, lambda _: None, stopping)
+
+
+def validation_compares(
+    first: RehearsalReport | None,
+    second: RehearsalReport | None,
+    rehearse_again: Callable[[Rehearsal], RehearsalReport | None],
+) -> Finding | None:
+    """Return the finding that two trials are validated on different samples; None where they are not.
+
+    Args:
+        first: Of the process that built trial 0.
+        second: Of the process that built trial 1.
+        rehearse_again: Runs one more rehearsal, of the second trial with the parameters of the first:
+            one of them may ask for other data.
+    """
+    if first is None or not validation_differs(first, second):
+        return None
+    alike = rehearse_again(Rehearsal("build", 1, like=0))
+    return None if alike is None else validation_finding(first, alike)
 
 
 def read_authors(
@@ -137,7 +171,7 @@ def read_authors(
     """Return what the user wrote, read by a process that has it; None where that cannot be."""
     with scratch_directory("authors") as directory:
         try:
-            received = rehearse(
+            rehearsed = rehearse(
                 launcher,
                 settings,
                 Path(directory),
@@ -149,35 +183,4 @@ def read_authors(
         except (ExecutionError, Interrupted):
             # A difference is reported all the same, without a name for what may be why.
             return None
-        return None if received.report is None else received.report.code
-
-
-@dataclass
-class _Rehearsal(WithoutDatabase):
-    draws: Draws
-    tell: Callable[[Rehearsing], None]
-    patience: float | None
-    number: int = 0
-    received: Received = field(default_factory=Received)
-    _began: float = field(default_factory=time.monotonic)
-    _drawn: dict[int, Drawn] = field(default_factory=dict)
-
-    def is_enough(self) -> bool:
-        return self.patience is not None and time.monotonic() - self._began > self.patience
-
-    def value_of(self, question: Suggest) -> CategoricalChoice:
-        if self.number not in self._drawn:
-            self._drawn[self.number] = self.draws.of(self.number)
-        return self._drawn[self.number].to(question.name, question.distribution)
-
-    def receive(self, message: Message) -> None:
-        match message:
-            case Rehearsing():
-                self.number, self.received.stage = message.number, message.stage
-                self.tell(message)
-            case Rehearsed():
-                self.received.report = message.report
-            case Failed():
-                self.received.failed = message
-            case _:
-                pass
+        return None if rehearsed.report is None else rehearsed.report.code

@@ -1,6 +1,6 @@
 """Engine that runs a trial, or an interval of it, again: `check`, audits and `verify` order it here.
 
-The trial's process is a real one over the real channel, and knows no difference. Its parameters are
+A replay may end with a report instead of a trained trial: then it is a rehearsal. The trial's process is a real one over the real channel, and knows no difference. Its parameters are
 stored ones or drawn ones, its directories are below one of its own, and what it reports is kept for
 the comparison. It begins from nothing or is resumed from a checkpoint, and goes on to its end or to
 where it is to be compared. A replay that is to be killed dies by SIGKILL, once or more often, and is
@@ -49,11 +49,11 @@ from sweeper.execution.protocol.messages import (
     Warned,
 )
 from sweeper.execution.protocol.questions import Judge, Suggest
-from sweeper.execution.protocol.replays import Replay
+from sweeper.execution.protocol.replays import Rehearsal, Rehearsed, Rehearsing, Replay
 from sweeper.execution.worker.assignment import assignment_of
-from sweeper.independence.reports import Lengths
 from sweeper.paths import RunPaths
 from sweeper.records.ancestry import ParentRecord
+from sweeper.replay.reports import Lengths, RehearsalReport
 from sweeper.results import EpochRecord, Outcome, Params
 from sweeper.search.spaces import to_text
 
@@ -149,12 +149,15 @@ class ReplayOrder:
             begins from nothing.
         lengths: How long its epochs and validations are; None for the study's own.
         when_stopped: What is said where it is stopped on request.
+        rehearsal: What to report in place of training to the end; None for a trial that is trained.
+        heard: Called with what a rehearsal is about to do.
+        patience: Seconds after which a process is ended; None for as long as it takes.
     """
 
     settings: StudySettings
     number: int
     answers: Answering
-    checkpoints: tuple[tuple[int, int], ...]
+    checkpoints: tuple[tuple[int, int], ...] = ()
     prune_after: int | None = None
     kills: tuple[Kill, ...] = ()
     seen: Callable[[CheckpointCommitted], None] = lambda _: None
@@ -165,6 +168,9 @@ class ReplayOrder:
     parent: ParentRecord | None = None
     lengths: Lengths | None = None
     when_stopped: str = "the replay was stopped"
+    rehearsal: Rehearsal | None = None
+    heard: Callable[[Rehearsing], None] = lambda _: None
+    patience: float | None = None
 
 
 @dataclass
@@ -194,6 +200,9 @@ class Replayed:
         reached: The checkpoint at which it was to be ended; None where it never came there.
         steps_per_epoch: As it said; 0 where only an epoch's end tells.
         log: The last lines of its output, where it failed.
+        report: A rehearsal's; None where it never came to that.
+        stage: What a rehearsal was doing last.
+        status: How the last process ended.
     """
 
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
@@ -205,6 +214,9 @@ class Replayed:
     reached: CheckpointCommitted | None = None
     steps_per_epoch: int = 0
     log: str = ""
+    report: RehearsalReport | None = None
+    stage: str = "starting"
+    status: ExitStatus | None = None
 
     @property
     def starts(self) -> list[int]:
@@ -243,7 +255,7 @@ def run_again(
         _Attempt(stopping, order.when_stopped, order, index + 1, directory, replayed, tell).run(
             launchers[index % len(launchers)]
         )
-        if replayed.end is not None or replayed.reached is not None:
+        if order.rehearsal or replayed.end is not None or replayed.reached is not None:
             break
     return replayed
 
@@ -287,10 +299,14 @@ class _Attempt(WithoutDatabase):
         self.replayed.processes.append(self.process)
         status = converse(launcher, self._assignment(), self)
         self.process.seconds = time.monotonic() - self._began
-        self._conclude(status)
+        self.replayed.status = status
+        if self.order.rehearsal is None:
+            self._conclude(status)
 
     def is_enough(self) -> bool:
-        return self.replayed.reached is not None
+        patience = self.order.patience
+        late = patience is not None and time.monotonic() - self._began > patience
+        return late or self.replayed.reached is not None
 
     def is_pruned(self, question: Judge) -> bool:
         return bool(question.values) and question.values[-1][0] == self.order.prune_after
@@ -339,11 +355,20 @@ class _Attempt(WithoutDatabase):
                 self._committed(message)
             case Warned():
                 self.tell(Notice(f"replay of trial {number}: {message.message}"))
+            case Rehearsing() | Rehearsed():
+                self._rehearsed(message)
             case Finished() | PrunedHere() | PausedHere() | StoppedHere() | Failed():
                 replayed.end = _as_it_ended(message)
             case _:
                 msg = f"the replay of trial {number} sent {message!r}, which no trial sends"
                 raise ExecutionError(msg)
+
+    def _rehearsed(self, message: Rehearsing | Rehearsed) -> None:
+        if isinstance(message, Rehearsed):
+            self.replayed.report = message.report
+            return
+        self.replayed.stage = message.stage
+        self.order.heard(message)
 
     def _committed(self, committed: CheckpointCommitted) -> None:
         """Have it compared, and delete the one before it: a resume needs the newest alone."""
@@ -419,6 +444,7 @@ class _Attempt(WithoutDatabase):
             assignment,
             checkpoints=(*start, *assignment.checkpoints),
             end=assignment.end if order.ends_at is None else None,
+            pruning=assignment.pruning and order.rehearsal is None,
             checkpoint_every=_AT_NO_STEP,
             devices=order.devices,
             pause_after=self._pauses_after(),
@@ -428,5 +454,6 @@ class _Attempt(WithoutDatabase):
                 die_after=None if kill is None else kill.after,
                 aside=order.ends_at is not None,
                 lengths=order.lengths,
+                rehearsal=order.rehearsal,
             ),
         )

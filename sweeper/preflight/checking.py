@@ -28,18 +28,24 @@ from sweeper.definition import StudyDefinition, StudySettings
 from sweeper.execution.launch.launchers import WarmServer, choose_launcher
 from sweeper.execution.launch.sources import load_source, target_source
 from sweeper.execution.launch.trial_process import Launcher
-from sweeper.execution.protocol.rehearsals import Rehearsal
-from sweeper.execution.rehearsals import Draws, Received, rehearse
-from sweeper.execution.replays import ReplayDiedError, ReplayOrder, ReplayProcess, run_again
+from sweeper.execution.protocol.messages import Failed
+from sweeper.execution.protocol.replays import Rehearsal
+from sweeper.execution.rehearsals import Draws, rehearse, validation_compares
+from sweeper.execution.replays import (
+    ReplayDiedError,
+    Replayed,
+    ReplayOrder,
+    ReplayProcess,
+    run_again,
+)
 from sweeper.execution.side_by_side import wait_for_all
-from sweeper.independence.findings import CheckReport, Estimate, Finding, Line, ranked
-from sweeper.independence.lines import line_of_argument
-from sweeper.independence.reports import DataDigests, RehearsalReport
-from sweeper.independence.validation import validation_differs, validation_finding
 from sweeper.preflight.ends import judge_ends, judge_interruptions
 from sweeper.preflight.estimates import estimate
 from sweeper.preflight.interruptions import Interruption, Resumed, interruptions
 from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
+from sweeper.replay.check_report import CheckReport, Estimate, Finding, Line, ranked
+from sweeper.replay.lines import line_of_argument
+from sweeper.replay.reports import DataDigests, RehearsalReport
 from sweeper.search.grids import check_grid
 from sweeper.search.spec import needs_definition, search_spec
 from sweeper.support.scratch import scratch_directory
@@ -126,8 +132,9 @@ class _Check:
         self._directory = directory
         self._tell = tell
         self._stopping = threading.Event()
-        self._trained = (Received(), Received())
-        self._read: dict[str, Received] = {}
+        self._trained = (Replayed(), Replayed())
+        self._read: dict[str, Replayed] = {}
+        self._validation: Finding | None = None
         self._resumed: tuple[Resumed, ...] = ()
 
     def rehearse(self) -> None:
@@ -195,7 +202,7 @@ class _Check:
         )
 
     def _report_of(self, name: str) -> RehearsalReport | None:
-        return self._read.get(name, Received()).report
+        return self._read.get(name, Replayed()).report
 
     def _data_of(self, name: str) -> DataDigests | None:
         report = self._report_of(name)
@@ -206,10 +213,7 @@ class _Check:
         if second is None or not judgement.repeats:
             return
         judge_trials(trained, second, judgement)
-        first, like = self._report_of("trial 0"), self._report_of("trial 1 like 0")
-        if first is not None and like is not None:
-            finding = validation_finding(first, like)
-            judgement.findings += () if finding is None else (finding,)
+        judgement.findings += () if self._validation is None else (self._validation,)
 
     def _inline(self) -> str:
         """Return what would keep trials in one process from being independent."""
@@ -249,7 +253,7 @@ class _Check:
             checkpoint_bytes=self._checkpoint_bytes(report),
         )
 
-    def _train(self, lane: int) -> Received:
+    def _train(self, lane: int) -> Replayed:
         return self._rehearse(lane, f"train-{lane}", Rehearsal("train"))
 
     def _read_trials(self) -> None:
@@ -257,12 +261,15 @@ class _Check:
         for number in (0, 1):
             name = f"trial {number}"
             self._read[name] = self._rehearse(0, name, Rehearsal("read", number))
-        if validation_differs(self._report_of("trial 0"), self._report_of("trial 1")):
-            # A parameter may ask for it.
-            alike = Rehearsal("build", 1, like=0)
-            self._read["trial 1 like 0"] = self._rehearse(0, "alike", alike)
+        self._validation = validation_compares(
+            self._report_of("trial 0"), self._report_of("trial 1"), self._build_alike
+        )
 
-    def _rehearse(self, lane: int, directory: str, rehearsal: Rehearsal) -> Received:
+    def _build_alike(self, rehearsal: Rehearsal) -> RehearsalReport | None:
+        alike = self._read["trial 1 like 0"] = self._rehearse(0, "alike", rehearsal)
+        return alike.report
+
+    def _rehearse(self, lane: int, directory: str, rehearsal: Rehearsal) -> Replayed:
         return rehearse(
             self._opened.launchers[lane],
             self._settings,
@@ -356,11 +363,11 @@ class _Check:
                     self._argument("objective"),
                 )
 
-    def _of_death(self, outcome: Received) -> Iterator[Finding]:
+    def _of_death(self, outcome: Replayed) -> Iterator[Finding]:
         if outcome.report is not None:
             return
-        if outcome.failed is not None:
-            shown = f"{outcome.stage} failed: {outcome.failed.error}"
+        if isinstance(outcome.end, Failed):
+            shown = f"{outcome.stage} failed: {outcome.end.error}"
         else:
             how = "ended" if outcome.status is None else outcome.status.describe()
             shown = f"the process of the trial {how} while it was {outcome.stage}"

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeper.errors import CheckpointError
-from sweeper.independence.reports import Authored, StudyAuthors
 from sweeper.preflight.interruptions import Interruption, Resumed
 from sweeper.preflight.judging import Judgement
 from sweeper.replay.comparison import compare_checkpoints
 from sweeper.replay.findings import Difference, errors, judge
+from sweeper.replay.reports import Authored, StudyAuthors
 
 _SHOWN = 3
 

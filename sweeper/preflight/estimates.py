@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweeper.definition import StudySettings
-from sweeper.independence.findings import Estimate
-from sweeper.independence.reports import Lengths, RehearsalReport, Timed
+from sweeper.replay.check_report import Estimate
+from sweeper.replay.reports import Lengths, RehearsalReport, Timed
 
 
 def estimate(

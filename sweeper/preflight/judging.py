@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeper.independence.findings import Finding, Level, Line
-from sweeper.independence.reports import (
+from sweeper.replay.check_report import Finding, Level, Line
+from sweeper.replay.reports import (
     PARTS,
     Authored,
     DataDigests,

@@ -1,1 +1,1 @@
-"""Comparison of a trial with its replay: what `check`, `verify` and audits find, judged in one way."""
+"""Comparison of a trial with its replay, and of two runs of one trial: what `check`, `verify` and audits judge by."""

@@ -95,6 +95,30 @@ def compare_model(
     return [comparison.tensor(n, ours.get(n), theirs.get(n)) for n in parted]
 
 
+def compare_epochs(
+    ours: Mapping[int, Mapping[str, float]],
+    theirs: Mapping[int, Mapping[str, float]],
+    *,
+    objectives: Sequence[str] = (),
+    sides: tuple[str, str] = ("undisturbed", "resumed"),
+) -> list[Difference]:
+    """Return the differences between the metrics of two runs, of each epoch by its number.
+
+    Their paths are those that the same values have in a checkpoint's history.
+    """
+    comparison = _Comparison({}, tuple(objectives), sides)
+    histories = (
+        {"history": {"epochs": {epoch: {1: dict(found)} for epoch, found in each.items()}}}
+        for each in (ours, theirs)
+    )
+    return ranked(comparison.values(*histories))
+
+
+def epoch_path(epoch: int, metric: str) -> str:
+    """Return the path of a metric's value in a history."""
+    return f"history/epochs/{epoch}/1/{metric}"
+
+
 def variable_names(state: Mapping[str, Any]) -> dict[str, str]:
     """Return the user's names of the tensors in ``state``, by the tensors' names in the file."""
     return {

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sweeper.independence.reports import StudyAuthors
+from sweeper.replay.reports import StudyAuthors
 
 Level = Literal["error", "note"]
 LEVELS: tuple[Level, ...] = ("error", "note")
 """Severities, the highest first."""
 
-_QUOTED = re.compile(r"'([^']*)'")
+_QUOTED = re.compile(r"(?<!\w)'([^']*)'")
 
 
 @dataclass(frozen=True, slots=True)

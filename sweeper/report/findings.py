@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sweeper.independence.findings import CheckReport, Estimate, Finding, Level
+from sweeper.replay.check_report import CheckReport, Estimate, Finding, Level
 from sweeper.report.formats import one_line, size_text, time_text
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}

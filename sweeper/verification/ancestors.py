@@ -22,6 +22,10 @@ from sweeper.results import TrialRecord
 from sweeper.verification.replay import STOPPED
 
 
+class AncestorDiffersError(Exception):
+    """An ancestor, run again, is not what it was when the branch began; how, in a sentence."""
+
+
 @dataclass(frozen=True)
 class Ancestors:
     """Gives a branch's replay what it begins from.
@@ -44,31 +48,23 @@ class Ancestors:
     stopping: Stopping
     kept: bool = False
 
-    def provide(self, record: TrialRecord, directory: Path) -> str | None:
+    def provide(self, record: TrialRecord, directory: Path) -> None:
         """Put the checkpoint that ``record`` begins from below ``directory``; nothing for no branch.
 
-        Returns:
-            What is otherwise than when the branch began, in a sentence; None where nothing is.
-
         Raises:
+            AncestorDiffersError: It is otherwise than when the branch began.
             Interrupted, ExecutionError: A replay was ended, or could not be run.
             CheckpointError: What is kept cannot be had.
         """
         parent = record.parent
-        if parent is None:
-            return None
-        if self.kept:
+        if parent is not None and self.kept:
             self._provide_kept(record, directory)
-            return None
-        return self._provide_again(record, parent, directory)
+        elif parent is not None:
+            self._provide_again(record, parent, directory)
 
-    def _provide_again(
-        self, record: TrialRecord, parent: ParentRecord, directory: Path
-    ) -> str | None:
+    def _provide_again(self, record: TrialRecord, parent: ParentRecord, directory: Path) -> None:
         before = self.trial(parent.number)
-        problem = self.provide(before, directory)
-        if problem is not None:
-            return problem
+        self.provide(before, directory)
         position = (parent.step, parent.epoch)
         order = ReplayOrder(
             # It may have been extended before the branch was taken.
@@ -83,19 +79,20 @@ class Ancestors:
         )
         again = run_again(order, [self.launcher], directory, self.tell, self.stopping)
         if again.reached is None:
-            return (
+            msg = (
                 f"trial {before.number}, run again, does not come to step {parent.step}, where this "
                 "branch begins"
             )
+            raise AncestorDiffersError(msg)
         if again.reached.digest != parent.digest:
-            return (
+            msg = (
                 f"trial {before.number}, run again, has the digest {again.reached.digest} at step "
                 f"{parent.step}, and this branch began from {parent.digest}"
             )
+            raise AncestorDiffersError(msg)
         path, own = Path(again.reached.path), RunPaths(directory, self.settings.name)
         link_checkpoint(path, Path(str(own.branch_start(record.number))) / path.name)
         self._copy_files(own.trial_files(before.number), own.trial_files(record.number))
-        return None
 
     def _provide_kept(self, record: TrialRecord, directory: Path) -> None:
         start = self.paths.branch_start(record.number)

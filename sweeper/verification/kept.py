@@ -23,6 +23,7 @@ from sweeper.checkpoints.names import CheckpointName
 from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
 from sweeper.checkpoints.values import decode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.execution.compared_replays import Reference
 from sweeper.paths import Location, RemotePath, RunPaths, parse_location
 from sweeper.replay.comparison import variable_names
 from sweeper.results import CheckpointRecord, EpochRecord, TrialRecord
@@ -87,6 +88,23 @@ def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, .
         found[where] = (record, path)
     kept = [_read(record, path) for record, path in found.values()]
     return tuple(sorted([*kept, *strange], key=lambda k: (k.step, k.epoch, str(k.path))))
+
+
+def references(
+    kept: Sequence[KeptCheckpoint], files: str
+) -> dict[tuple[int, int], Reference | None]:
+    """Return by position what a replay's checkpoints are compared with.
+
+    Args:
+        kept: The trial's checkpoints.
+        files: The trial's directory, where a checkpoint does not say it.
+    """
+    return {
+        (each.step, each.epoch): None
+        if each.path is None or each.manifest is None
+        else Reference(each.path, files, damaged=each.damage is not None)
+        for each in kept
+    }
 
 
 def _position(path: str) -> tuple[int, str] | None:

@@ -1,9 +1,9 @@
 """`sweeper verify`: replay finished trials, compare, and write down what that showed.
 
 The database is only read until a trial's verdict is known, and the study's directories are never
-written to: every replay has a temporary directory of its own. Where a trial differs, up to two more
-replays look for the cause: one with the parameters that the sampler draws, if those are not the
-stored ones, and one that is not killed, if the first was.
+written to: every replay has a temporary directory of its own. Where a trial differs, more replays look
+for the cause: a second one says whether it repeats, and what is measured; one has the parameters that
+the sampler draws, if those are not the stored ones; and one is not killed, if the first was.
 """
 
 from __future__ import annotations
@@ -18,20 +18,17 @@ from typing import Any, Literal
 
 from sweeper.definition import StudySettings
 from sweeper.events import Event, Listener, Notice, TrialVerified, VerificationOpened
+from sweeper.execution.compared_replays import ComparedReplay, ReplayComparison
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.sources import load_source, recall_source
 from sweeper.execution.launch.trial_process import Launcher
-from sweeper.execution.protocol.messages import CheckpointCommitted
 from sweeper.execution.rehearsals import read_authors
-from sweeper.execution.replays import Answers, Kill, Replayed, ReplayOrder, run_again
+from sweeper.execution.replays import Answers, Kill, Replayed, ReplayOrder
 from sweeper.execution.side_by_side import run_side_by_side
 from sweeper.execution.signals import interrupting
-from sweeper.execution.trial.pinning import link_checkpoint
 from sweeper.execution.unchanged import unchanged_settings
-from sweeper.independence.reports import StudyAuthors
 from sweeper.paths import RunPaths
-from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import Difference, errors, judge
+from sweeper.replay.reports import StudyAuthors
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
@@ -39,16 +36,8 @@ from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 from sweeper.support.scratch import scratch_directory
 from sweeper.training.fingerprint import differences
-from sweeper.verification.ancestors import Ancestors, answers_of
+from sweeper.verification.ancestors import AncestorDiffersError, Ancestors, answers_of
 from sweeper.verification.choosing import choose
-from sweeper.verification.comparison import (
-    SeenCheckpoint,
-    StoredTrial,
-    compare,
-    compared,
-    excusable_metrics,
-    see,
-)
 from sweeper.verification.end_model import compare_end_models
 from sweeper.verification.findings import (
     Finding,
@@ -57,10 +46,11 @@ from sweeper.verification.findings import (
     StudyVerification,
     TrialVerification,
 )
-from sweeper.verification.kept import what_is_kept
+from sweeper.verification.kept import references, what_is_kept
 from sweeper.verification.parameters import Redrawn, redraw, rejudge
 from sweeper.verification.replay import STOPPED, where_to_kill
 from sweeper.verification.rungs import check_rungs
+from sweeper.verification.witnesses import StoredTrial, compared, findings_of
 
 
 @dataclass(frozen=True)
@@ -147,54 +137,10 @@ def verify_with(
 
 
 @dataclass
-class Parted:
-    """Checkpoints of a replay that differ in what may be measured, and what a second replay says.
-
-    Attributes:
-        directory: Where they are kept.
-        files: The trial's directory as the replay knew it.
-        checkpoints: By step and finished epochs.
-        anyway: What two replays have otherwise.
-    """
-
-    directory: Path
-    files: str
-    checkpoints: dict[tuple[int, int], Path] = field(default_factory=dict)
-    anyway: list[Difference] = field(default_factory=list)
-    _known: set[str] = field(default_factory=set)
-
-    def __bool__(self) -> bool:
-        return bool(self.checkpoints)
-
-    def keep(
-        self, position: tuple[int, int], path: Path, differences: Sequence[Difference]
-    ) -> None:
-        """Keep a checkpoint of the replay if no kept one differs in all that it may differ in."""
-        new = {each.path for each in errors(differences) if each.excusable} - self._known
-        if new and position not in self.checkpoints:
-            self._known |= new
-            self.checkpoints[position] = self.directory / path.name
-            link_checkpoint(path, self.checkpoints[position])
-
-    def compare(
-        self, position: tuple[int, int], path: Path, files: str, objectives: Sequence[str]
-    ) -> None:
-        """Compare with the second replay's checkpoint at the same position."""
-        if position in self.checkpoints:
-            self.anyway += compare_checkpoints(
-                self.checkpoints[position],
-                path,
-                directories=(self.files, files),
-                objectives=objectives,
-            )
-
-
-@dataclass
 class _Outcome:
     """One replay with what it showed."""
 
-    replayed: Replayed
-    seen: list[SeenCheckpoint]
+    comparison: ReplayComparison
     findings: list[Finding]
 
     @property
@@ -254,7 +200,8 @@ class _Verifier:
             start = 0 if record.parent is None else record.parent.step
             kill = where_to_kill(self.request.seed, number, max(steps, default=0), start)
         outcome = self._replay(stored, record.params, kill)
-        self.surroundings = outcome.replayed.fingerprint
+        replayed = outcome.comparison.replayed
+        self.surroundings = replayed.fingerprint
         findings = list(outcome.findings)
         findings += check_rungs(record, self.all_trials, self.settings)
         if record.parent is None:
@@ -270,14 +217,13 @@ class _Verifier:
         if not promised:
             message = "the study has deterministic=False: exactness is not promised"
             findings.append(Finding("note", "promise", message))
-        replayed = outcome.replayed
         verification = TrialVerification(
             study=self.settings.name,
             number=number,
             mode="interrupt" if self.request.interrupt else "replay",
             findings=tuple(findings),
             explanations=_explanations(ran_under, replayed.fingerprint),
-            compared=compared(stored, replayed, outcome.seen),
+            compared=compared(stored, outcome.comparison),
             replay=ReplayRun(
                 isolation=self.launcher.isolation,
                 seconds=replayed.seconds,
@@ -296,77 +242,57 @@ class _Verifier:
     def _replay(
         self, stored: StoredTrial, params: Mapping[str, Any], kill: Kill | None
     ) -> _Outcome:
-        kept = {(each.step, each.epoch): each for each in stored.kept}
-        number, objectives = stored.record.number, stored.objectives
+        """Run the trial again, with these parameters, and compare it with what is stored."""
+        record, level = stored.record, self._level
         order = ReplayOrder(
-            settings=replace(self.settings, epochs=stored.record.length or self.settings.epochs),
-            number=number,
-            answers=Answers(params, answers_of(stored.record).distributions),
-            parent=stored.record.parent,
-            checkpoints=tuple(kept),
-            prune_after=_pruned_after(stored.record),
+            settings=replace(self.settings, epochs=record.length or self.settings.epochs),
+            number=record.number,
+            answers=Answers(params, answers_of(record).distributions),
+            parent=record.parent,
+            checkpoints=tuple(dict.fromkeys((each.step, each.epoch) for each in stored.kept)),
+            prune_after=_pruned_after(record),
             kills=() if kill is None else (kill,),
             when_stopped=STOPPED,
         )
+
+        def prepare(directory: Path) -> ReplayOrder:
+            self._ancestors().provide(record, directory)
+            return order
+
         own = RunPaths(self.request.runs_dir.absolute(), self.settings.name)
         with scratch_directory("verify") as directory:
-            level: Level = "error" if self.settings.deterministic else "warning"
-            otherwise = self._ancestors().provide(stored.record, Path(directory))
-            if otherwise is not None:
-                return _Outcome(Replayed(), [], [Finding(level, "replay", otherwise)])
-            paths = RunPaths(Path(directory), self.settings.name)
-            directories = (str(own.trial_files(number)), str(paths.trial_files(number)))
-            seen: dict[tuple[int, int], SeenCheckpoint] = {}
-            parted = Parted(Path(directory) / "parted", directories[1])
-
-            def look(committed: CheckpointCommitted) -> None:
-                position = (committed.step, committed.epoch)
-                seen[position] = see(kept[position], committed, directories, objectives)
-                parted.keep(position, Path(committed.path), seen[position].differences)
-
-            replayed = run_again(
-                replace(order, seen=look),
-                [self.launcher],
-                Path(directory),
-                self.tell,
-                self.stopping,
+            replay = ComparedReplay(
+                prepare=prepare,
+                directory=Path(directory),
+                references=references(stored.kept, str(own.trial_files(record.number))),
+                launchers=[self.launcher],
+                stopping=self.stopping,
+                authors=lambda: self._authors,
+                objectives=stored.objectives,
+                epochs={each.epoch: each.metrics for each in record.epochs},
+                sides=("in the kept checkpoint", "in the replay"),
+                tell=self.tell,
             )
+            try:
+                comparison = replay.run()
+            except AncestorDiffersError as error:
+                finding = Finding(level, "replay", str(error))
+                return _Outcome(ReplayComparison(Replayed()), [finding])
             at_the_end = compare_end_models(
-                stored.record, stored.kept, replayed, paths=own, replay=paths, level=level
+                record,
+                stored.kept,
+                comparison.replayed,
+                paths=own,
+                replay=RunPaths(replay.first, self.settings.name),
+                level=level,
             )
-            metrics = excusable_metrics(stored, replayed)
-            if not any(each.is_another for each in seen.values()) and (parted or metrics):
-                again = self._again(order, stored, parted, whole=bool(metrics))
-                metrics = {each for each in metrics if _parted(each, replayed, again)}
-                excused = [
-                    each.judged(lambda found: judge(found, parted.anyway, lambda: self._authors))
-                    for each in seen.values()
-                ]
-            else:
-                excused, metrics = list(seen.values()), set()
-        findings = compare(
-            stored, replayed, excused, promised=self.settings.deterministic, measured=metrics
-        )
-        findings += at_the_end
-        return _Outcome(replayed, excused, findings)
+        findings = findings_of(stored, comparison, promised=self.settings.deterministic)
+        return _Outcome(comparison, [*findings, *at_the_end])
 
-    def _again(
-        self, order: ReplayOrder, stored: StoredTrial, parted: Parted, *, whole: bool
-    ) -> Replayed:
-        """Run the replay once more, as far as it takes to see what two replays have otherwise."""
-        if not whole:
-            order = replace(order, ends_at=max(parted.checkpoints))
-        with scratch_directory("verify") as directory:
-            self._ancestors().provide(stored.record, Path(directory))
-            paths = RunPaths(Path(directory), self.settings.name)
-            files = str(paths.trial_files(stored.record.number))
-
-            def look(committed: CheckpointCommitted) -> None:
-                position = (committed.step, committed.epoch)
-                parted.compare(position, Path(committed.path), files, stored.objectives)
-
-            again = replace(order, seen=look)
-            return run_again(again, [self.launcher], Path(directory), self.tell, self.stopping)
+    @property
+    def _level(self) -> Level:
+        """Level of what the replay alone contradicts."""
+        return "error" if self.settings.deterministic else "warning"
 
     @functools.cached_property
     def _authors(self) -> StudyAuthors | None:
@@ -446,14 +372,6 @@ class _Verifier:
             step=verification.step,
             variable=verification.variable,
         )
-
-
-def _parted(metric: tuple[int, str], one: Replayed, other: Replayed) -> bool:
-    """Return whether two replays have a metric otherwise."""
-    epoch, name = metric
-    records = [replayed.epochs.get(epoch) for replayed in (one, other)]
-    values = [None if record is None else record.metrics.get(name) for record in records]
-    return values[0] != values[1]
 
 
 def _pruned_after(record: TrialRecord) -> int | None:

@@ -231,7 +231,7 @@ def test_what_run_resume_and_verify_say_of_an_edit(edit: str, call: Call, finish
         return
     said = "importing TensorFlow and the study edits ...\n"
     assert (resume.code, resume.out, resume.err) == (1, "", said + refused)
-    assert (verify.code, verify.out, verify.err) == (1, "", UNVERIFIED.format(message))
+    assert (verify.code, verify.out, verify.err) == (1, "", said + UNVERIFIED.format(message))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_fakes import Call
 
-from sweeper.independence.findings import CheckReport, Estimate, Finding, Line
+from sweeper.replay.check_report import CheckReport, Estimate, Finding, Line
 
 ESTIMATE = Estimate(
     steps_per_epoch=43,

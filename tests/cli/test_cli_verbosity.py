@@ -7,6 +7,7 @@ import sys
 import pytest
 from cli_fakes import Call, FakeSweep
 
+from sweeper.errors import SweeperError
 from sweeper.events import AttemptEnded, CheckpointKept, Event, Notice
 from sweeper.execution.options import RunRequest
 from sweeper.results import StudyResults
@@ -69,3 +70,33 @@ def test_more_and_less_at_once_is_refused(call: Call, verb: tuple[str, str]) -> 
     answer = call(*verb, "-q", "-v")
     assert answer.code == 2
     assert "--quiet and --verbose" in answer.err
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize(
+    ("verb", "imported"),
+    [
+        ("verify", "sweeper.verification.verify.verify_study"),
+        ("evaluate", "sweeper.evaluating.evaluate.evaluate_study"),
+        ("worker", "sweeper.execution.cluster.host.run_worker"),
+    ],
+)
+def test_what_is_imported_is_said_before_it_is(
+    verb: str,
+    imported: str,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    quiet: bool,
+) -> None:
+    said: list[str] = []
+
+    def slow(*_arguments: object) -> None:
+        said.append(capsys.readouterr().err)
+        msg = "it was only to be called"
+        raise SweeperError(msg)
+
+    monkeypatch.setattr(imported, slow)
+    assert call(verb, "digits", *(["-q"] if quiet else [])).code == 1
+    assert said == ["" if quiet else "importing TensorFlow and the study digits ...\n"]

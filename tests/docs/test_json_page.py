@@ -22,7 +22,7 @@ MODULES = {
     "AuditRecord": "records/exactness.py",
     "EvaluationRecord": "records/evaluations.py",
     "LengthRecord": "records/lengths.py",
-    "CheckReport": "independence/findings.py",
+    "CheckReport": "replay/check_report.py",
 }
 
 

@@ -15,12 +15,13 @@ import itertools
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exactness_attempts import Attempt, Start, assignment, run_attempt, settings_of
 from exactness_list import StudyPart
 
+from sweeper.checkpoints.origin import Origin
 from sweeper.execution.audit.interval import DroppedError, IntervalReplay
 from sweeper.execution.launch.trial_process import TrialProcess
 from sweeper.execution.protocol.messages import Assignment, Failed
@@ -72,7 +73,9 @@ def _to(
 ) -> Attempt:
     """Train to the last of ``positions``, with a checkpoint at each, and die one step later."""
     replay = Replay(positions, die_after=positions[-1][0] + 1)
-    return run_attempt(assignment(part, directory, number, replay), start)
+    # A replay is given its own directory in place of the one that the checkpoint's origin names.
+    origin = Origin(part.name, "corpus", 0, settings_of(part).seed)
+    return run_attempt(replace(assignment(part, directory, number, replay), origin=origin), start)
 
 
 def _caught(
@@ -89,7 +92,11 @@ def _caught(
             yield f"{begin[0]} to {end[0]}: dropped: {error}"
             continue
         if not outcome.alike:
-            differing = [outcome.other_end] if outcome.other_end else map(str, outcome.differences)
+            differing = (
+                [outcome.other_end]
+                if outcome.other_end
+                else map(str, outcome.comparison.differences)
+            )
             yield f"{begin[0]} to {end[0]}: {'; '.join(map(str, list(differing)[:3]))}"
 
 

@@ -45,10 +45,9 @@ from sweeper.execution.protocol.messages import (
     Warned,
 )
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
-from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsed, Rehearsing
-from sweeper.execution.protocol.replays import Replay
+from sweeper.execution.protocol.replays import Part, Rehearsal, Rehearsed, Rehearsing, Replay
 from sweeper.execution.protocol.study_source import StudySource
-from sweeper.independence.reports import Lengths, RehearsalReport
+from sweeper.replay.reports import Lengths, RehearsalReport
 from sweeper.results import EpochRecord
 
 words = st.text(st.characters(exclude_categories=("Cs",)))
@@ -77,6 +76,7 @@ replays = st.builds(
     st.booleans(),
     st.none()
     | st.builds(Lengths, st.none() | counts, counts, st.none() | counts, st.none() | counts),
+    st.none() | rehearsals,
 )
 
 audits = st.builds(
@@ -119,7 +119,6 @@ MESSAGES = {
         devices=st.none() | words,
         source=st.none() | sources,
         replay=st.none() | replays,
-        rehearsal=st.none() | rehearsals,
         audit=st.none() | audits,
         export=st.none()
         | st.builds(

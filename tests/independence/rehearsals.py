@@ -13,10 +13,10 @@ from corpus import forget_modules
 from sweeper.declared.space import Categorical, CategoricalChoice, Distribution
 from sweeper.definition import StudyDefinition
 from sweeper.execution.protocol.messages import Assignment, Message
-from sweeper.execution.protocol.rehearsals import Part, Rehearsal, Rehearsed, Rehearsing
+from sweeper.execution.protocol.replays import Part, Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.trial.rehearsal import rehearse
-from sweeper.independence.reports import RehearsalReport
 from sweeper.loading import load_definition
+from sweeper.replay.reports import RehearsalReport
 from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
 PLAIN = """
@@ -90,8 +90,7 @@ def rehearsed(
             files=str(directory / "files"),
             log="",
             checkpoints=(str(directory / "checkpoints"),),
-            rehearsal=Rehearsal(part, number),
         )
-        rehearse(definition, assignment, link)
+        rehearse(definition, assignment, Rehearsal(part, number), link)
     assert link.report is not None
     return link.report

@@ -12,8 +12,10 @@ from pydantic import TypeAdapter
 
 from sweeper.checkpoints.policy import Every, Keep
 from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.independence.findings import CheckReport, Finding, Line, ranked
-from sweeper.independence.reports import (
+from sweeper.preflight.estimates import checkpoints_kept, estimate
+from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
+from sweeper.replay.check_report import CheckReport, Finding, Line, ranked
+from sweeper.replay.reports import (
     Authored,
     DataDigests,
     Event,
@@ -23,10 +25,8 @@ from sweeper.independence.reports import (
     StudyAuthors,
     Timed,
     Trace,
+    validation_finding,
 )
-from sweeper.independence.validation import validation_finding
-from sweeper.preflight.estimates import checkpoints_kept, estimate
-from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
 
 REPORTS = TypeAdapter(RehearsalReport)
 

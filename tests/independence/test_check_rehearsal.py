@@ -11,9 +11,9 @@ from rehearsals import PLAIN, UNVALIDATED, rehearsed
 from study_files import StudyText
 
 from sweeper.execution.trial import rehearsal
-from sweeper.independence.findings import Finding
-from sweeper.independence.reports import RehearsalReport
 from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
+from sweeper.replay.check_report import Finding
+from sweeper.replay.reports import RehearsalReport
 
 LOSS = 'objective="loss", epochs=1, trials=2, sampler="random"'
 

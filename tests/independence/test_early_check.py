@@ -17,8 +17,8 @@ from sweeps import Swept, sweep, trials_in
 from sweeper.errors import IndependenceError, Interrupted
 from sweeper.events import Notice
 from sweeper.execution import early_check
-from sweeper.independence.findings import Finding
-from sweeper.independence.reports import RehearsalReport
+from sweeper.replay.check_report import Finding
+from sweeper.replay.reports import RehearsalReport
 
 REPEATED = {"training_step_made_once", "thread_local"}
 """Checked early on request only: by default `test_check_rehearsal` builds them, and here their like,

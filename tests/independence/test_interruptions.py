@@ -12,9 +12,9 @@ from forgetful import ARGUMENTS, ONCE_AN_EPOCH, RATES
 from study_files import StudyText
 
 from sweeper.execution.replays import Kill
-from sweeper.independence.findings import CheckReport
 from sweeper.preflight import checking
 from sweeper.preflight.interruptions import interruptions
+from sweeper.replay.check_report import CheckReport
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_validation_that_is_due_after_the_rehearsed_epochs_is_rehearsed_in_eac
     import numpy as np
 
     from sweeper import Data
-    from sweeper.independence.digests import shortened
+    from sweeper.replay.digests import shortened
     from sweeper.training.loop.plan import TrainingPlan
 
     x, y = np.zeros((8, 2), "float32"), np.zeros(8)

@@ -22,6 +22,7 @@ from sweeper.execution.protocol.messages import (
     Message,
     Started,
 )
+from sweeper.execution.protocol.replays import Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.replays import (
     Answers,
     Kill,
@@ -30,7 +31,7 @@ from sweeper.execution.replays import (
     ReplayOrder,
     run_again,
 )
-from sweeper.independence.reports import Lengths
+from sweeper.replay.reports import Lengths, RehearsalReport, Spent
 
 KILLED = ExitStatus(-signal.SIGKILL)
 Script = Callable[[Assignment], tuple[Sequence[Message], ExitStatus]]
@@ -147,3 +148,49 @@ def test_a_failure_ends_the_replay_and_is_reported_to_whoever_ordered_an_interva
     failed = Failed("ValueError: no", fault="environment")
     replayed, told = ran(order, tmp_path, monkeypatch, lambda _: ([failed], ExitStatus(0)))
     assert (replayed.end, replayed.reached, len(told)) == (failed, None, 1)
+
+
+def test_a_rehearsal_is_one_process_that_ends_with_a_report_or_says_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for each trial's parameters, and neither its death nor its failure is an error here."""
+    heard: list[Rehearsing] = []
+    order = ReplayOrder(
+        ORDER.settings, 0, Answers({}, {}), rehearsal=Rehearsal("build"), heard=heard.append
+    )
+    stage = Rehearsing("building trial 1", 1)
+    reported = RehearsalReport(
+        complete=True,
+        code=None,
+        findings=(),
+        seconds=Spent(),
+        steps=3,  # type: ignore[arg-type]
+    )
+    for number, (messages, status) in enumerate(
+        [
+            ((stage, Rehearsed(reported)), ExitStatus(0)),
+            ((stage, Failed("MemoryError", fault="memory")), ExitStatus(0)),
+            ((stage,), ExitStatus(-signal.SIGSEGV)),
+        ]
+    ):
+        script: Script = lambda _, m=messages, s=status: (m, s)  # type: ignore[misc]  # noqa: E731
+        replayed, told = ran(order, tmp_path / str(number), monkeypatch, script)
+        [(_, assignment)] = told
+        assert assignment.replay is not None
+        assert (assignment.replay.rehearsal, assignment.pruning) == (Rehearsal("build"), False)
+        assert (replayed.stage, replayed.status) == ("building trial 1", status)
+        assert replayed.report is (reported if number == 0 else None)
+        assert isinstance(replayed.end, Failed) == (number == 1)
+    assert heard == [stage] * 3
+
+
+def test_a_rehearsal_is_ended_when_its_patience_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = ReplayOrder(
+        ORDER.settings, 0, Answers({}, {}), rehearsal=Rehearsal("build"), patience=0.0
+    )
+    replayed, _ = ran(
+        order, tmp_path, monkeypatch, lambda _: ([Rehearsing("x", 0)] * 2, ExitStatus(0))
+    )
+    assert (replayed.report, replayed.status) == (None, KILLED)

@@ -12,25 +12,27 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from checkpoints_on_disk import Planted, write
 
 from sweeper.checkpoints.reading import read_manifest
 from sweeper.definition import StudyDefinition
+from sweeper.execution import compared_replays
 from sweeper.execution.audit.interval import IntervalReplay
+from sweeper.execution.compared_replays import ComparedReplay
 from sweeper.execution.protocol.messages import CheckpointCommitted
-from sweeper.execution.replays import Kill, Replayed
-from sweeper.independence.reports import Authored, StudyAuthors
+from sweeper.execution.replays import Answers, Kill, Replayed, ReplayOrder
 from sweeper.preflight.ends import judge_interruptions
 from sweeper.preflight.interruptions import Interruption
 from sweeper.preflight.judging import Judgement
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import errors, judge
+from sweeper.replay.findings import errors
+from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.storage.exactness.claims import AuditClaim, Pinned
-from sweeper.verification.comparison import checkpoint_findings, see
-from sweeper.verification.kept import KeptCheckpoint
-from sweeper.verification.verify import Parted
+from sweeper.verification.kept import KeptCheckpoint, references
+from sweeper.verification.witnesses import checkpoint_findings
 
 OBJECTIVES = ("val_accuracy",)
 NOBODY = Authored("nobody")
@@ -160,41 +162,55 @@ def by_check(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
     )
 
 
-def by_audit(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
-    settings = StudyDefinition(
-        name="small",
-        model=lambda _: None,
-        data=lambda _: None,
-        epochs=1,
-        trials=1,
-        threads=1,
-        objective="val_accuracy",
-    ).settings()
-    pinned = Pinned(4, 8, 1, "here", str(whole.parents[2] / "audit"), None, str(whole))
-    claim = AuditClaim(1, "key", "small", 0, 1, pinned, {}, {}, None, 1)
-    replay = IntervalReplay(claim, settings, None, threading.Event())  # type: ignore[arg-type]
-    # The second replay differs from the first as two runs that are treated alike do.
+def running(resumed: Path, one: Path, other: Path) -> Any:
+    """Stand for the engine: a replay ends as ``resumed``, and a second one as two like runs differ."""
     ends = iter([resumed, resumed if one == other else other])
 
-    def run(*_arguments: Any, **_options: Any) -> tuple[Replayed, Path]:
-        path = next(ends)
-        return Replayed(reached=CheckpointCommitted(8, 1, "", 1, str(path))), path.parent
+    def run(order: ReplayOrder, *_more: Any) -> Replayed:
+        done = CheckpointCommitted(8, 1, "", 1, str(next(ends)))
+        order.seen(done)
+        return Replayed(reached=done)
 
-    replay.run = run  # type: ignore[method-assign]
-    outcome = replay.outcome()
-    found = errors(outcome.differences)
+    return mock.patch.object(compared_replays, "run_again", run)
+
+
+SETTINGS = StudyDefinition(
+    name="small",
+    model=lambda _: None,
+    data=lambda _: None,
+    epochs=1,
+    trials=1,
+    threads=1,
+    objective="val_accuracy",
+).settings()
+
+
+def by_audit(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
+    pinned = Pinned(4, 8, 1, "here", str(whole.parents[2] / "audit"), None, str(whole))
+    claim = AuditClaim(1, "key", "small", 0, 1, pinned, {}, {}, None, 1)
+    replay = IntervalReplay(claim, SETTINGS, None, threading.Event())  # type: ignore[arg-type]
+    with running(resumed, one, other):
+        outcome = replay.outcome()
+    found = errors(outcome.comparison.differences)
     assert outcome.alike == (not found)
     return (found[0].level, str(found[0])) if found else ("", "")
 
 
 def by_verify(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
     kept = KeptCheckpoint(8, 1, None, whole, read_manifest(whole))
-    seen = see(kept, CheckpointCommitted(8, 1, "", 1, str(resumed)), ("", ""), OBJECTIVES)
-    parted = Parted(one.parents[2] / f"parted-{one == other}", "")
-    parted.keep((8, 1), resumed, seen.differences)
-    parted.compare((8, 1), resumed if one == other else other, "", OBJECTIVES)
-    judged = seen.judged(lambda found: judge(found, parted.anyway, lambda: AUTHORS))
-    findings = list(checkpoint_findings(judged, "error", reported=False))
+    order = ReplayOrder(SETTINGS, 0, Answers({}, {}), ((8, 1),))
+    with running(resumed, one, other):
+        comparison = ComparedReplay(
+            prepare=lambda _: order,
+            directory=one.parents[2] / f"verify-{one == other}",
+            references=references([kept], ""),
+            launchers=(),
+            stopping=threading.Event(),
+            authors=lambda: AUTHORS,
+            objectives=OBJECTIVES,
+        ).run()
+    seen = comparison.checkpoints[8, 1]
+    findings = list(checkpoint_findings(kept, seen, "error", reported=False))
     told = [each for each in findings if each.level != "note"]
     return (told[0].level, told[0].message) if told else ("", "")
 

@@ -14,8 +14,8 @@ from sweeps import Swept, database_url, sweep
 
 from sweeper.errors import ExactnessError
 from sweeper.events import Notice
-from sweeper.independence.findings import CheckReport, Finding
 from sweeper.preflight import checking
+from sweeper.replay.check_report import CheckReport, Finding
 from sweeper.verification.findings import TrialVerification
 from sweeper.verification.verify import VerifyRequest, verify_study
 
@@ -96,6 +96,26 @@ LEFT_OUT = """
         def set_state(self, state):
             self.kept = state["kept"]
 """
+KEEPS = """
+    class Keeps(keras.callbacks.Callback):
+        "Training changes its list in place, and set_state makes it anew: nothing is lost."
+
+        def __init__(self):
+            super().__init__()
+            self.losses = []
+            self.table = {"epochs": 0, "other": 1}
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.losses.append(logs["loss"])
+            self.table["epochs"] += 1
+
+        def get_state(self):
+            return {"losses": list(self.losses), "table": dict(self.table)}
+
+        def set_state(self, state):
+            self.losses = list(state["losses"])
+            self.table = dict(state["table"])
+"""
 ARGUMENTS = 'objective="val_loss", epochs=3, trials=1, sampler="random"'
 
 
@@ -157,6 +177,14 @@ def test_check_holds_where_only_time_is_measured(tmp_path: Path) -> None:
     assert report.holds
     measured = [f.message for f in report.findings if f.check == "determinism"]
     assert any("callback Timed" in message for message in measured), "said, as no error"
+
+
+def test_check_holds_where_set_state_makes_anew_what_training_changes_in_place(
+    tmp_path: Path,
+) -> None:
+    report = checked(text(KEEPS, "Keeps()"), tmp_path)
+    assert resumed(report) == []
+    assert report.holds
 
 
 @dataclass(frozen=True)

@@ -223,11 +223,21 @@ def test_python_code_in_a_dataset_is_read_again_and_the_user_warned() -> None:
     signature = tf.TensorSpec((2,), tf.int64)
     made = tf.data.Dataset.from_generator(lambda: iter([[1, 2]]), output_signature=signature)
     train, _, notices = opened(Data(train=made))
-    assert "cannot save the position of a dataset with PyFunc" in notices[0]
+    assert "cannot save the position of a dataset with PyFunc (a Python function);" in notices[0]
     train.open(0, 1)
     assert "1 batches are read and dropped" in notices[1]
     with pytest.raises(DataError, match="gave 1 batches now and at least 2 before"):
         train.open(0, 2)
+
+
+def test_a_dataset_with_a_random_layer_is_read_again_and_the_layer_is_named() -> None:
+    layer = keras.layers.RandomFlip(name="mirror")
+    images = tf.data.Dataset.from_tensor_slices(np.zeros((8, 4, 4, 3), "float32"))
+    _, _, notices = opened(Data(train=images.map(lambda x: (layer(x[None])[0], 0)).batch(2)))
+    [notice] = notices
+    assert "cannot save the position of a dataset with AssignVariableOp, ReadVariableOp (" in notice
+    assert "(state of 'mirror" in notice
+    assert "Python function" not in notice
 
 
 def test_a_shuffle_that_depends_on_earlier_epochs_is_read_again_and_the_user_warned() -> None:

@@ -29,6 +29,11 @@ class Keeps(keras.callbacks.Callback):
         self.inner = Inner()
         self.table: dict[str, float] = {"took": 0.0, "epochs": 0}
         self.array = np.zeros(3)
+        self.unchanged = np.ones(4)
+        self.long: list[int] = [*range(200)]
+        self.numbered = {0: "zero"}
+        self.members = {"a"}
+        self.nested: Any = {"deep": [{"x": 0, "y": 1}]}
         self.file: Any = None
         self.path = ""
 
@@ -95,12 +100,93 @@ def test_each_key_of_a_dictionary_has_its_own_and_what_is_gone_has_one() -> None
 def test_a_fingerprint_follows_the_value_and_not_the_kind_of_sequence_or_number() -> None:
     callback = Keeps()
     state = begun(callback)
-    texts = []
+    found = []
     for value in ([1, 2], (1, 2), [1, 3], {"a": np.arange(300)}, {"a": np.arange(1, 301)}):
         callback.left = value
-        texts.append(fingerprints(state)["callback Keeps: attribute 'left'"])
-    assert texts[0] == texts[1]
-    assert len(set(texts)) == 4
+        found.append(fingerprints(state))
+    assert found[0] == found[1] == {"callback Keeps.left[0]": "1", "callback Keeps.left[1]": "2"}
+    assert found[2]["callback Keeps.left[1]"] == "3"
+    assert found[3].keys() == found[4].keys()
+    assert found[3] != found[4]
+
+
+def _in_place(callback: Keeps) -> None:
+    callback.same.append(3)
+    callback.long.append(1)
+    callback.long[0] = 7
+    callback.table["epochs"] = 2
+    callback.numbered[1] = "one"
+    callback.members.add("b")
+    callback.inner.count = 4
+    callback.array[1] = 5.0
+    callback.nested["deep"][0]["x"] = 8
+
+
+def _anew(callback: Keeps) -> None:
+    """Put the same values as `_in_place`, in new objects, as a set_state does."""
+    callback.same = [1, 2, 3]
+    callback.long = [7, *range(1, 200), 1]
+    callback.table = {"took": 0.0, "epochs": 2}
+    callback.numbered = {0: "zero", 1: "one"}
+    callback.members = {"a", "b"}
+    callback.inner = Inner()
+    callback.inner.count = 4
+    callback.array = np.array([0.0, 5.0, 0.0])
+    callback.unchanged = np.ones(4)
+    callback.nested = {"deep": [{"x": 8, "y": 1}]}
+
+
+def test_objects_made_anew_by_set_state_have_the_fingerprints_of_those_changed_in_place() -> None:
+    found = []
+    for change in (_in_place, _anew):
+        callback = Keeps()
+        state = begun(callback)
+        change(callback)
+        found.append(fingerprints(state))
+    assert found[0] == found[1]
+    name = "callback Keeps"
+    assert found[0].keys() == {
+        f"{name}.same[2]",
+        f"{name}.long",
+        f"{name}.table['epochs']",
+        f"{name}.numbered",
+        f"{name}.members",
+        f"{name}.inner: attribute 'count'",
+        f"{name}.array",
+        f"{name}.nested['deep'][0]['x']",
+    }
+
+
+@pytest.mark.parametrize("change", [_in_place, _anew])
+def test_a_value_that_set_state_puts_back_otherwise_has_another_fingerprint(change: Any) -> None:
+    """The control: each of these values counts, whichever way it was changed."""
+    callback = Keeps()
+    state = begun(callback)
+    change(callback)
+    before = fingerprints(state)
+    callback.same[2], callback.long[5], callback.table["epochs"] = 4, 0, 3
+    callback.numbered[0], callback.inner.count, callback.array[2] = "none", 5, 1.0
+    callback.members.discard("a")
+    callback.nested["deep"][0]["x"] = 9
+    after = fingerprints(state)
+    assert after.keys() == before.keys()
+    assert [name for name in before if before[name] == after[name]] == []
+
+
+class Pair(tuple[int, int]):
+    """A class of the user's whose values are not in its attributes."""
+
+    __slots__ = ()
+
+
+def test_what_a_class_holds_beside_its_attributes_counts() -> None:
+    callback = Keeps()
+    state = begun(callback)
+    texts = set()
+    for pair in (Pair((1, 2)), Pair((1, 3))):
+        callback.left = pair
+        texts.add(tuple(fingerprints(state).items()))
+    assert len(texts) == 2
 
 
 def test_a_path_into_the_trials_directory_is_the_same_in_another_directory() -> None:

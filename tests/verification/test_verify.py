@@ -27,13 +27,13 @@ from sweeper.checkpoints.reading import load_checkpoint, read_manifest
 from sweeper.checkpoints.store import CheckpointStore
 from sweeper.cli.main import main
 from sweeper.definition import StudySettings
+from sweeper.execution import compared_replays
 from sweeper.execution.launch.opening import open_launcher
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.search.spec import search_spec
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
-from sweeper.verification import verify
 from sweeper.verification.findings import Finding, TrialVerification
 from sweeper.verification.replay import where_to_kill
 from sweeper.verification.verify import VerifyRequest, verify_with
@@ -158,7 +158,7 @@ class Copy:
 
 @pytest.fixture
 def copy(ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copy:
-    monkeypatch.setattr(verify, "run_again", ran.replays.run)
+    monkeypatch.setattr(compared_replays, "run_again", ran.replays.run)
     shutil.copytree(ran.runs, tmp_path / "runs")
     return Copy(tmp_path / "runs", ran.launcher)
 
@@ -187,7 +187,7 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
 
     Its replays are run, whatever is recorded, and serve the other tests.
     """
-    monkeypatch.setattr(verify, "run_again", ran.replays.run_anew)
+    monkeypatch.setattr(compared_replays, "run_again", ran.replays.run_anew)
     before = files(copy.runs)
     flags = ("--runs-dir", str(copy.runs))
     report_file = tmp_path / "r.json"

@@ -1,9 +1,8 @@
-"""One interval of a trial, resumed in a fresh process and compared where it ends.
+"""One interval of a trial, verified: resumed in a fresh process and compared where it ends.
 
 A checkpoint that does not verify costs the audit, never the trial: what was pinned is read whole
-before a process is started. Beside the variables and generators a checkpoint holds what callbacks
-keep, and that may be a clock's: where something differs, a second replay is run, and a path at which
-the two replays differ is excused.
+before a process is started. The rest is a verification as any other
+(`sweeper.execution.compared_replays`), from a pinned checkpoint to a pinned one.
 """
 
 from __future__ import annotations
@@ -13,27 +12,33 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
-from sweeper.checkpoints.reading import load_checkpoint, read_manifest
-from sweeper.checkpoints.store import CheckpointStore
-from sweeper.checkpoints.values import relocated
+from sweeper.checkpoints.names import CheckpointName
+from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint
 from sweeper.definition import StudySettings
-from sweeper.errors import CheckpointError
+from sweeper.errors import CheckpointError, ExecutionError
+from sweeper.execution.compared_replays import ComparedReplay, Position, Reference, ReplayComparison
 from sweeper.execution.launch.conversation import Stopping
 from sweeper.execution.launch.trial_process import Launcher
 from sweeper.execution.protocol.messages import Failed
 from sweeper.execution.replays import Answers, Replayed, ReplayOrder, run_again
-from sweeper.independence.reports import StudyAuthors
 from sweeper.paths import RunPaths
 from sweeper.replay.comparison import compare_checkpoints
-from sweeper.replay.findings import Difference, errors, judge
+from sweeper.replay.findings import Difference, errors
+from sweeper.replay.reports import StudyAuthors
 from sweeper.storage.repository import AuditClaim
 from sweeper.training.fingerprint import differences
 
 _MOST_FILES = 512 << 20
 """Bytes of a trial's own directory that a replay is given a copy of."""
+
+_MOST_STEPS = 5000
+"""A trial is run again from its beginning to find the first step only if that is no farther."""
+
+_MOST_COMPARED = 24
+"""So many checkpoints a replay takes on the way, to find the first step."""
+
+_ROUNDS = 2
 
 
 class DroppedError(Exception):
@@ -45,23 +50,18 @@ class Outcome:
     """What one interval's replays showed.
 
     Attributes:
-        differences: Between the trial and the resumed one, the most severe first; what two replays
-            have otherwise is excused among them.
+        comparison: The replays, and what differs between the trial and the resumed one.
         other_end: How it ended otherwise than at the checkpoint, in a sentence; None where it
             came there.
-        repeats: Whether a second replay was the same as the first; None where there was none.
-        steps_per_epoch: As the replay said.
     """
 
-    differences: Sequence[Difference] = ()
+    comparison: ReplayComparison
     other_end: str | None = None
-    repeats: bool | None = None
-    steps_per_epoch: int = 0
 
     @property
     def alike(self) -> bool:
         """Whether the resumed trial is the same, bit for bit."""
-        return self.other_end is None and not errors(self.differences)
+        return self.other_end is None and not errors(self.comparison.differences)
 
 
 @dataclass
@@ -102,93 +102,123 @@ class IntervalReplay:
         for path in (pinned.from_path, pinned.to_path):
             if path is not None:
                 _check(Path(path))
+        position = (pinned.to_step, pinned.to_epoch)
+        replay = ComparedReplay(
+            prepare=lambda directory: self.prepare(directory, [position]),
+            directory=self._directory,
+            references={position: Reference(Path(pinned.to_path), str(self._files))},
+            launchers=[self.launcher],
+            stopping=self.stopping,
+            authors=self.authors,
+            objectives=self.objectives,
+        )
         try:
-            return self._compared()
+            comparison = replay.run()
         except OSError as error:
             msg = f"it could not be replayed: {error}"
             raise DroppedError(msg) from error
         finally:
             self.clear()
+        self._check_surroundings(comparison.replayed)
+        for each in (comparison.replayed, comparison.again):
+            if each is not None and each.reached is None:
+                return Outcome(comparison, _other_end(each))
+        return Outcome(comparison)
 
-    def clear(self) -> None:
-        """Remove what the replays wrote."""
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def run(
-        self, positions: Sequence[tuple[int, int]], *, resumed: bool = True
-    ) -> tuple[Replayed, Path]:
-        """Run the trial to the last of ``positions``, a step and its finished epochs each.
+    def prepare(
+        self, directory: Path, positions: Sequence[Position], *, resumed: bool = True
+    ) -> ReplayOrder:
+        """Return the order of a replay below ``directory`` to the last of ``positions``.
 
         Args:
+            directory: Is given a copy of the trial's own files, where the trial is resumed.
             positions: Where to take checkpoints, in order.
             resumed: Whether to begin with the pinned checkpoint, or else with the trial.
 
-        Returns:
-            What was said, and where its checkpoints are.
-
         Raises:
-            Interrupted, ExecutionError, DroppedError: See `outcome`.
+            DroppedError: The trial's files are too large.
         """
-        claim = self.claim
-        self._copies += 1
-        directory = self._directory / f"{self._copies}"
-        starts_from = None
+        claim, starts_from = self.claim, None
         if resumed and claim.pinned.from_path is not None:
-            starts_from = self._start(directory, Path(claim.pinned.from_path))
+            starts_from = Path(claim.pinned.from_path).parent
             self._copy_files(directory)
-        order = ReplayOrder(
+        return ReplayOrder(
             settings=replace(self.settings, epochs=claim.epochs or self.settings.epochs),
             number=claim.trial,
             answers=Answers(claim.params, claim.distributions),
             checkpoints=tuple(positions),
             starts_from=starts_from,
             ends_at=positions[-1],
-            keep_all=True,
             devices=self.devices,
         )
-        replayed = run_again(order, [self.launcher], directory, lambda _: None, self.stopping)
-        return replayed, RunPaths(directory, claim.study).checkpoints(claim.trial, 1)  # type: ignore[return-value]
 
-    def compare(self, first: Path, second: Path) -> list[Difference]:
-        """Return the differences between two checkpoints of the trial, its own or a replay's."""
+    def first_step(self, comparison: ReplayComparison) -> int | None:
+        """Return the first step at which the resumed trial differs, as far as a few replays tell.
+
+        Each time the interval is run twice, with a checkpoint at every so many steps: once resumed,
+        once from the trial's beginning.
+
+        Args:
+            comparison: Its comparison; None is returned where the trial does not repeat.
+
+        Raises:
+            Interrupted: ``stopping`` was set.
+        """
+        paths = {each.path for each in errors(comparison.differences)}
+        pinned, steps = self.claim.pinned, comparison.replayed.steps_per_epoch
+        if not (paths and comparison.repeats and pinned.from_path and steps):
+            return None
+        low, high = pinned.from_step, pinned.to_step
+        if high > _MOST_STEPS:
+            return None
+        try:
+            for _ in range(_ROUNDS):
+                inner = range(low + 1, high, max(1, -(-(high - low) // _MOST_COMPARED)))
+                if not inner:
+                    break
+                found = self._differing([(step, step // steps) for step in inner], paths)
+                low = max([low, *(step for step in found if not found[step])])
+                high = min([high, *(step for step in found if found[step])])
+        except (ExecutionError, DroppedError, CheckpointError):
+            # What differs is known already; only where it begins is not.
+            return None
+        finally:
+            self.clear()
+        return high if high - low == 1 else None
+
+    def _differing(self, positions: Sequence[Position], paths: set[str]) -> dict[int, bool]:
+        """Return by step whether a resumed run and one from the beginning differ in one of ``paths``."""
+        taken: list[dict[int, Path]] = []
+        for resumed in (False, True):
+            self._copies += 1
+            directory = self._directory / f"{self._copies}"
+            order = replace(self.prepare(directory, positions, resumed=resumed), keep_all=True)
+            run_again(order, [self.launcher], directory, lambda _: None, self.stopping)
+            kept = RunPaths(directory, self.claim.study).checkpoints(self.claim.trial, 1)
+            names = {path: CheckpointName.parse(path.name) for path in list_checkpoints(kept)}
+            taken.append({name.step: Path(str(path)) for path, name in names.items() if name})
+        begun, again = taken
+        return {
+            step: any(each.path in paths for each in self._compare(begun[step], again[step]))
+            for step in begun.keys() & again.keys()
+        }
+
+    def _compare(self, first: Path, second: Path) -> list[Difference]:
         return compare_checkpoints(
             first,
             second,
-            directories=(self._files_of(first), self._files_of(second)),
-            objectives=[objective.name for objective in self.settings.objectives],
+            directories=(str(first.parents[2] / "files"), str(second.parents[2] / "files")),
+            objectives=self.objectives,
         )
 
-    def _compared(self) -> Outcome:
-        pinned = self.claim.pinned
-        position = (pinned.to_step, pinned.to_epoch)
-        replayed, _ = self.run([position])
-        self._check_surroundings(replayed)
-        if replayed.reached is None:
-            return self._ended_otherwise(replayed)
-        first = Path(replayed.reached.path)
-        found = self.compare(Path(pinned.to_path), first)
-        if not errors(found):
-            return Outcome(found, steps_per_epoch=replayed.steps_per_epoch)
-        again, _ = self.run([position])
-        if again.reached is None:
-            return self._ended_otherwise(again)
-        anyway = self.compare(first, Path(again.reached.path))
-        return Outcome(
-            differences=judge(found, anyway, self.authors),
-            repeats=all(each.excusable for each in anyway),
-            steps_per_epoch=replayed.steps_per_epoch,
-        )
+    def clear(self) -> None:
+        """Remove what the replays wrote."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _ended_otherwise(self, replayed: Replayed) -> Outcome:
-        end = replayed.end
-        if isinstance(end, Failed):
-            if end.fault == "memory" or (
-                end.fault == "environment" and not end.error.startswith("RestoreError")
-            ):
-                raise DroppedError(end.error)
-            return Outcome(other_end=f"fails: {end.error}")
-        step = getattr(end, "step", None)
-        return Outcome(other_end=f"ends at step {step} and takes no checkpoint there")
+    @property
+    def objectives(self) -> list[str]:
+        """The study's."""
+        return [objective.name for objective in self.settings.objectives]
 
     def _check_surroundings(self, replayed: Replayed) -> None:
         """Elsewhere, or with other code, another result would be no wonder."""
@@ -208,31 +238,6 @@ class IntervalReplay:
         """The trial's own directory, as its process was given it."""
         return Path(self.claim.pinned.directory).parents[2] / "files"
 
-    def _files_of(self, checkpoint: Path) -> str:
-        """The trial's directory as the process knew it that took ``checkpoint``."""
-        if checkpoint.is_relative_to(self._directory):
-            return str(checkpoint.parents[2] / "files")
-        return str(self._files)
-
-    def _start(self, directory: Path, path: Path) -> Path:
-        """The directory with the checkpoint to resume, its paths brought to the replay's own.
-
-        What a callback keeps of the trial's directory would lead back there, and have the replay
-        write into it.
-        """
-        loaded = load_checkpoint(path)
-        files = RunPaths(directory, self.claim.study).trial_files(self.claim.trial)
-        # Where the trial went on after its study was moved, its checkpoint may lead to the old directory.
-        written = "" if loaded.origin is None else loaded.origin.directory
-        state = relocated(loaded.state, written or str(self._files), str(files))
-        if state == loaded.state:
-            return path.parent
-        start = directory / "start"
-        CheckpointStore(start).commit(
-            _snapshot(loaded, state), trained_seconds=loaded.trained_seconds
-        )
-        return start
-
     def _copy_files(self, directory: Path) -> None:
         """Give the replay what lies in the trial's directory now, as a resume would find it."""
         source = self._files
@@ -251,20 +256,20 @@ class IntervalReplay:
                 raise DroppedError(str(error)) from error
 
 
+def _other_end(replayed: Replayed) -> str:
+    end = replayed.end
+    if not isinstance(end, Failed):
+        return f"ends at step {getattr(end, 'step', None)} and takes no checkpoint there"
+    if end.fault == "memory" or (
+        end.fault == "environment" and not end.error.startswith("RestoreError")
+    ):
+        raise DroppedError(end.error)
+    return f"fails: {end.error}"
+
+
 def _check(path: Path) -> None:
     try:
         load_checkpoint(path)
     except CheckpointError as error:
         msg = f"what was pinned for it cannot be used: {error}"
         raise DroppedError(msg) from error
-
-
-def _snapshot(loaded: LoadedCheckpoint, state: dict[str, Any]) -> Snapshot:
-    return Snapshot(
-        step=loaded.step,
-        epoch=loaded.epoch,
-        tensors=loaded.tensors,
-        state=state,
-        metrics=loaded.metrics,
-        digest_names=read_manifest(loaded.path).digest_names,
-    )

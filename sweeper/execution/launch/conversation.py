@@ -26,7 +26,7 @@ from sweeper.execution.protocol.messages import (
     StepsReached,
 )
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
-from sweeper.execution.protocol.rehearsals import Rehearsed
+from sweeper.execution.protocol.replays import Rehearsed
 
 POLL_INTERVAL = 0.1
 """Seconds that a supervisor usually waits for a message before it looks at other things again."""

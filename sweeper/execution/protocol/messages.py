@@ -23,8 +23,7 @@ from sweeper.execution.protocol.evaluations import (
 )
 from sweeper.execution.protocol.exports import ExportOrder, ModelExported
 from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
-from sweeper.execution.protocol.rehearsals import Rehearsal, Rehearsed, Rehearsing
-from sweeper.execution.protocol.replays import Replay
+from sweeper.execution.protocol.replays import Rehearsed, Rehearsing, Replay
 from sweeper.execution.protocol.sendable import sendable
 from sweeper.execution.protocol.study_source import StudySource
 from sweeper.results import EpochRecord
@@ -45,8 +44,7 @@ class Assignment:
         devices: ``CUDA_VISIBLE_DEVICES`` for this trial; None to leave it as it is.
         memory_limit: Megabytes of each GPU that the trial may use; None for no limit.
         source: The definition, for a process that has not loaded it yet.
-        replay: Set where a finished trial is run again to be compared.
-        rehearsal: Set where a study is only checked.
+        replay: Set where a trial is run again to be compared, or is rehearsed.
         evaluation: Set where a trial's checkpoints are only measured.
         further_objectives: Metrics that the epochs must report beside the objective.
         audit: What is pinned of it to be audited, and whether it waits; None for nothing.
@@ -79,7 +77,6 @@ class Assignment:
     memory_limit: int | None = None
     source: StudySource | None = None
     replay: Replay | None = None
-    rehearsal: Rehearsal | None = None
     evaluation: Evaluation | None = None
     further_objectives: tuple[str, ...] = ()
     pruning: bool = False

@@ -131,10 +131,10 @@ def serve_trial(
         if assignment.source is not None:
             link.send(Preparing("importing the study"))
         definition = load()
-        if assignment.rehearsal is not None:
+        if assignment.replay is not None and assignment.replay.rehearsal is not None:
             from sweeper.execution.trial.rehearsal import rehearse
 
-            rehearse(definition, assignment, link)
+            rehearse(definition, assignment, assignment.replay.rehearsal, link)
         elif assignment.evaluation is not None:
             from sweeper.execution.trial.evaluation import evaluate
 

@@ -22,22 +22,22 @@ from sweeper.definition import StudyDefinition
 from sweeper.errors import IndependenceError, SweeperError, UncapturableError
 from sweeper.execution.protocol.channel import Link
 from sweeper.execution.protocol.messages import Assignment
-from sweeper.execution.protocol.rehearsals import Rehearsed, Rehearsing
+from sweeper.execution.protocol.replays import Rehearsal, Rehearsed, Rehearsing
 from sweeper.execution.trial.parts import make_plan, make_trial
-from sweeper.independence.authorship import StudyCode
-from sweeper.independence.digests import (
+from sweeper.independence.guard import Earlier
+from sweeper.independence.owned import owned_by
+from sweeper.replay.authorship import StudyCode
+from sweeper.replay.check_report import Finding, Level, Line
+from sweeper.replay.digests import (
     WHOLE_EPOCHS,
     data_digests,
     initial_weights,
     shortened,
     validation_rows,
 )
-from sweeper.independence.findings import Finding, Level, Line
-from sweeper.independence.guard import Earlier
-from sweeper.independence.lines import line_of
-from sweeper.independence.owned import owned_by
-from sweeper.independence.reports import RehearsalReport, Spent, Timed
-from sweeper.independence.tracing import WatchedTraining
+from sweeper.replay.lines import line_of
+from sweeper.replay.reports import RehearsalReport, Spent, Timed
+from sweeper.replay.tracing import WatchedTraining
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.training.state.callbacks import CallbackStates
@@ -56,23 +56,23 @@ class _OverError(Exception):
     """Nothing more can be rehearsed; why, is among the findings."""
 
 
-def rehearse(definition: StudyDefinition, assignment: Assignment, link: Link) -> None:
-    """Do what ``assignment.rehearsal`` says; the last message is `Rehearsed`.
+def rehearse(
+    definition: StudyDefinition, assignment: Assignment, rehearsal: Rehearsal, link: Link
+) -> None:
+    """Do what ``rehearsal`` says; the last message is `Rehearsed`.
 
     Whatever the user's code raises is a finding of the report, and raised no further.
     """
-    rehearsal = _Rehearsal(definition, assignment, link)
-    link.send(Rehearsed(rehearsal.report()))
+    link.send(Rehearsed(_Rehearsal(definition, assignment, rehearsal, link).report()))
 
 
 class _Rehearsal:
-    def __init__(self, definition: StudyDefinition, assignment: Assignment, link: Link) -> None:
-        if assignment.rehearsal is None:
-            msg = "the assignment is a trial, not a rehearsal"
-            raise ValueError(msg)
+    def __init__(
+        self, definition: StudyDefinition, assignment: Assignment, what: Rehearsal, link: Link
+    ) -> None:
         self._definition = definition
         self._assignment = assignment
-        self._what = assignment.rehearsal
+        self._what = what
         self._link = link
         self._code = StudyCode(
             definition.name,

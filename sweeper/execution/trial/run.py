@@ -47,10 +47,10 @@ from sweeper.execution.trial.observer import TrialObserver
 from sweeper.execution.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.execution.trial.pinning import AuditPins, PinningStore
 from sweeper.execution.trial.redirecting import redirect_files
-from sweeper.independence.digests import shortened
 from sweeper.independence.guard import Earlier
 from sweeper.inspection.sorts import class_name
 from sweeper.paths import Location, RemotePath, leads_outside, parse_location
+from sweeper.replay.digests import shortened
 from sweeper.results import EpochRecord
 from sweeper.training.fingerprint import take_fingerprint
 from sweeper.training.loop.loop import TrainingLoop

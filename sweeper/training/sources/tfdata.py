@@ -33,6 +33,7 @@ from tensorflow.python.framework import op_def_registry
 
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.training.encoding import Json, Tensors
+from sweeper.training.randomness.ops import STATEFUL_RANDOM
 from sweeper.training.sources.batches import BatchSpec, weigh_classes_of
 from sweeper.training.sources.rewinding import deserialize, rewinding_for, serialized
 from sweeper.training.sources.tfdata_refusals import (
@@ -130,9 +131,10 @@ class TfDataSource:
                 "trial reads all of them again. Shuffle after these, to go on at once"
             )
         elif stateful:
+            causes = sorted(set().union(*stateful.values()))
             notice(
                 f"Data({name}=…): TensorFlow cannot save the position of a dataset with "
-                f"{', '.join(sorted(stateful))} (a Python function, say); a resumed epoch reads "
+                f"{', '.join(sorted(stateful))} ({' and '.join(causes)}); a resumed epoch reads "
                 "it again from its beginning, so it must give the same elements each time"
             )
         elif goes_on_wrong:
@@ -331,9 +333,13 @@ class TfDataSource:
             raise UncapturableError(msg)
         return kind == "_RandomDataset" or bool(node._reshuffle_each_iteration)
 
-    def _stateful_ops(self, parts: Iterable[Any]) -> set[str]:
-        """Ops that keep TensorFlow from saving a position, but give the same when read again."""
-        found = set()
+    def _stateful_ops(self, parts: Iterable[Any]) -> dict[str, set[str]]:
+        """Return what keeps TensorFlow from saving a position, but gives the same when read again.
+
+        Returns:
+            Kinds of ops, and what each comes from, in words.
+        """
+        found: dict[str, set[str]] = {}
         for node in parts:
             refuse_captured_shuffle(node, self._name)
             for function in node._functions():
@@ -346,8 +352,19 @@ class TfDataSource:
                         and "Dataset" not in op.op
                         and op.op not in _HARMLESS
                     ):
-                        found.add(op.op)
+                        found.setdefault(op.op, set()).add(_origin(op))
         return found
+
+
+def _origin(op: Any) -> str:
+    """Return in words what the user wrote that an op with state comes from."""
+    if "PyFunc" in op.op:
+        return "a Python function"
+    if op.op in STATEFUL_RANDOM:
+        return "a random op"
+    # A layer's call is a scope of names.
+    scope, found, _ = op.name.partition("/")
+    return f"state of {scope!r}" if found else "a variable"
 
 
 class TfDataPass:

@@ -7,8 +7,11 @@ checkpoint has a fingerprint of each that has changed: to be compared with a rep
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,17 +19,35 @@ import xxhash
 
 from sweeper.checkpoints.values import relocated
 from sweeper.inspection.object_paths import ObjectPath
+from sweeper.inspection.sorts import fields_of, is_users_class
 from sweeper.training.encoding import TAG, Json, NotPlainError, Tensors
 from sweeper.training.encoding.leaves import MISSING, same
 from sweeper.training.userstate.codec import UserEncoder, path_in
-from sweeper.training.userstate.holders.objects import KEYED, NAMED, Holder, Structure
+from sweeper.training.userstate.holders.objects import KEYED, NAMED, ORDERED, Holder, Structure
 from sweeper.training.userstate.holders.positions import Cache, IteratorState
+from sweeper.training.userstate.holders.values import Array
 from sweeper.training.userstate.traversal.roots import Roots
 from sweeper.training.userstate.traversal.walk import Walk
 
 _SHORT = 40
+_MOST_ELEMENTS = 64
+"""Elements of a list up to which each has a fingerprint of its own."""
+
 _SEQUENCES = ("list", "deque", "set", "tuple", "frozenset")
 """Kinds that a callback's methods often turn into one another, without effect."""
+
+_MUTABLE = frozenset({list, set, deque, dict, OrderedDict, defaultdict, np.ndarray})
+"""Built-in containers and arrays; to copy them runs none of the user's code."""
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of an object by their names, keys or positions."""
+
+    shape: str
+    values: dict[Any, Any]
 
 
 class _Comparing(UserEncoder):
@@ -62,9 +83,13 @@ class LeftOut:
                 module.names.pop(name, None)
         self._walk.begin()
         self._nodes = {**walk.nodes, **self._walk.nodes}
+        held: dict[int, list[Holder]] = {}
+        for holder in self._walk.holders:
+            held.setdefault(id(holder.thing), []).append(holder)
+        self._held = {key: found[0] for key, found in held.items() if len(found) == 1}
 
     def fingerprints(self) -> Json:
-        """Return the name and fingerprint of each attribute and key that is not as training began."""
+        """Return the name and fingerprint of each attribute, key and element that training changed."""
         return [
             [name, text]
             for holder in self._walk.holders
@@ -73,25 +98,73 @@ class LeftOut:
         ]
 
     def _of(self, holder: Holder) -> Iterator[tuple[str, str]]:
-        if not isinstance(holder, Structure) or not _is_by_name(holder):
-            text = self._fingerprint(lambda encoder: encoder.holder(holder))
+        """Yield what differs in one object that is the same as when training began."""
+        now = _contents(holder.thing, holder)
+        if now is None:
+            whole = _copied(holder.thing)
+            if whole is holder.thing:
+                text = self._fingerprint(lambda encoder: encoder.holder(holder))
+            else:
+                text = self._fingerprint_of(holder.path, whole)
             if text is not None:
                 yield holder.path, text
             return
-        began = dict(zip(holder.keys, holder.values, strict=True))
-        now = dict(zip(*holder.read(), strict=True))
-        keyed = holder.shape == KEYED
-        values = {
-            f"{holder.path}[{name!r}]" if keyed else path_in(holder, name): now.get(name, MISSING)
-            for name in dict.fromkeys([*began, *now])
-            if not same(began.get(name, MISSING), now.get(name, MISSING))
-        }
-        if keyed and [*began] != [*now]:
-            values[f"{holder.path}.keys()"] = [*now]
-        for path, value in values.items():
-            text = "missing" if value is MISSING else self._fingerprint_of(path, value)
+        yield from self._parts(holder.path, self._began(holder.thing), now, holder)
+
+    def _parts(
+        self, path: str, began: Parts, now: Parts, holder: Holder | None, within: Ids = ()
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the parts that are not as they were; those that changed in place have a holder."""
+        for key in dict.fromkeys([*began.values, *now.values]):
+            one, two = began.values.get(key, MISSING), now.values.get(key, MISSING)
+            if same(one, two):
+                continue
+            inner = f"{path}.{key}" if now.shape == NAMED else f"{path}[{key!r}]"
+            leaf = inner
+            if isinstance(holder, Structure) and now.shape == NAMED:
+                leaf = path_in(holder, key)
+            elif now.shape == NAMED:
+                leaf = f"{path}: attribute {key!r}"
+            yield from self._replaced(leaf, inner, one, two, within)
+        if now.shape == KEYED and [*began.values] != [*now.values]:
+            text = self._fingerprint_of(path, [*now.values])
             if text is not None:
-                yield path, text
+                yield f"{path}.keys()", text
+
+    def _replaced(
+        self, leaf: str, inner: str, one: Any, two: Any, within: Ids
+    ) -> Iterator[tuple[str, str]]:
+        """Yield what differs where ``two`` stands where ``one`` was: named as if changed in place.
+
+        A callback's set_state makes objects anew which training changes in place.
+
+        Args:
+            leaf: Path of a value without parts.
+            inner: Path of an object that may change in place.
+            one: What was there as training began.
+            two: What is there now.
+            within: Identities of the objects around it.
+        """
+        held = self._held.get(id(one))
+        alike = isinstance(held, Structure) and type(one) is type(two) and held.shape == NAMED
+        now = None if id(two) in within else _contents(two, attributes=alike)
+        if now is not None:
+            yield from self._parts(inner, self._began(one), now, None, (*within, id(two)))
+            return
+        if type(two) is np.ndarray and type(held) is Array and _token(two) == held.began:
+            return
+        whole = _copied(two)
+        path = leaf if whole is two else inner
+        text = "missing" if two is MISSING else self._fingerprint_of(path, whole)
+        if text is not None:
+            yield path, text
+
+    def _began(self, thing: Any) -> Parts:
+        """Return the parts that ``thing`` had as training began; none of what has no parts."""
+        held = self._held.get(id(thing))
+        if isinstance(held, Structure):
+            return Parts(held.shape, _by_key(held.shape, held.keys, held.values))
+        return _contents(thing) or Parts(ORDERED, {})
 
     def _fingerprint_of(self, path: str, value: object) -> str | None:
         plain = value.item() if isinstance(value, np.generic) else value
@@ -124,11 +197,45 @@ class LeftOut:
         return f"digest {digest.hexdigest()}"
 
 
-def _is_by_name(holder: Structure) -> bool:
-    """Return whether each value has a name: an attribute, or a dictionary's key that is a string."""
-    if holder.shape != KEYED:
-        return holder.shape == NAMED
-    return all(type(key) is str for key in (*holder.keys, *holder.read()[0]))
+def _contents(
+    thing: Any, holder: Holder | None = None, *, attributes: bool = False
+) -> Parts | None:
+    """Return the parts of ``thing`` that have a name each; None where it is one value.
+
+    Args:
+        thing: Any object.
+        holder: What reads its parts; None for one that came during training.
+        attributes: Whether its attributes are parts, whatever class it is of.
+    """
+    if isinstance(holder, Structure):
+        shape, (keys, values) = holder.shape, holder.read()
+    elif type(thing) in (list, tuple, deque):
+        shape, keys, values = ORDERED, [], [*thing]
+    elif isinstance(thing, dict):
+        shape, keys, values = KEYED, [*dict.keys(thing)], [*dict.values(thing)]
+    elif attributes or all(b is object or is_users_class(b) for b in type(thing).__mro__):
+        fields = fields_of(thing)
+        shape, keys, values = NAMED, [*fields], [*fields.values()]
+    else:
+        return None
+    if shape == ORDERED and (len(values) > _MOST_ELEMENTS or isinstance(thing, set | np.ndarray)):
+        return None
+    if shape == KEYED and not all(type(key) is str for key in keys):
+        return None
+    return Parts(shape, _by_key(shape, keys, values))
+
+
+def _by_key(shape: str, keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
+    return dict(enumerate(values)) if shape == ORDERED else dict(zip(keys, values, strict=True))
+
+
+def _copied(thing: Any) -> Any:
+    """Return a container or an array as another object, which is written by what is in it."""
+    return copy.copy(thing) if type(thing) in _MUTABLE else thing
+
+
+def _token(array: Any) -> Any:
+    return Array(array, "").token()
 
 
 def _plain(node: Json, shared: dict[str, Json]) -> Json:

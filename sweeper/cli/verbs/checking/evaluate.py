@@ -20,7 +20,13 @@ from sweeper.cli.options import (
     Verbose,
     verbosity_of,
 )
-from sweeper.cli.output import check_one_form, print_csv, print_json, print_table
+from sweeper.cli.output import (
+    check_one_form,
+    print_csv,
+    print_json,
+    print_table,
+    say_beginning,
+)
 
 if TYPE_CHECKING:
     from sweeper.evaluating.evaluate import StudyEvaluation
@@ -105,6 +111,8 @@ def evaluate(
 
     verbosity = verbosity_of(quiet=quiet, verbose=verbose)
     settings = load_settings(storage=storage, runs_dir=runs_dir, workers=workers)
+    if verbosity != "quiet":
+        say_beginning(f"the study {study}")
     from sweeper.evaluating.evaluate import EvaluationRequest, evaluate_study
     from sweeper.evaluating.held_out import held_out_data
     from sweeper.execution.options import WorkerOptions

@@ -21,7 +21,7 @@ from sweeper.cli.options import (
     Verbose,
     verbosity_of,
 )
-from sweeper.cli.output import print_json, strict
+from sweeper.cli.output import print_json, say_beginning, strict
 from sweeper.errors import SweeperError, UsageError
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def verify(
         raise UsageError(msg)
     settings = load_settings(storage=storage, runs_dir=runs_dir, workers=workers)
     verbosity = verbosity_of(quiet=quiet, verbose=verbose)
+    if verbosity != "quiet":
+        say_beginning(f"the study {study}")
     which: int | Literal["best", "all"] = "best" if trial is None else trial
     kill_seed = secrets.randbelow(1 << 32) if seed is None else seed
     if interrupt:

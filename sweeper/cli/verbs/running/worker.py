@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeper.cli.options import Debug, Flags, Grace, StudyName, expanded
+from sweeper.cli.output import say_beginning
 from sweeper.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def worker(
     if ordered:
         _run(_read_spec(study))
         return
+    if flags.verbosity != "quiet":
+        say_beginning(f"the study {study}")
     from sweeper.execution.options import HostSpec
 
     settings = replace(flags, workers=slots).settings()

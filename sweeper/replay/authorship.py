@@ -19,13 +19,13 @@ from sweeper.errors import (
     SweeperError,
     UncapturableError,
 )
-from sweeper.independence.findings import Finding, Line
-from sweeper.independence.lines import line_of, line_of_argument, line_of_error
 from sweeper.independence.naming import name_of
-from sweeper.independence.reports import Authored, StudyAuthors
-from sweeper.independence.tracing import HOOKS
 from sweeper.inspection.measured import measured_names
 from sweeper.installation import missing_package
+from sweeper.replay.check_report import Finding, Line
+from sweeper.replay.lines import line_of, line_of_argument, line_of_error
+from sweeper.replay.reports import Authored, StudyAuthors
+from sweeper.replay.tracing import HOOKS
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.state.reach import walk
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sweeper.independence.findings import Finding, Line
+from sweeper.replay.check_report import Finding, Line
 
 PARTS = ("x", "y", "sample_weight")
 """What the parts of a batch are called."""
@@ -227,3 +227,30 @@ class RehearsalReport:
     timed: Timed | None = None
     data: DataDigests | None = None
     later_data: DataDigests | None = None
+
+
+def validation_differs(first: RehearsalReport | None, second: RehearsalReport | None) -> bool:
+    """Return whether two trials were seen to validate on different samples, in whatever order."""
+    if first is None or second is None or first.validation is None or second.validation is None:
+        return False
+    return first.validation != second.validation
+
+
+def validation_finding(first: RehearsalReport, second: RehearsalReport) -> Finding | None:
+    """Return the warning that two trials with equal parameters are validated on different samples.
+
+    Args:
+        first: Of the process that built trial 0.
+        second: Of the process that built trial 1 with the parameters of trial 0.
+    """
+    if not validation_differs(first, second):
+        return None
+    data = first.code.data
+    return Finding(
+        "warning",
+        "validation",
+        f"trials are validated on different samples, so their values do not compare: {data.name} gave "
+        "two trials with equal parameters other validation data; draw the split from a seed that does "
+        "not depend on the trial, such as random_state=0",
+        data.line,
+    )

@@ -16,7 +16,7 @@ import xxhash
 
 from sweeper.checkpoints.tensors import as_array
 from sweeper.errors import CheckpointError
-from sweeper.independence.reports import Batches, DataDigests, Lengths, Weights
+from sweeper.replay.reports import Batches, DataDigests, Lengths, Weights
 from sweeper.training.data import DataSource, HooksEpochs
 from sweeper.training.loop.plan import TrainingPlan
 from sweeper.training.sources.arrays import ArraySource

@@ -1,28 +1,23 @@
-"""A finished trial against its replay: what is stored, what was replayed, and where they part.
+"""Findings of a verification: contradictions within what is stored of a trial, and with its replay.
 
 Three witnesses know a trial's metrics: the database, the kept checkpoints' history, and the replay.
 Where they disagree, a finding names all the values, so that a reader sees which one stands alone.
 What contradicts itself without a replay is an error whatever the study promises; what only the
-replay contradicts is one where exactness is promised.
+replay contradicts is one where exactness is promised. The replay is compared, and what is measured
+in it excused, by `sweeper.execution.compared_replays`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from sweeper.checkpoints.reading import read_manifest
 from sweeper.declared.searching import At, Direction, value_at
-from sweeper.execution.protocol.messages import (
-    CheckpointCommitted,
-    Failed,
-    Finished,
-    PrunedHere,
-)
+from sweeper.execution.compared_replays import ComparedCheckpoint, ReplayComparison
+from sweeper.execution.protocol.messages import Failed, Finished, PrunedHere
 from sweeper.execution.replays import Replayed
-from sweeper.replay.comparison import compare_checkpoints, tensor_entries
+from sweeper.replay.comparison import epoch_path
 from sweeper.replay.findings import Difference, errors
 from sweeper.results import TrialRecord
 from sweeper.search.spaces import Observation
@@ -56,97 +51,19 @@ class StoredTrial:
     direction: Direction = "minimize"
 
 
-@dataclass(frozen=True)
-class SeenCheckpoint:
-    """A checkpoint of the replay, compared with the kept one while both were on disk.
-
-    Attributes:
-        digest: The replay's.
-        tensors: How many tensors were compared.
-        differences: Everything in which the two differ.
-    """
-
-    kept: KeptCheckpoint
-    digest: str
-    tensors: int = 0
-    differences: Sequence[Difference] = ()
-
-    @property
-    def is_another(self) -> bool:
-        """Whether it differs in what is never excused, from which all else may follow."""
-        return any(not each.excusable for each in errors(self.differences))
-
-    def judged(
-        self, judge: Callable[[Sequence[Difference]], Sequence[Difference]]
-    ) -> SeenCheckpoint:
-        """Return the same with its differences as ``judge`` returns them."""
-        return replace(self, differences=judge(self.differences))
-
-
-def see(
-    kept: KeptCheckpoint,
-    committed: CheckpointCommitted,
-    directories: tuple[str, str],
-    objectives: Sequence[str],
-) -> SeenCheckpoint:
-    """Compare a checkpoint of the replay, still on disk, with the kept one.
-
-    Args:
-        kept: The kept one.
-        committed: The replay's.
-        directories: The trial's directory, its own and the replay's.
-        objectives: The study's.
-
-    Raises:
-        CheckpointError: The replay's cannot be read.
-    """
-    if kept.manifest is None or kept.path is None:
-        return SeenCheckpoint(kept, committed.digest)
-    path, origin = Path(committed.path), kept.manifest.origin
-    names = {*tensor_entries(kept.manifest), *tensor_entries(read_manifest(path))}
-    own = (origin and origin.directory) or directories[0]
-    found = compare_checkpoints(
-        kept.path,
-        path,
-        directories=(own, directories[1]),
-        objectives=objectives,
-        sides=("in the kept checkpoint", "in the replay"),
-        damaged=kept.damage is not None,
-    )
-    return SeenCheckpoint(kept, committed.digest, len(names), found)
-
-
-def excusable_metrics(stored: StoredTrial, replayed: Replayed) -> set[tuple[int, str]]:
-    """Return epoch and name of the metrics that the replay has otherwise, and that may be measured."""
-    found = set()
-    for record in stored.record.epochs:
-        again = replayed.epochs.get(record.epoch)
-        for name, value in record.metrics.items():
-            exact = name in (*stored.objectives, "loss")
-            if not exact and again and not _equal(value, again.metrics.get(name)):
-                found.add((record.epoch, name))
-    return found
-
-
-def compare(
-    stored: StoredTrial,
-    replayed: Replayed,
-    seen: Sequence[SeenCheckpoint],
-    *,
-    promised: bool,
-    measured: Container[tuple[int, str]] = (),
+def findings_of(
+    stored: StoredTrial, comparison: ReplayComparison, *, promised: bool
 ) -> list[Finding]:
-    """Everything that differs; causes before what follows from them.
+    """Return everything that differs; causes before what follows from them.
 
     Args:
         stored: The finished trial.
-        replayed: Its replay.
-        seen: The replay's checkpoints, compared with the kept ones.
+        comparison: Its replay, compared with what is kept.
         promised: Whether the study promises exactness.
-        measured: Epoch and name of metrics that two replays have otherwise, too.
     """
     level: Level = "error" if promised else "warning"
-    metrics = list(_metrics(stored, replayed, level, measured))
+    replayed = comparison.replayed
+    metrics = list(_metrics(stored, comparison, level))
     return [
         *_seed(stored),
         *_questions(stored, replayed, level),
@@ -154,20 +71,21 @@ def compare(
         *_ending(stored, replayed, level),
         *metrics,
         *_optunas(stored),
-        *_checkpoints(stored, seen, level, reported=bool(metrics)),
+        *_checkpoints(stored, comparison, level, reported=bool(metrics)),
         *_final(stored, replayed, level),
-        *_limits(stored, seen),
+        *_repeats(comparison),
+        *_limits(stored, comparison),
     ]
 
 
-def compared(stored: StoredTrial, replayed: Replayed, seen: Sequence[SeenCheckpoint]) -> Compared:
-    """How much of the trial and its replay could be laid side by side."""
-    epochs = [e for e in stored.record.epochs if e.epoch in replayed.epochs]
+def compared(stored: StoredTrial, comparison: ReplayComparison) -> Compared:
+    """Return how much of the trial and its replay could be laid side by side."""
+    epochs = [e for e in stored.record.epochs if e.epoch in comparison.replayed.epochs]
     return Compared(
         epochs=len(epochs),
         metrics=sum(len(epoch.metrics) for epoch in epochs),
-        checkpoints=len(seen),
-        tensors=sum(each.tensors for each in seen),
+        checkpoints=len(comparison.checkpoints),
+        tensors=sum(each.tensors for each in comparison.checkpoints.values()),
     )
 
 
@@ -221,10 +139,10 @@ def _ending(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[F
         yield Finding(level, "replay", message, epoch=first, by_replay=True)
 
 
-def _metrics(
-    stored: StoredTrial, replayed: Replayed, level: Level, measured: Container[tuple[int, str]]
-) -> Iterator[Finding]:
+def _metrics(stored: StoredTrial, comparison: ReplayComparison, level: Level) -> Iterator[Finding]:
     """The epochs that differ: the first ones each metric by metric, the rest counted."""
+    replayed = comparison.replayed
+    excused = {each.path for each in comparison.epochs if each.level == "note"}
     history = _history(stored.kept)
     database = {record.epoch: record.metrics for record in stored.record.epochs}
     again = {number: record.metrics for number, record in replayed.epochs.items()}
@@ -242,7 +160,7 @@ def _metrics(
                 name,
                 witnesses,
                 history.get(epoch),
-                "note" if (epoch, name) in measured else level,
+                "note" if epoch_path(epoch, name) in excused else level,
             )
         ]
         if found:
@@ -318,13 +236,13 @@ def _optunas(stored: StoredTrial) -> Iterator[Finding]:
 
 
 def _checkpoints(
-    stored: StoredTrial, seen: Sequence[SeenCheckpoint], level: Level, *, reported: bool
+    stored: StoredTrial, comparison: ReplayComparison, level: Level, *, reported: bool
 ) -> Iterator[Finding]:
     """Yield what differs in checkpoints.
 
     Args:
         stored: The finished trial.
-        seen: The replay's checkpoints.
+        comparison: Its replay's checkpoints.
         level: Of what the replay alone contradicts.
         reported: Whether metrics differ already, of which each checkpoint has a history.
     """
@@ -341,13 +259,15 @@ def _checkpoints(
                     file=str(kept.path),
                     stored=database,
                 )
-    for each in seen:
-        yield from checkpoint_findings(each, level, reported=reported)
+    by_position = {(kept.step, kept.epoch): kept for kept in stored.kept}
+    for position, seen in comparison.checkpoints.items():
+        yield from checkpoint_findings(by_position[position], seen, level, reported=reported)
 
 
-def checkpoint_findings(seen: SeenCheckpoint, level: Level, *, reported: bool) -> Iterator[Finding]:
+def checkpoint_findings(
+    kept: KeptCheckpoint, seen: ComparedCheckpoint, level: Level, *, reported: bool
+) -> Iterator[Finding]:
     """Yield what differs between a kept checkpoint and the replay's; see `_checkpoints`."""
-    kept = seen.kept
     subject = f"the checkpoint of step {kept.step}"
 
     def finding(at: Level, what: What, message: str, variable: str) -> Finding:
@@ -454,15 +374,20 @@ def _values(
         yield f"value ({name})", was, again[index] if index < len(again) else None
 
 
-def _limits(stored: StoredTrial, seen: Sequence[SeenCheckpoint]) -> Iterator[Finding]:
+def _repeats(comparison: ReplayComparison) -> Iterator[Finding]:
+    if comparison.repeats is False:
+        message = "a second replay differs from both: the trial does not repeat at all"
+        yield Finding("note", "replay", message)
+
+
+def _limits(stored: StoredTrial, comparison: ReplayComparison) -> Iterator[Finding]:
     """What could not be compared, and so is not vouched for."""
-    compared_positions = {(each.kept.step, each.kept.epoch) for each in seen}
     for kept in stored.kept:
         subject = f"the checkpoint of step {kept.step}"
         if kept.path is None and kept.recorded is not None:
             message = f"{subject} is not on this machine ({kept.recorded.path}); its digest alone "
             yield Finding("note", "file", f"{message}is compared", step=kept.step)
-        if (kept.step, kept.epoch) not in compared_positions:
+        if (kept.step, kept.epoch) not in comparison.checkpoints:
             message = f"{subject} was taken where the replay took none; it is not compared"
             yield Finding("note", "checkpoint", message, step=kept.step)
 

@@ -15,8 +15,8 @@ import keras
 import numpy as np
 
 from sweeper.checkpoints.format import Snapshot
-from sweeper.independence.digests import digest_of
-from sweeper.independence.reports import Event, Trace
+from sweeper.replay.digests import digest_of
+from sweeper.replay.reports import Event, Trace
 from sweeper.results import EpochRecord
 from sweeper.training.loop.loop import TrainingLoop
 from sweeper.training.loop.plan import Stopped, TrainingPlan

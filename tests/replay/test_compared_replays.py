@@ -1,0 +1,157 @@
+"""The one decision of a second replay, for `sweeper verify` and audits: when it is run, and how far."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from checkpoints_on_disk import Planted, write
+
+from sweeper.definition import StudyDefinition
+from sweeper.execution import compared_replays
+from sweeper.execution.compared_replays import ComparedReplay, Reference, ReplayComparison
+from sweeper.execution.protocol.messages import CheckpointCommitted
+from sweeper.execution.replays import Answers, Replayed, ReplayOrder
+from sweeper.replay.findings import errors
+from sweeper.replay.reports import Authored, StudyAuthors
+from sweeper.results import EpochRecord
+
+WEIGHTS = Planted(["model/00000", 2])
+COUNT = Planted(["user_state", "changed", "callback Count", "set", "count"])
+SECONDS = Planted(["user_state/callback Count.seconds", 0])
+NOBODY = Authored("nobody")
+SETTINGS = StudyDefinition(
+    name="small",
+    model=lambda _: None,
+    data=lambda _: None,
+    epochs=2,
+    trials=1,
+    threads=1,
+    objective="val_loss",
+).settings()
+
+
+@dataclass
+class Ran:
+    """What the replays give in turn: a checkpoint an epoch, and the epochs' metrics."""
+
+    checkpoints: Sequence[Sequence[Path]]
+    metrics: Sequence[Mapping[str, float]]
+    orders: list[ReplayOrder] = field(default_factory=list)
+
+    def __call__(self, order: ReplayOrder, *_more: object) -> Replayed:
+        number = len(self.orders)
+        self.orders.append(order)
+        replayed = Replayed()
+        for epoch, path in enumerate(self.checkpoints[number], start=1):
+            replayed.epochs[epoch - 1] = EpochRecord(epoch - 1, self.metrics[number])
+            done = CheckpointCommitted(8 * epoch, epoch, "digest", 1, str(path))
+            order.seen(done)
+            if (done.step, done.epoch) == order.ends_at:
+                replayed.reached = done
+                break
+        return replayed
+
+
+Comparing = Callable[..., tuple[ReplayComparison, Ran]]
+
+
+@pytest.fixture
+def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comparing:
+    """Compares a trial of two equal checkpoints with replays that end as is given."""
+    whole = write(tmp_path / "whole")
+
+    def run(
+        *replays: Sequence[Path],
+        metrics: Sequence[Mapping[str, float]] = ({}, {}),
+        stored: Mapping[str, float] | None = None,
+        measured: frozenset[str] = frozenset(),
+    ) -> tuple[ReplayComparison, Ran]:
+        ran = Ran([[each or whole for each in replay] for replay in replays], metrics)
+        monkeypatch.setattr(compared_replays, "run_again", ran)
+        authors = StudyAuthors(NOBODY, NOBODY, NOBODY, (Authored("Count", measured=measured),))
+        found = ComparedReplay(
+            prepare=lambda _: ReplayOrder(SETTINGS, 0, Answers({}, {}), ((8, 1), (16, 2))),
+            directory=tmp_path / "replays",
+            references={(8, 1): Reference(whole, ""), (16, 2): Reference(whole, "")},
+            launchers=(),
+            stopping=threading.Event(),
+            authors=lambda: authors,
+            objectives=["val_loss"],
+            epochs=None if stored is None else {0: stored, 1: stored},
+        ).run()
+        return found, ran
+
+    return run
+
+
+SAME: tuple[None, None] = (None, None)
+
+
+def test_a_replay_that_is_the_same_is_run_once(compared: Comparing) -> None:
+    found, ran = compared(SAME, metrics=[{"loss": 0.5}], stored={"loss": 0.5})
+    assert (len(ran.orders), found.again, found.repeats, found.differences) == (1, None, None, [])
+    assert [each.tensors for each in found.checkpoints.values()] == [17, 17]
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_weights_that_differ_are_run_again_to_where_they_first_do_and_are_never_excused(
+    compared: Comparing, tmp_path: Path, *, repeats: bool
+) -> None:
+    changed = WEIGHTS.write(tmp_path / "changed", 5.0)
+    again = changed if repeats else WEIGHTS.write(tmp_path / "again", 6.0)
+    found, ran = compared((changed, changed), (again, again))
+    assert [order.ends_at for order in ran.orders] == [None, (8, 1)]
+    assert found.repeats is repeats
+    assert [each.component for each in errors(found.differences)] == ["model", "model"]
+
+
+def test_the_second_replay_goes_to_the_last_checkpoint_with_a_new_value_that_may_be_measured(
+    compared: Comparing, tmp_path: Path
+) -> None:
+    early = COUNT.write(tmp_path / "early", 4)
+    late = COUNT.write(tmp_path / "late", 4, also=(SECONDS.where, 9.0))
+    timed = COUNT.write(tmp_path / "timed", 4, also=(SECONDS.where, 8.0))
+    found, ran = compared((early, late), (early, timed))
+    assert ran.orders[1].ends_at == (16, 2)
+    # The time differs between the replays, and the counter does not.
+    assert {each.name for each in found.differences if each.level == "note"} == {
+        "callback Count, attribute 'seconds'"
+    }
+    assert {each.name for each in errors(found.differences)} == {
+        "callback Count, attribute 'count'"
+    }
+    assert found.repeats is True, "what is measured says nothing of it"
+
+
+def test_a_measured_metric_is_excused_by_a_whole_second_replay_and_an_objective_never(
+    compared: Comparing,
+) -> None:
+    stored = {"loss": 0.5, "seconds": 1.0}
+    metrics = [{"loss": 0.25, "seconds": 2.0}, {"loss": 0.75, "seconds": 3.0}]
+    found, ran = compared(SAME, SAME, metrics=metrics, stored=stored)
+    assert [order.ends_at for order in ran.orders] == [None, None]
+    assert {(each.path, each.level) for each in found.differences} == {
+        (f"history/epochs/{epoch}/1/{name}", level)
+        for epoch in (0, 1)
+        for name, level in (("loss", "error"), ("seconds", "note"))
+    }
+    assert found.repeats is False
+
+
+@pytest.mark.parametrize(("measured", "level"), [("seconds", "note"), ("others", "error")])
+def test_a_metric_of_a_clock_that_two_replays_have_alike_is_excused_by_who_measures_it(
+    compared: Comparing, measured: str, level: str
+) -> None:
+    """A rounded time is easily the same in two replays."""
+    found, _ = compared(
+        SAME,
+        SAME,
+        metrics=[{"seconds": 2.0}, {"seconds": 2.0}],
+        stored={"seconds": 1.0},
+        measured=frozenset({measured}),
+    )
+    assert {each.level for each in found.differences} == {level}
