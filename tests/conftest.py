@@ -9,22 +9,18 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
 from file_processes import BY_DEFAULT, FileProcesses
+from forked_programs import ADDRESS, WARM_SERVER, Service
 from hypothesis import HealthCheck, settings
-from shared_commands import UNWATCHED, leave_unchecked, leave_unwatched, shared_processes
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
 os.environ["TF_NUM_INTEROP_THREADS"] = "1"
-
-_ENVIRONMENT = dict(os.environ)
-"""Of the whole run, whatever the test sets that is the first to need a server."""
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # how fast examples are made is a matter of what runs beside them
@@ -38,33 +34,17 @@ _LONGEST_FIRST = ("system", "exactness", "training", "execution", "docs", "verif
 """Directories whose files begin first, so that no long one is left to one process at the end: one of
 each in turn, because the first kind waits for processes of its own and the others compute."""
 
-_START_SERVERS = (
-    "cli",
-    "conformance",
-    "evaluating",
-    "execution",
-    "independence",
-    "replay",
-    "report",
-    "system",
-    "verification",
-)
-"""Directories whose tests run studies."""
-
 _FAST = ("inspection", "search", "storage", "typing")
 """Directories whose tests take seconds in all: what ``--fast`` runs, with the files beside this one."""
 
 
 _PROCESSES = pytest.StashKey[int]()
-_SHARED = pytest.StashKey[ExitStack]()
+_SERVICE = pytest.StashKey[Service]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--fast``, ``--watched`` and ``--processes``."""
+    """Add ``--fast`` and ``--processes``."""
     parser.addoption("--fast", action="store_true", help="only what takes seconds, not minutes")
-    parser.addoption(
-        "--watched", action="store_true", help="check every new study early, and audit its trials"
-    )
     parser.addoption(
         "--processes",
         type=int,
@@ -98,22 +78,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Import TensorFlow here, and meanwhile where warm servers and commands are forked from."""
+    """Import TensorFlow here, and meanwhile where programs of tests are forked from."""
     config = session.config
-    if config.stash[_PROCESSES] and not (config.option.fast or config.option.collectonly):
-        config.stash[_SHARED] = ExitStack()
-        directory = config._tmp_path_factory.mktemp("shared")
-        config.stash[_SHARED].enter_context(shared_processes(directory, _ENVIRONMENT))
+    if not (config.option.fast or config.option.collectonly):
+        directory = config._tmp_path_factory.mktemp("forks")
+        config.stash[_SERVICE] = Service(directory, os.environ)
+        os.environ[ADDRESS] = config.stash[_SERVICE].path
     import tensorflow as tf  # noqa: F401
 
     if not config.stash[_PROCESSES]:
         _configure_tensorflow()
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Wait until programs can be forked."""
+    if _SERVICE in session.config.stash:
+        session.config.stash[_SERVICE].wait()
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End what was shared."""
-    if _SHARED in session.config.stash:
-        session.config.stash[_SHARED].close()
+    """End what programs were forked from."""
+    if _SERVICE in session.config.stash:
+        del os.environ[ADDRESS]
+        session.config.stash[_SERVICE].end()
 
 
 def _configure_tensorflow() -> None:
@@ -168,12 +155,6 @@ def _in_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     return sorted(ordered, key=lambda item: item.path.name != _LONGEST)
 
 
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test of an ``UNWATCHED`` file whose commands check a new study early, and audit its trials."""
-    monkeypatch.delenv(UNWATCHED, raising=False)
-
-
 @pytest.fixture(scope="session")
 def s3_url() -> Iterator[str]:
     """Give the URL of a server of the S3 protocol on loopback; it has the bucket ``sweeps``."""
@@ -183,40 +164,22 @@ def s3_url() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
-def forked_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
-    """What Python is to run for a warm server that need not import TensorFlow itself."""
-    from shared_imports import ADDRESS, SERVER, await_socket, shared_imports
+@pytest.fixture(scope="session", autouse=True)
+def forked_servers() -> Iterator[tuple[str, ...]]:
+    """Have warm servers forked, and commands of `sweeps`; what a real server is, is given."""
+    from sweeper.execution.launch import server_process
 
-    if ADDRESS in os.environ:
-        # A run of few files collects sooner than that process imports.
-        await_socket(os.environ[ADDRESS])
-        yield SERVER
-        return
-    with shared_imports(tmp_path_factory.mktemp("imports"), _ENVIRONMENT) as program:
-        yield program
+    real = server_process._SERVER
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_process, "_SERVER", WARM_SERVER)
+        yield real
 
 
-@pytest.fixture(scope="module", autouse=True)
-def servers(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Warm servers are forked from one process, except where ``REAL_SERVERS`` stands in the file.
-
-    For a file's own fixtures, too, which are older than its tests. Where ``UNWATCHED`` stands in the
-    file, its studies are neither checked early nor audited: a study of two trials then takes half. With
-    ``UNCHECKED`` those that run in its process are audited.
-    """
-    module = request.module
-    if _folder(request) not in _START_SERVERS:
-        yield
-        return
+@pytest.fixture(scope="module")
+def real_servers(forked_servers: tuple[str, ...]) -> Iterator[None]:
+    """Have warm servers and commands import everything themselves, where they are the subject."""
     from sweeper.execution.launch import server_process
 
     with pytest.MonkeyPatch.context() as patch:
-        if not getattr(module, "REAL_SERVERS", False):
-            patch.setattr(server_process, "_SERVER", request.getfixturevalue("forked_servers"))
-        if getattr(module, "UNWATCHED", False) and not request.config.option.watched:
-            patch.setenv(UNWATCHED, "1")
-            leave_unwatched(patch.setattr)
-        if getattr(module, "UNCHECKED", False) and not request.config.option.watched:
-            leave_unchecked(patch.setattr)
+        patch.setattr(server_process, "_SERVER", forked_servers)
         yield

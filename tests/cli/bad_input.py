@@ -328,6 +328,12 @@ BAD_INPUTS: tuple[BadInput, ...] = (
         "a study",
     ),
     BadInput(
+        "run",
+        "Missing argument 'FILE[:NAME]'. A Python file or module, and the study's variable if it holds "
+        "several.",
+        2,
+    ),
+    BadInput(
         "run digits",
         "error: there is neither a file nor a module called 'digits'; give the Python "
         "file that defines the study, or FILE:NAME; the database has a study of this "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_fakes import Call
+from forked_programs import PROGRAM
 
 from sweeper.cli.verbs.keeping.init import TEMPLATES
 from sweeper.loading import load_definition
@@ -16,7 +17,7 @@ from sweeper.loading import load_definition
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_template_trains_as_its_last_lines_say(
-    call: Call, bare_directory: Path, forked_servers: tuple[str, ...], template: str
+    call: Call, bare_directory: Path, template: str
 ) -> None:
     """One trial of one epoch, by ``python FILE``: what stands under its guard runs, too."""
     file = bare_directory / f"written_by_{template.replace('-', '_')}.py"
@@ -29,7 +30,7 @@ def test_a_template_trains_as_its_last_lines_say(
     assert "{name}" not in text
     file.write_text(re.sub(r"epochs=\d+", "epochs=1", re.sub(r"trials=\d+", "trials=1", text)))
     done = subprocess.run(
-        [sys.executable, *forked_servers, "run", str(file)],
+        [sys.executable, *PROGRAM, str(file)],
         cwd=bare_directory,
         capture_output=True,
         text=True,

@@ -174,13 +174,6 @@ def test_a_study_without_a_complete_trial_has_no_best_and_says_what_to_do(
     assert "sweeper resume digits" in answer.err
 
 
-def test_a_study_that_is_not_there_is_a_usage_error(call: Call, reader: FakeReader) -> None:
-    del reader
-    answer = call("status", "digit")
-    assert (answer.code, answer.out) == (2, "")
-    assert "'digits'" in answer.err
-
-
 @pytest.mark.parametrize("verb", ["status", "best", "resume"])
 @pytest.mark.parametrize("name", ["../secrets", "a/b", "..", "", "-x/..", "a\x00b"])
 def test_a_name_that_leads_out_of_the_runs_is_refused(

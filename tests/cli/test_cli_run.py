@@ -173,30 +173,6 @@ def test_the_debug_variable_shows_the_traceback(
     assert "Traceback" not in call("run", "s.py").err
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("run",), "FILE"),
-        (("run", "s.py", "--workers", "0"), "--workers"),
-        (("run", "s.py", "--workers", "two"), "--workers"),
-        (("run", "s.py", "--engine", "slurm"), "local, dask or ray"),
-        (("run", "s.py", "--isolation", "none"), "auto, fork, spawn or inline"),
-        (("run", "s.py", "--storage", "x.db"), "sqlite:///x.db"),
-        (("resume", "../digits"), "../digits"),
-        (("resume", "a/b"), "a/b"),
-        (("fly",), "fly"),
-        (("status", "digits", "--colour"), "--colour"),
-    ],
-)
-def test_what_cannot_be_understood_exits_2_and_starts_nothing(
-    call: Call, sweep: FakeSweep, words: tuple[str, ...], said: str
-) -> None:
-    answer = call(*words)
-    assert (answer.code, answer.out) == (2, "")
-    assert said in answer.err
-    assert sweep.requests == []
-
-
 def test_a_changed_definition_is_accepted_only_on_request(call: Call, sweep: FakeSweep) -> None:
     call("run", "study.py")
     call("run", "study.py", "--accept-changes")

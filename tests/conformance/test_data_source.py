@@ -21,6 +21,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked_programs import PROGRAM
 
 from sweeper.training.data import DataSource
 from sweeper.training.encoding import tells_its_state
@@ -535,7 +536,7 @@ FRESH = ["tf.data shuffled", "tf.data endless, 4 steps", "grain DataLoader", "gr
 
 
 def test_a_position_holds_in_a_fresh_process(
-    tmp_path: Path, forked_servers: tuple[str, ...]
+    tmp_path: Path,
 ) -> None:
     expected = {}
     for name in FRESH:
@@ -552,7 +553,7 @@ def test_a_position_holds_in_a_fresh_process(
         "import test_data_source\ntest_data_source.go_on(sys.argv[1])\n"
     )
     done = subprocess.run(
-        [sys.executable, *forked_servers, "run", str(program), str(tmp_path)],
+        [sys.executable, *PROGRAM, str(program), str(tmp_path)],
         check=False,
         capture_output=True,
         text=True,

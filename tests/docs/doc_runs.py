@@ -8,20 +8,17 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import shared_imports
 from doc_blocks import ROOT, SHELL, Block, as_programs, blocks
-from shared_commands import UNWATCHED, shared_commands
-
-from sweeper.execution.launch.hash_seed import HASH_SEED
+from forked_programs import ADDRESS, PROGRAM, Service, programs_for_shells
 
 RUNNER = Path(__file__).with_name("page_runner.py")
 
-_SERVER = ["-P", "-S", "-E", shared_imports.__file__]
-"""What Python is to run for a forked warm server; before ``run`` and a file, for a forked program."""
+_PAGES_IMPORT = ("IPython.core.interactiveshell", "sklearn.datasets")
 
 
 def environment() -> dict[str, str]:
@@ -68,7 +65,6 @@ def run_pages(
     blocks_of: Mapping[str, Sequence[Block]],
     *,
     installed: bool = False,
-    watched: Collection[str] = (),
 ) -> dict[str, str]:
     """Run pages one after the other; the end of what each said, of those that failed.
 
@@ -76,53 +72,43 @@ def run_pages(
         places: Of each page, where it is run.
         directory: For what they print.
         blocks_of: Of each page, what is run.
-        installed: Whether the shell's ``sweeper`` is the installed one; else it is forked from one
-            process, and so are its servers.
-        watched: The pages whose forked commands check a new study early, and audit its trials.
+        installed: Whether the shell's ``sweeper`` and ``python`` are the installed ones; else they are
+            forked, and so are their servers and the pages themselves.
     """
-    given = {
-        name: as_programs([block for block in blocks_of[name] if block.language != "text"])
-        for name in places
-    }
-    every = [block for found in given.values() for block in found]
-    shared = not installed and any(each.language in SHELL or each.program for each in every)
-    with _environment(directory, shared=shared) as here:
-        jobs = [
-            {
-                "name": name,
+    failed = {}
+    with nullcontext() if installed else _forked(directory) as more:
+        here = {**environment(), **(more or {})}
+        for name, place in places.items():
+            found = as_programs([block for block in blocks_of[name] if block.language != "text"])
+            file = directory / f"{name.replace('/', '-')}.json"
+            output = file.with_suffix(".txt")
+            job = {
                 "directory": str(place),
-                "environment": here if name in watched else {**here, UNWATCHED: "1"},
-                "output": str(directory / f"{name.replace('/', '-')}.txt"),
-                "server": _SERVER if shared else [],
-                "blocks": [block.to_json() for block in given[name]],
+                "environment": here,
+                "output": str(output),
+                "blocks": [block.to_json() for block in found],
             }
-            for name, place in places.items()
-        ]
-        file = directory / "jobs.json"
-        file.write_text(json.dumps(jobs))
-        done = subprocess.run(
-            [sys.executable, *([*_SERVER, "run"] if shared else []), str(RUNNER), str(file)],
-            env={**os.environ, **here, **(HASH_SEED if shared else {})},
-            stdout=subprocess.PIPE,
-            stderr=None,
-            text=True,
-            check=False,
-        )
-    print(done.stdout)
-    said = done.stdout.splitlines()
-    failed = {name for name in places if not any(line.startswith(f"ok {name} ") for line in said)}
-    return {
-        job["name"]: Path(job["output"]).read_text()[-4000:]
-        if Path(job["output"]).is_file()
-        else "it did not begin"
-        for job in jobs
-        if job["name"] in failed
-    }
+            file.write_text(json.dumps(job))
+            begun = time.monotonic()
+            done = subprocess.run(
+                [sys.executable, *(() if installed else PROGRAM), str(RUNNER), str(file)],
+                env={**os.environ, **here},
+                check=False,
+            )
+            said = "ok" if done.returncode == 0 else "FAILED"
+            print(f"{said} {name} {time.monotonic() - begun:.1f}s", flush=True)
+            if done.returncode:
+                failed[name] = (
+                    output.read_text()[-4000:] if output.is_file() else "it did not begin"
+                )
+    return failed
 
 
 @contextmanager
-def _environment(directory: Path, *, shared: bool) -> Iterator[dict[str, str]]:
-    """What pages find; with a ``sweeper`` that is forked, if so asked."""
-    found = environment()
-    with shared_commands(directory, found) if shared else nullcontext():
-        yield found
+def _forked(directory: Path) -> Iterator[dict[str, str]]:
+    """What pages' environment has beside the usual, for all that they start to be forked."""
+    programs = directory / "programs"
+    programs_for_shells(programs)
+    whole = {**os.environ, **environment()}
+    with Service(directory, whole, _PAGES_IMPORT, PROGRAM) as service:
+        yield {"PATH": f"{programs}{os.pathsep}{whole['PATH']}", ADDRESS: service.path}

@@ -1,7 +1,4 @@
-"""Runs the blocks of pages in order: ``python page_runner.py JOBS.json``.
-
-A process of its own, or forked from one with TensorFlow, which has imported what every page imports and
-has run nothing; each page is run in a process forked from it, as trials are from a warm server.
+"""Runs the blocks of a page in order: ``python page_runner.py JOB.json``.
 
 Each block is run as a reader runs it. One that is a program is saved as a file and run by Python as it
 stands, with processes of their own for its trials. Any other of Python's is a cell of one notebook a page;
@@ -21,115 +18,59 @@ import gc
 import json
 import os
 import re
-import runpy
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
-import traceback
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from doc_blocks import without_guards
 
 
-def main(jobs_file: str) -> None:
-    jobs = json.loads(Path(jobs_file).read_text())
-    if any("sweeper" in block["text"] for job in jobs for block in job["blocks"]):
-        _import_what_pages_import()
-    failed = [job["name"] for job in jobs if not _run_apart(job)]
-    sys.exit(1 if failed else 0)
-
-
-def _import_what_pages_import() -> None:
-    from importlib import import_module
-
-    sys.path.insert(0, str(Path(__file__).parent))
-    import IPython.core.interactiveshell  # noqa: F401
-    import optuna  # noqa: F401
-    import sklearn.datasets  # noqa: F401
-    import tensorflow as tf
-    from shared_commands import WHAT_COMMANDS_IMPORT
-
-    import sweeper.definition
-    from sweeper.execution.launch import warm_server
-
-    warm_server._import_everything()
-    for name in WHAT_COMMANDS_IMPORT:
-        import_module(name)
-
-    # Inline trials need the threads that their study has, and a page may run TensorFlow before.
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    usable_cores = sweeper.definition.usable_cores
-    sweeper.definition.usable_cores = lambda: 1
-    _CELLS_NEED.extend(
-        [
-            lambda: tf.config.threading.set_intra_op_parallelism_threads(0),
-            lambda: tf.config.threading.set_inter_op_parallelism_threads(0),
-            lambda: setattr(sweeper.definition, "usable_cores", usable_cores),
-        ]
-    )
-    # As a warm server does before it forks: a trial then collects what it has made itself.
-    gc.collect()
-    gc.freeze()
-
-
-def _run_apart(job: dict) -> bool:
-    begun = time.monotonic()
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            _run_page(job)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    _, status, used = os.wait4(child, 0)
-    cpu = used.ru_utime + used.ru_stime
-    took = time.monotonic() - begun
-    said = "ok" if status == 0 else "FAILED"
-    print(f"{said} {job['name']} {took:.1f}s, {cpu:.1f}s CPU", flush=True)
-    return status == 0
-
-
-def _run_page(job: dict) -> None:
+def main(job_file: str) -> None:
+    job = json.loads(Path(job_file).read_text())
     os.chdir(job["directory"])
     os.environ.update(job["environment"])
     output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for stream in (1, 2):
         os.dup2(output, stream)
-    if job["server"]:
-        from sweeper.execution.launch import server_process
+    if any("sweeper" in block["text"] for block in job["blocks"]):
+        _prepare_inline_trials()
+    run_page(job)
 
-        server_process._SERVER = tuple(job["server"])
+
+def _prepare_inline_trials() -> None:
+    """Trials of cells need the threads that their study has, and a page may run TensorFlow before."""
+    import tensorflow as tf
+
+    import sweeper.definition
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    sweeper.definition.usable_cores = lambda: 1
+    # As a warm server does before it forks: a trial then collects what it has made itself.
+    gc.collect()
+    gc.freeze()
+
+
+def run_page(job: dict) -> None:
     page = types.ModuleType("__main__")
     sys.modules["__main__"] = page
     sys.argv = [""]
     sys.path.insert(0, str(Path.cwd()))
     shell = None
     wrong = 0
-    programs = [
-        Program(block, forked=bool(job["server"])) if block["program"] else None
-        for block in job["blocks"]
-    ]
-    for block, program in zip(job["blocks"], programs, strict=True):
+    for block in job["blocks"]:
         sys.stdout.flush()
         print(f"--- {block['page']}:{block['line']}", flush=True)
         begun, failed = Path(job["output"]).stat().st_size, failed_trials()
         if block["file"]:
             Path(block["file"]).write_text(block["text"])
         elif block["language"] == "python":
-            if program is not None:
-                program.run()
+            if block["program"]:
+                _run_program(block)
             shell = shell or _notebook(page)
             _run_cell(shell, block)
         elif block["language"] == "pycon":
@@ -143,85 +84,13 @@ def _run_page(job: dict) -> None:
         raise AssertionError(msg)
 
 
-class Program:
-    """A block that is run as ``python FILE``, with processes of their own for its trials.
-
-    Python imports what sweeper needs for some seconds, which is most of what a short program takes. So the
-    program is forked from its page's process before anything has run there, and waits. Where pages are
-    run with the installed command it is ``python FILE`` itself.
-
-    Args:
-        block: The block.
-        forked: Whether it is forked.
-    """
-
-    def __init__(self, block: dict, *, forked: bool) -> None:
-        stem = Path(block["page"]).with_suffix("").name
-        self._file = Path(f"{stem.replace('-', '_').lower()}_{block['line']}.py")
-        self._text = block["program"]
-        self._child = 0
-        if forked:
-            waits, self._go = os.pipe()
-            self._child = os.fork()
-            if self._child == 0:
-                os.close(self._go)
-                self._wait(waits)
-            os.close(waits)
-
-    def run(self) -> None:
-        """Run it to its end, in the present directory and environment; raise where it fails."""
-        self._file.write_text(self._text)
-        sys.stdout.flush()
-        if not self._child:
-            subprocess.run([sys.executable, str(self._file)], check=True)
-            return
-        surroundings = {"directory": str(Path.cwd()), "environment": dict(os.environ)}
-        with os.fdopen(self._go, "w") as go:
-            print(json.dumps(surroundings), file=go)
-        _, status = os.waitpid(self._child, 0)
-        if status:
-            code = os.waitstatus_to_exitcode(status)
-            raise subprocess.CalledProcessError(code, f"python {self._file}")
-
-    def _wait(self, waits: int) -> None:
-        code = 1
-        try:
-            with os.fdopen(waits) as surroundings:
-                given = json.loads(surroundings.readline() or "null")
-            code = 0 if given is None else self._become(**given)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-
-    def _become(self, directory: str, environment: dict[str, str]) -> int:
-        """Be the program; its exit code."""
-        os.chdir(directory)
-        os.environ.clear()
-        os.environ.update(environment)
-        _undo_what_cells_need()
-        if "SWEEPER_TEST_UNWATCHED" in environment:
-            from shared_commands import leave_unwatched
-
-            leave_unwatched(setattr)
-        sys.argv = [str(self._file)]
-        sys.path[0] = directory
-        try:
-            runpy.run_path(str(self._file), run_name="__main__")
-        except SystemExit as ended:
-            return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        return 0
-
-
-_CELLS_NEED: list[Callable[[], None]] = []
-"""What takes back what was done for trials that run in the process of a page's cells."""
-
-
-def _undo_what_cells_need() -> None:
-    for undo in _CELLS_NEED:
-        undo()
+def _run_program(block: dict) -> None:
+    """Run a block as ``python FILE``, which has processes of its own for its trials."""
+    stem = Path(block["page"]).with_suffix("").name
+    file = f"{stem.replace('-', '_').lower()}_{block['line']}.py"
+    Path(file).write_text(block["program"])
+    sys.stdout.flush()
+    subprocess.run(["python", file], check=True)
 
 
 def _notebook(page: types.ModuleType) -> Any:

@@ -1,7 +1,7 @@
 """Every block of the pages and docstrings runs as a reader runs it, to its end, in the page's order.
 
-`page_runner` says how each kind of block is run, and what is looked at. By default all but the blocks marked as long, with commands that are forked from one process; those
-of the guides neither check a new study early nor audit its trials, their common study trains few
+`page_runner` says how each kind of block is run, and what is looked at. By default all but the blocks
+marked as long, with commands that are forked from one process; the guides' common study trains few
 epochs, and some studies fewer trials (`FEWER`). Where pages are asked for, those with commands, long
 blocks or fewer trials run whole, and their commands are the installed one.
 """
@@ -107,12 +107,8 @@ def failures(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, 
     apart |= {TUTORIAL: home, "compared.md": place}
     installed = Path(sys.executable).with_name("sweeper")
     compared = blocks_of(COMPARED.format(installed=installed), "compared.md")
-    return run_pages(
-        {**dict.fromkeys(names, place), **apart},
-        directory,
-        {**found, "compared.md": compared},
-        watched=OWN_TESTS,
-    )
+    places = {**dict.fromkeys(names, place), **apart}
+    return run_pages(places, directory, {**found, "compared.md": compared})
 
 
 WHOLE = [

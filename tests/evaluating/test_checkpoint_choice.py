@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from sweeps import command
 
-UNWATCHED = True
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -38,8 +38,6 @@ from sweeper.records.evaluations import ranking_objective
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
-UNWATCHED = True
-
 STUDY = """
 from pathlib import Path
 

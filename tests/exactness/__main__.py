@@ -2,14 +2,12 @@
 
 Without a name it lists them. ``--before module:function`` is called in every trial process before
 the study is imported, to see what the corpus says without a part of sweeper; the environment's
-``SWEEPER_EXACTNESS_BEFORE`` says the same to the tests. ``--serve`` is for the tests: what to judge
-or audit comes as lines of JSON on standard input, and an answer goes to standard output for each.
+``SWEEPER_EXACTNESS_BEFORE`` says the same.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -18,18 +16,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 HERE = Path(__file__).parent
-for entry in (HERE, HERE.parent.parent):
+for entry in (HERE, HERE.parent, HERE.parent.parent):
     if str(entry) not in sys.path:
         sys.path.insert(0, str(entry))
 
 import exactness_list as corpus  # noqa: E402 - found by the lines above
-from exactness_audited import Audited, audit  # noqa: E402
-from exactness_starting import forked, get_ready, warm_servers  # noqa: E402
-from exactness_verdicts import ALL_KILLS, Verdict, judge  # noqa: E402
+from exactness_audited import audit  # noqa: E402
+from exactness_starting import forked, service, starts  # noqa: E402
+from exactness_verdicts import judge  # noqa: E402
 
 
 def main() -> int:
@@ -37,27 +34,25 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="studies or groups; 'all' for all")
     parser.add_argument("--before", default=os.environ.get("SWEEPER_EXACTNESS_BEFORE") or None)
     parser.add_argument("--audits", action="store_true", help="audit two intervals of each instead")
-    parser.add_argument("--serve", action="store_true")
     given = parser.parse_args()
-    if given.serve:
-        serve(given.before)
-        return 0
     if not given.names:
         for group in corpus.groups():
             for part in corpus.studies_of(group):
                 print(f"{group:24} {part.name:44} {part.kind}")
         return 0
     parts = list(chosen(given.names))
-    get_ready(sorted({part.group for part in parts}))
-    # A child of a server with threads could hang, so what brings threads comes last.
-    parts.sort(key=lambda part: part.own_server)
-    if given.audits:
-        return audits(parts, given.before)
+    with empty_directory() as directory, service(sorted({p.group for p in parts}), directory):
+        return audits(parts, given.before) if given.audits else verdicts(parts, given.before)
+
+
+def verdicts(parts: list[corpus.StudyPart], before: str | None) -> int:
+    """Kill and judge each study; what comes to another verdict than expected is wrong."""
     counts: Counter[str] = Counter()
     wrong = 0
     for part in parts:
         begun = time.monotonic()
-        verdict = judged(part, given.before)
+        with empty_directory() as directory, starts(part, before) as start:
+            verdict = judge(part, directory, start)
         counts[verdict.outcome] += 1
         wrong += not verdict.fits(part)
         note = "" if verdict.fits(part) else f"   <- expected {'/'.join(part.expects.outcomes)}"
@@ -100,14 +95,6 @@ def chosen(names: list[str]) -> Iterator[corpus.StudyPart]:
             yield corpus.find(name)
 
 
-def judged(part: corpus.StudyPart, before: str | None, kills: int = ALL_KILLS) -> Verdict:
-    with empty_directory() as directory:
-        if part.own_server:
-            with warm_servers(part) as start:
-                return judge(part, directory, start, kills)
-        return judge(part, directory, forked(part, before), kills)
-
-
 @contextmanager
 def empty_directory() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="sweeper-exactness-"))
@@ -115,26 +102,6 @@ def empty_directory() -> Iterator[Path]:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def serve(before: str | None) -> None:
-    """Answer each line, with a verdict or with what audits found, until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    imported: set[str] = set()
-    for line in sys.stdin:
-        asked = json.loads(line)
-        part, first = corpus.find(asked["name"]), asked["before"] or before
-        if part.group not in imported:
-            get_ready([part.group])
-            imported.add(part.group)
-        answer: Audited | Verdict
-        if asked.get("audits"):
-            with empty_directory() as directory:
-                answer = audit(part, directory, forked(part, first))
-        else:
-            answer = judged(part, first, asked["kills"])
-        print(json.dumps(asdict(answer)), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,17 @@
-"""A server for the corpus, a count for each of its files, and one test for each study of its groups."""
+"""A process that the corpus's are forked from, and one test for each study of a file's groups."""
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
+import exactness_verdicts as verdicts
 import pytest
 from exactness_list import BY_DEFAULT, StudyPart, studies_of
-from exactness_server import JudgingServer
-from exactness_verdicts import ALL_KILLS, Verdict
-
-COUNTED = ("identical", "refused", "silent")
+from exactness_starting import service, starts
+from exactness_verdicts import ALL_KILLS
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -28,54 +26,44 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(part, ALL_KILLS, id=f"{part.name}-three kills", marks=pytest.mark.whole)
             for part in parts
         ]
-        some = [part for part in parts if part.name in BY_DEFAULT]
-        assert some, "no study of this file is run by default"
-        few = [pytest.param(part, 1, id=f"{part.name}-one kill") for part in some]
+        few = [
+            pytest.param(part, 1, id=f"{part.name}-one kill")
+            for part in parts
+            if part.name in BY_DEFAULT
+        ]
         metafunc.parametrize(("part", "kills"), few + whole)
 
 
-@pytest.fixture(scope="session")
-def server(forked_servers: tuple[str, ...]) -> Iterator[JudgingServer]:
-    """Serves every group."""
-    opened = JudgingServer((*forked_servers, "run"))
-    yield opened
-    opened.close()
+@pytest.fixture(scope="module", autouse=True)
+def corpus_service(
+    request: pytest.FixtureRequest,
+    real_servers: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    """Have processes of the module's studies forked where their imports are done."""
+    groups = getattr(request.module, "GROUPS", ())
+    with service(groups, tmp_path_factory.mktemp("service")):
+        yield
 
 
 @pytest.fixture(scope="module")
 def judge(
-    request: pytest.FixtureRequest,
-    server: JudgingServer,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[StudyPart, int], Verdict]]:
-    """Judges a study; at the end of the module, what all came to is printed."""
-    of_module = request.module.GROUPS
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[StudyPart, int], None]]:
+    """Judge a study, and fail on what it does not say; at the end, what all came to is printed."""
     counts: Counter[str] = Counter()
 
-    def judged(part: StudyPart, kills: int) -> Verdict:
-        verdict = server.judge(part, tmp_path_factory.mktemp(part.group), kills)
+    def judged(part: StudyPart, kills: int) -> None:
+        before = os.environ.get("SWEEPER_EXACTNESS_BEFORE")
+        with starts(part, before) as start:
+            verdict = verdicts.judge(part, tmp_path_factory.mktemp(part.group), start, kills)
         counts[verdict.outcome] += 1
-        return verdict
+        expected = " or ".join(part.expects.outcomes)
+        assert verdict.fits(part), f"{verdict}\nexpected: {expected} ({part.kind})\n{verdict.log}"
 
     yield judged
-    base = tmp_path_factory.getbasetemp()  # below the run's, where each file has a process
-    apart = request.config.option.processes and not request.config.option.usepdb
-    total = _added(base.parent if apart else base, of_module, counts)
+    told = ", ".join(
+        f"{counts[outcome]} {outcome}" for outcome in ("identical", "refused", "silent")
+    )
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(
-            f"\nexactness, {' and '.join(of_module)}: {_counted(counts)}; so far: {_counted(total)}",
-            file=sys.stderr,
-        )
-
-
-def _added(directory: Path, of_module: tuple[str, ...], counts: Counter[str]) -> Counter[str]:
-    """The counts of every file of this run so far, which share a directory."""
-    (directory / f"exactness-{of_module[0]}.json").write_text(json.dumps(counts), encoding="utf-8")
-    total: Counter[str] = Counter()
-    for file in directory.glob("exactness-*.json"):
-        total.update(json.loads(file.read_text(encoding="utf-8")))
-    return total
-
-
-def _counted(counts: Counter[str]) -> str:
-    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in COUNTED)
+        print(f"\n{request.module.__name__}: {told}", file=sys.stderr)

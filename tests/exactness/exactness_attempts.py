@@ -165,31 +165,36 @@ def _listen(process: TrialProcess, attempt: Attempt) -> None:
                 pass
 
 
-def serve(part: StudyPart, before: str | None, channel: Channel, ordered: Assignment) -> None:
-    """In the trial's process: everything that such a process does, and nothing else.
+def main(descriptor: str, group: str, name: str, before: str) -> None:
+    """In the study's process: everything that such a process does, and nothing else.
 
     Args:
-        part: The study; its file is imported here, after TensorFlow is configured.
+        descriptor: The number of its end of the channel, on which its assignment comes.
+        group: The stem of the file of the study ``name``, which is imported after TensorFlow is
+            configured.
         before: ``module:function``, called before training, and before the study is imported.
-        channel: To the harness.
-        ordered: The assignment.
     """
     from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
 
     def load() -> StudyDefinition:
-        if before is not None:
+        if before:
             named(before)()
         seed_everything(IMPORT_SEED)
         sys.path.insert(0, str(STUDIES))
-        __import__(part.group)
-        found: StudyDefinition = sys.modules["registry"].STUDIES[part.name]
+        __import__(group)
+        found: StudyDefinition = sys.modules["registry"].STUDIES[name]
         return found
 
     die_with_parent()
+    channel = Channel.on(int(descriptor))
+    ordered = channel.receive()
+    assert isinstance(ordered, Assignment)
     log = os.open(ordered.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     serve_trial(channel, ordered, load)
+    # What the study leaves running must not keep a process alive that has had its say.
+    os._exit(0)
 
 
 def named(name: str) -> Callable[[], object]:
@@ -199,3 +204,8 @@ def named(name: str) -> Callable[[], object]:
     module, _, function = name.partition(":")
     found: Callable[[], object] = getattr(importlib.import_module(module), function)
     return found
+
+
+if __name__ == "__main__":
+    sys.argv, own = sys.argv[:1], sys.argv[1:]
+    main(*own)

@@ -46,7 +46,7 @@ BY_DEFAULT = frozenset(
         *("validation-shuffled-repeats", "f1-score-in-callback", "list-shared-with-module"),
     }
 )
-"""What the tests run by default: of every test file and every verdict, at the first kill and later, one."""
+"""What the tests run by default: of every kind of holder and every verdict, at the first kill and later, one."""
 
 
 @dataclass(frozen=True)

@@ -1,94 +1,78 @@
-"""Where the processes of the corpus come from: forked from a bare server, or from real warm ones.
+"""Where the processes of the corpus come from: forked programs, or real warm servers.
 
-The bare server has imported TensorFlow, and of the studies nothing: each process imports its study
-anew, as a spawned trial does, so that one server serves every study and whatever is at module level
-is fresh in each process. It has one thread and runs no op, or its children could hang.
+Each forked program imports its study anew, as a spawned trial does, so that one service serves every
+study and whatever is at module level is fresh in each process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import os
-import signal
-import threading
-import time
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from exactness_attempts import Start, serve
+import exactness_attempts
+from exactness_attempts import Start
 from exactness_list import StudyPart, imports_of
+from forked_programs import ADDRESS, PROGRAM, Service
 
+from sweeper.execution.launch.hash_seed import HASH_SEED
 from sweeper.execution.launch.launchers import ForkLauncher, WarmServer
 from sweeper.execution.launch.trial_process import ExitStatus, TrialProcess
 from sweeper.execution.protocol.channel import Channel
 from sweeper.execution.protocol.messages import Assignment
 from sweeper.execution.protocol.study_source import StudySource
-from sweeper.execution.trial.devices import import_tensorflow
 
 
 @dataclass
 class Forked:
-    """A child of this process as its harness sees it."""
+    """A forked program as its harness sees it."""
 
     channel: Channel
-    pid: int
-    status: ExitStatus | None = None
+    process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def wait(self, timeout: float) -> ExitStatus | None:
-        until = time.monotonic() + timeout
-        while self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.status = ExitStatus(os.waitstatus_to_exitcode(status))
-            elif time.monotonic() > until:
-                break
-            else:
-                time.sleep(0.002)
-        return self.status
+        try:
+            return ExitStatus(self.process.wait(timeout))
+        except subprocess.TimeoutExpired:
+            return None
 
     def kill(self) -> None:
-        if self.wait(0) is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.wait(10)
+        self.process.kill()
+        self.process.wait()
 
 
-def get_ready(groups: list[str]) -> None:
-    """Import what every process needs, and what the files of ``groups`` import."""
-    import_tensorflow()
-    import sweeper.execution.trial.run  # noqa: F401 - so that no process has to import it
-    from sweeper.inspection.code import read_keras
-
-    read_keras()
-    for name in dict.fromkeys(name for group in groups for name in imports_of(group)):
-        # What is not installed here fails in the study that needs it.
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
-    from tensorflow.python.eager import context
-
-    assert context.context()._context_handle is None, "importing ran TensorFlow"
-    assert threading.active_count() == 1, threading.enumerate()
+def service(groups: Iterable[str], directory: Path) -> Service:
+    """Return where programs are forked from that have imported what the files of ``groups`` import."""
+    imports = dict.fromkeys(name for group in groups for name in imports_of(group))
+    program = PROGRAM if ADDRESS in os.environ else ("-P",)
+    return Service(directory, os.environ, imports, program)
 
 
 def forked(part: StudyPart, before: str | None = None) -> Start:
-    """Start the study's processes as children of this one, which is `get_ready`."""
+    """Start the study's processes as forked programs."""
 
     def start(ordered: Assignment) -> TrialProcess:
         channel, theirs = Channel.pair()
-        pid = os.fork()
-        if pid:
-            theirs.close()
-            return Forked(channel, pid)
-        code = 1
-        try:
-            channel.close()
-            serve(part, before, Channel.on(theirs.detach()), ordered)
-            code = 0
-        finally:
-            os._exit(code)
+        words = [exactness_attempts.__file__, str(theirs.fileno()), part.group, part.name]
+        process = subprocess.Popen(
+            [sys.executable, *PROGRAM, *words, before or ""],
+            env={**os.environ, **HASH_SEED},
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        # One that dies at once is seen as every other death is.
+        with contextlib.suppress(OSError):
+            channel.send(ordered, waits=False)
+        return Forked(channel, process)
 
     return start
 
@@ -113,3 +97,14 @@ def warm_servers(part: StudyPart) -> Iterator[Start]:
     finally:
         for launcher in launchers:
             launcher.close()
+
+
+@contextlib.contextmanager
+def starts(part: StudyPart, before: str | None = None) -> Iterator[Start]:
+    """Start the study's processes as it asks for."""
+    with (
+        warm_servers(part)
+        if part.own_server
+        else contextlib.nullcontext(forked(part, before)) as start
+    ):
+        yield start

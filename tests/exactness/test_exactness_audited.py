@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from exactness_audited import Audited
+from exactness_audited import Audited, audit
 from exactness_list import find
-from exactness_server import JudgingServer
+from exactness_starting import forked
 
 CORPUS = Path(__file__).parent
 WITHOUT_FIRST_LINE = "exactness_sabotage:without_first_line"
@@ -23,13 +23,12 @@ OTHERS = ("module-dictionary", "set-of-ints-order")
 """What acts in a module, and by an order."""
 
 
-def test_audits_alone_catch_what_acts_and_nothing_once_it_is_captured(
-    server: JudgingServer,
-) -> None:
-    without = server.audit(find(IN_A_CLOSURE), WITHOUT_FIRST_LINE)
+def test_audits_alone_catch_what_acts_and_nothing_once_it_is_captured(tmp_path: Path) -> None:
+    part = find(IN_A_CLOSURE)
+    without = audit(part, tmp_path / "without", forked(part, WITHOUT_FIRST_LINE))
     assert without.acts
     assert without.caught
-    assert server.audit(find(IN_A_CLOSURE)) == Audited(IN_A_CLOSURE)
+    assert audit(part, tmp_path / "with", forked(part)) == Audited(IN_A_CLOSURE)
 
 
 @pytest.mark.whole

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import exactness_list
 import pytest
 from exactness_attempts import Attempt
-from exactness_checks import check
 from exactness_list import BY_DEFAULT, Expectation, StudyPart, find, groups, studies_of
-from exactness_server import JudgingServer
+from exactness_starting import forked
 from exactness_verdicts import Verdict, judged_failure
+from exactness_verdicts import judge as judge_study
 
 from sweeper.execution.protocol.messages import Failed
 
@@ -20,22 +19,22 @@ WITHOUT_FIRST_LINE = "exactness_sabotage:without_first_line"
 
 
 def test_a_control_comes_to_what_it_says(part, kills, judge) -> None:
-    check(part, judge(part, kills))
+    judge(part, kills)
 
 
-def test_what_is_left_out_of_checkpoints_is_seen_as_silent(
-    server: JudgingServer, tmp_path: Path
-) -> None:
-    verdict = server.judge(find("callback-with-a-list"), tmp_path, 1, WITHOUT_FIRST_LINE)
+def without_first_line(name: str, directory: Path) -> Verdict:
+    part = find(name)
+    return judge_study(part, directory, forked(part, WITHOUT_FIRST_LINE), 1)
+
+
+def test_what_is_left_out_of_checkpoints_is_seen_as_silent(tmp_path: Path) -> None:
+    verdict = without_first_line("callback-with-a-list", tmp_path)
     assert verdict.outcome == "silent"
     assert "digest" in verdict.message
 
 
-def test_what_is_left_out_and_not_there_changes_nothing(
-    server: JudgingServer, tmp_path: Path
-) -> None:
-    verdict = server.judge(find("plain"), tmp_path, 1, WITHOUT_FIRST_LINE)
-    assert verdict == Verdict("plain", "identical")
+def test_what_is_left_out_and_not_there_changes_nothing(tmp_path: Path) -> None:
+    assert without_first_line("plain", tmp_path) == Verdict("plain", "identical")
 
 
 PART = StudyPart("s", "", "controls", Expectation(("refused",), ("'book'", "get_state")))
@@ -76,9 +75,3 @@ def test_what_is_run_by_default_is_in_the_corpus_and_comes_to_every_verdict() ->
     assert {part.expects.outcomes for part in parts} == outcomes
     assert {part.clocks for part in parts} == {False, True}
     assert {part.expects.by for part in parts} == {1, 2}
-
-
-def test_every_group_has_a_test_file() -> None:
-    here = Path(exactness_list.__file__).parent
-    files = "\n".join(file.read_text(encoding="utf-8") for file in here.glob("test_*.py"))
-    assert [group for group in groups() if f'"{group}"' not in files] == []

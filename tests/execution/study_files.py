@@ -79,7 +79,8 @@ class StudyText:
         model: Stands at the top of the model factory; ``data``: in the data factory, below x and y.
         rate: The learning rate, as an expression.
         metrics: The metrics, as expressions; ``callbacks``: the callbacks.
-        arguments: Of ``Study``, beside the factories.
+        arguments: Of ``Study``, beside the factories. Nothing is audited unless they are given: what
+            audits do is shown by their own tests.
         tail: Stands below the study.
     """
 
@@ -91,7 +92,7 @@ class StudyText:
     rate: str = 'trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)'
     metrics: str = ""
     callbacks: str = ""
-    arguments: str = 'objective="val_loss", epochs=2, trials=2, sampler="random"'
+    arguments: str = 'objective="val_loss", epochs=2, trials=2, sampler="random", audit="off"'
     tail: str = ""
 
     def __str__(self) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import os
 import queue
 import signal
@@ -16,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
-from shared_commands import UNWATCHED, ForkedCommand, end, leave_unwatched, started
-from shared_imports import ADDRESS, importing
+from forked_programs import ADDRESS, WARM_SERVER, ForkedProgram, importing
 
 from sweeper.events import Event
 from sweeper.execution.launch import server_process
@@ -33,14 +30,6 @@ LIMIT = 180.0
 
 _ENVIRONMENT = dict(os.environ)
 """Of the whole run, whatever the test sets that is the first to fork a command."""
-
-_REAL_SERVER = server_process._SERVER
-
-
-_UNWATCHED = (
-    f"sys.path.append({str(Path(leave_unwatched.__code__.co_filename).parent)!r}); "
-    "from shared_commands import leave_unwatched; leave_unwatched(setattr); sys.path.pop(); "
-)
 
 
 @dataclass
@@ -98,7 +87,7 @@ class Ended:
 
 def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
     kept = {n: v for n, v in os.environ.items() if not n.startswith("SWEEPER_")}
-    kept |= {name: os.environ[name] for name in (ADDRESS, UNWATCHED) if name in os.environ}
+    kept |= {name: os.environ[name] for name in (ADDRESS,) if name in os.environ}
     return {**kept, "PYTHONPATH": str(Path(__file__).parents[2]), **(extra or {})}
 
 
@@ -129,44 +118,23 @@ def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> E
 
 def _begun(
     words: Sequence[object], cwd: Path, extra: Mapping[str, str] | None, *, session: bool
-) -> subprocess.Popen[str] | ForkedCommand:
-    """``sweeper WORDS``: forked if its environment is the run's; else a real one."""
-    environment, server = _environment(extra), server_process._SERVER
-    alike = importing(environment) == importing(_ENVIRONMENT)
-    if not alike or ADDRESS not in os.environ:
-        program = (
-            "import sys; from sweeper.execution.launch import server_process; "
-            f"server_process._SERVER = {server!r}; "
-            f"{_UNWATCHED if UNWATCHED in environment else ''}"
-            "from sweeper.cli.main import main; sys.exit(main())"
-        )
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", program, *map(str, words)],
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=session,
-        )
-    return ForkedCommand(
-        _commands(),
-        [str(word) for word in words],
-        directory=cwd,
-        environment=environment,
-        server=server,
-        session=session,
+) -> subprocess.Popen[str] | ForkedProgram:
+    """``sweeper WORDS``: forked where its environment is the run's, and so are servers; else a real one."""
+    environment = _environment(extra)
+    program = ["-m", "sweeper", *map(str, words)]
+    forked = ADDRESS in environment and server_process._SERVER == WARM_SERVER
+    if forked and importing(environment) == importing(_ENVIRONMENT):
+        return ForkedProgram(program, directory=cwd, environment=environment, session=session)
+    return subprocess.Popen(
+        [sys.executable, "-P", *program],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=session,
     )
-
-
-@functools.cache
-def _commands() -> Path:
-    """The socket of the process that commands of this process' tests are forked from."""
-    path = Path(os.environ[ADDRESS]).with_name("commands")
-    if not path.exists():
-        atexit.register(end, started(path, _ENVIRONMENT, _REAL_SERVER))
-    return path
 
 
 class _Reading:

@@ -15,8 +15,6 @@ from sweeps import Ended, trials_in
 
 from sweeper.cli.main import main
 
-UNWATCHED = True
-
 UNVALIDATED = "return Data(train=(x[:160], y[:160]), batch_size=8)"
 
 STUDY = StudyText(

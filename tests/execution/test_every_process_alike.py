@@ -21,8 +21,6 @@ from sweeps import LIMIT, Result, RunningCommand, command, differing, results_of
 from sweeper.events import Notice
 from sweeper.execution.launch.hash_seed import hashes_differ
 
-UNWATCHED = True
-
 SPLIT = StudyText(
     head="""
     import random

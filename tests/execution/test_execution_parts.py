@@ -14,6 +14,7 @@ from typing import Any
 
 import joblib
 import pytest
+from forked_programs import PROGRAM
 from sweeps import python
 
 from sweeper.errors import (
@@ -58,9 +59,9 @@ print(json.dumps([threads.get_intra_op_parallelism_threads(),
 
 
 def test_threads_and_determinism_hold_and_cannot_be_changed_after_the_first_op(
-    tmp_path: Path, forked_servers: tuple[str, ...]
+    tmp_path: Path,
 ) -> None:
-    ended = python(*forked_servers, "run", "-c", CONFIGURE, cwd=tmp_path)
+    ended = python(*PROGRAM, "-c", CONFIGURE, cwd=tmp_path)
     assert ended.code == 0, ended.err
     intra, inter, enabled, devices, message = json.loads(ended.out)
     assert (intra, inter, devices) == (2, 2, "3")

@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from forked_programs import PROGRAM, WARM_SERVER
 from study_files import StudyText
 from sweeps import Ended, Result, command, differing, python, results_of, sweep, trials_in
 
@@ -36,8 +37,6 @@ from sweeper.execution.protocol.messages import (
 )
 from sweeper.execution.protocol.questions import Suggest, Suggested
 from sweeper.execution.trial.process import EXIT_WORKER_GONE
-
-UNWATCHED = True
 
 WATCHED = StudyText(
     head="""
@@ -71,7 +70,7 @@ WATCHED = StudyText(
     audit="off", checkpoint_every=Every(steps=13)""",
 )
 
-REAL_SERVERS = True
+pytestmark = pytest.mark.usefixtures("real_servers")
 """For how trials are made; tests for which any server will do have `forking`."""
 
 REAL_SERVER = server_process._SERVER
@@ -152,8 +151,8 @@ def seen_in(runs: Path) -> list[dict[str, object]]:
 
 
 @pytest.fixture
-def forking(monkeypatch: pytest.MonkeyPatch, forked_servers: tuple[str, ...]) -> None:
-    monkeypatch.setattr(server_process, "_SERVER", forked_servers)
+def forking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_process, "_SERVER", WARM_SERVER)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +166,7 @@ def with_head(head: str, directory: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def observe(watched: Path, forked_servers: tuple[str, ...]) -> Callable[[str], Observed]:
+def observe(watched: Path) -> Callable[[str], Observed]:
     """Trials 0 and 1 forked; 2 spawned, or importing a study itself that has threads; all three inline.
 
     A study that goes on is not rehearsed, and each rehearsal is another import of TensorFlow where
@@ -182,13 +181,13 @@ def observe(watched: Path, forked_servers: tuple[str, ...]) -> Callable[[str], O
                 shutil.copytree(run("fork").runs, runs)
                 importing = with_head(STARTS_THREADS, watched.parent)
                 known[isolation] = (
-                    observed(watched, runs, "spawn", 3, forked_servers)
+                    observed(watched, runs, "spawn", 3, WARM_SERVER)
                     if isolation == "spawn"
-                    else observed(importing, runs, "auto", 3, forked_servers)
+                    else observed(importing, runs, "auto", 3, WARM_SERVER)
                 )
             else:
                 trials = 2 if isolation == "fork" else 3
-                server = REAL_SERVER if isolation == "fork" else forked_servers
+                server = REAL_SERVER if isolation == "fork" else WARM_SERVER
                 known[isolation] = observed(watched, runs, isolation, trials, server)
         return known[isolation]
 
@@ -206,7 +205,7 @@ def observed(
     words = ("run", file, "--isolation", isolation, "--trials", trials, "--runs-dir", runs)
     storage = {"SWEEPER_STORAGE": f"sqlite:///{runs / 'sweeper.db'}"}
     if isolation == "inline":
-        ended = python(*server, "run", "-c", INLINE, *words, cwd=file.parent, env=storage)
+        ended = python(*PROGRAM, "-c", INLINE, *words, cwd=file.parent, env=storage)
     else:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(server_process, "_SERVER", server)
@@ -324,7 +323,7 @@ def test_what_each_trial_imports_itself_has_the_same_results_and_may_be_forked(
 
 @pytest.fixture(scope="module")
 def dataset_at_top(
-    tmp_path_factory: pytest.TempPathFactory, forked_servers: tuple[str, ...]
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], tuple[dict[int, Result], Path]]:
     """Run `AT_TOP` in one way: "fork", "spawn", or "killed", which is forked and killed once."""
     directory = tmp_path_factory.mktemp("at_top")
@@ -335,7 +334,7 @@ def dataset_at_top(
         if how == "killed":
             mark.touch()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(server_process, "_SERVER", forked_servers)
+            patch.setattr(server_process, "_SERVER", WARM_SERVER)
             isolation = "spawn" if how == "spawn" else "auto"
             words = ("run", file, "--isolation", isolation, "--runs-dir", runs, "--workers", 1)
             ended = command(*words, cwd=directory, env={"SWEEPER_TEST_DIES": str(mark)})
@@ -409,11 +408,10 @@ def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
     observe: Callable[[str], Observed],
     tmp_path: Path,
     tail: str,
-    forked_servers: tuple[str, ...],
 ) -> None:
     one = WATCHED.arguments.replace("trials=2", "trials=1")
     script = replace(WATCHED, tail=tail, arguments=one).write(tmp_path / "script.py")
-    ended = python(*forked_servers, "run", script, cwd=tmp_path)
+    ended = python(*PROGRAM, script, cwd=tmp_path)
     assert ended.code == 0, ended.err
     expected = {0: observe("fork").results[0]}
     assert json.loads(ended.out) == [expected[0].digest]
@@ -428,12 +426,11 @@ def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
 def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(
     dataset_at_top: Callable[[str], tuple[dict[int, Result], Path]],
     tmp_path: Path,
-    forked_servers: tuple[str, ...],
 ) -> None:
     def run(text: StudyText, *arguments: str) -> Ended:
         script = text.write(tmp_path / "script.py")
         env = {"SWEEPER_TEST_DIES": str(tmp_path / "never")}
-        return python(*forked_servers, "run", script, *arguments, cwd=tmp_path, env=env)
+        return python(*PROGRAM, script, *arguments, cwd=tmp_path, env=env)
 
     guarded = replace(AT_TOP, tail=GUARDED)
     with_argument = run(guarded, "another-learning-rate")
@@ -537,16 +534,14 @@ def ends(process: TrialProcess) -> bool:
 
 
 @pytest.fixture(scope="module", params=["fork", "spawn"])
-def launcher(
-    request: pytest.FixtureRequest, watched: Path, forked_servers: tuple[str, ...]
-) -> Iterator[Launcher]:
+def launcher(request: pytest.FixtureRequest, watched: Path) -> Iterator[Launcher]:
     if request.param == "spawn":
         spawning = SpawnLauncher(target_source(str(watched)))
         yield spawning
         spawning.close()
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_process, "_SERVER", forked_servers)
+        patch.setattr(server_process, "_SERVER", WARM_SERVER)
         server = WarmServer(target_source(str(watched)))
     server.loaded()
     launcher = ForkLauncher(server)

@@ -14,7 +14,7 @@ from sweeper.execution.launch.leading_imports import execute_all, leading_import
 from sweeper.execution.launch.sources import target_source
 from sweeper.execution.protocol.messages import Finished
 
-REAL_SERVERS = True
+pytestmark = pytest.mark.usefixtures("real_servers")
 
 LIBRARIES = {
     "plain_library": "import os\nPROCESS = os.getpid()",

@@ -10,9 +10,9 @@ from sweeps import sweep, trials_in
 
 from sweeper.errors import DefinitionError
 
-UNWATCHED = True
-
-WELL = StudyText(arguments='objective="val_loss", epochs=1, trials=3, sampler="random", threads=1')
+WELL = StudyText(
+    arguments='objective="val_loss", epochs=1, trials=3, sampler="random", audit="off"'
+)
 
 MISTAKES = {
     "an objective that is misspelt": (

@@ -84,7 +84,7 @@ ENDS = {
     "exits": ExitStatus(3),
 }
 
-REAL_SERVERS = True
+pytestmark = pytest.mark.usefixtures("real_servers")
 
 
 def assignment(how: str, directory: Path) -> Assignment:

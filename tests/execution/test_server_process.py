@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from forked_programs import WARM_SERVER
 
 from sweeper.execution.launch import server_process
 from sweeper.execution.launch.launchers import WarmServer
@@ -34,7 +35,7 @@ except Begun as begun:
     print(*begun.args[0])
 """
 
-REAL_SERVERS = True
+pytestmark = pytest.mark.usefixtures("real_servers")
 
 
 def test_it_is_begun_before_what_takes_long_is_imported(tmp_path: Path) -> None:
@@ -70,10 +71,10 @@ def test_one_that_spawns_trials_has_imported_nothing_that_has_threads() -> None:
 
 
 def test_it_serves_the_study_that_it_is_given_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_servers: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A forked one, which waits for it as a real one does that has imported the rest."""
-    monkeypatch.setattr(server_process, "_SERVER", forked_servers)
+    monkeypatch.setattr(server_process, "_SERVER", WARM_SERVER)
     study = tmp_path / "study.py"
     study.write_text("from nowhere import nothing\n")
     with ServerProcess() as begun:

@@ -34,7 +34,7 @@ RESTARTS = 2
 AWAY = 540.0
 """Seconds: most of the ten minutes that trials go on without their database."""
 
-REAL_SERVERS = True
+pytestmark = pytest.mark.usefixtures("real_servers")
 
 
 @pytest.fixture(scope="module")

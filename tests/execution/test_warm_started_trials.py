@@ -14,8 +14,6 @@ from sweeper.cli.main import main
 from sweeper.errors import DefinitionChangedError, DefinitionError
 from sweeper.events import Notice
 
-UNWATCHED = True
-
 HEAD = """
 import time
 

@@ -30,9 +30,9 @@ REHEARSED = {
     # Refused to the first trial: one of a factory, found in a module; a step; and a layer that says
     # that it is like any other.
     *("registry", "training_step_made_once", "liar"),
-    # Harmless to trials with a process each: by cache, by thread, and only among trials with the same
-    # parameter; a metric and an iterator of the module.
-    *("memoized", "thread_local", "registry_by_parameter", "loss_tracker", "used_up_iterator"),
+    # Harmless to trials with a process each: by cache, by thread, and by what the first of them
+    # made; a metric and an iterator of the module.
+    *("memoized", "thread_local", "lazy_global", "loss_tracker", "used_up_iterator"),
     # Sound: data made once, what looks like a pitfall, and what is warned of.
     *("cached_data", "frozen_teacher", "initializer_used_twice", "results_kept"),
     "training_step_of_its_own",

@@ -16,8 +16,6 @@ from sweeper.independence import naming
 from sweeper.independence.guard import Earlier, Guard
 from sweeper.independence.object_age import AgeLine
 
-UNWATCHED = True
-
 
 def model(*layers):
     made = keras.Sequential([keras.Input((3,)), *layers, keras.layers.Dense(2)])

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shared_commands import UNWATCHED
 from study_files import StudyText
 from sweeps import LIMIT, RunningCommand, database_url
 
@@ -66,7 +65,7 @@ class HeldStudy:
         self._opened = ExitStack()
         self._repository: Repository | None = None
         file = HELD.write(directory / "held.py")
-        environment = {"SWEEPER_TEST_GATES": str(self._gates), UNWATCHED: "1"}
+        environment = {"SWEEPER_TEST_GATES": str(self._gates)}
         self._run = RunningCommand("run", file, "--workers", 2, cwd=directory, env=environment)
 
     def __enter__(self) -> Self:

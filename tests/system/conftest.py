@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +15,6 @@ from study_files import StudyText
 from sweeps import Ended, Swept, results_of, sweep
 
 from sweeper.cli.main import main
-from sweeper.execution.launch import server_process
-
-Forking = Callable[[], contextlib.AbstractContextManager[None]]
 
 SHORT = replace(
     INTERRUPTED_STUDY,
@@ -40,33 +37,18 @@ class Reference(WholeRun):
 
 
 @pytest.fixture(scope="session")
-def forking(forked_servers: tuple[str, ...]) -> Forking:
-    """What has sweeps of fixtures that are older than a test on forked servers, as the test's are."""
-
-    @contextlib.contextmanager
-    def forks() -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(server_process, "_SERVER", forked_servers)
-            yield
-
-    return forks
-
-
-@pytest.fixture(scope="session")
 def short() -> StudyText:
     return SHORT
 
 
 @pytest.fixture(scope="session")
-def whole(short: StudyText, tmp_path_factory: pytest.TempPathFactory, forking: Forking) -> WholeRun:
-    with forking():
-        return Reference(short, tmp_path_factory.mktemp("whole"))
+def whole(short: StudyText, tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
+    return Reference(short, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="session")
-def long_whole(tmp_path_factory: pytest.TempPathFactory, forking: Forking) -> WholeRun:
-    with forking():
-        return Reference(INTERRUPTED_STUDY, tmp_path_factory.mktemp("whole"))
+def long_whole(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
+    return Reference(INTERRUPTED_STUDY, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="session")
@@ -89,15 +71,14 @@ def pruned_study() -> StudyText:
 
 @pytest.fixture(scope="session")
 def pruned_sweep(
-    pruned_study: StudyText, tmp_path_factory: pytest.TempPathFactory, forking: Forking
+    pruned_study: StudyText, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Swept]:
     """A directory with the file of the pruned study, and what one worker made of it in ``one``."""
     directory = tmp_path_factory.mktemp("pruned")
     pruned_study.write(directory / "pruned.py")
-    with forking():
-        return directory, sweep(
-            directory / "pruned.py", directory / "one", workers=1, isolation="inline"
-        )
+    return directory, sweep(
+        directory / "pruned.py", directory / "one", workers=1, isolation="inline"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 from sweeps import Swept, sweep
 
-UNWATCHED = True
-
 STUDY = Path(__file__).parents[2] / "studies" / "sequence_vae.py"
 EPOCH = 23
 """Steps of one; there is a checkpoint after every tenth."""

@@ -34,8 +34,6 @@ from sweeper.storage.database import Database
 from sweeper.storage.exactness.audits import Audits
 from sweeper.storage.repository import Repository
 
-UNCHECKED = True
-
 ARGUMENTS = 'objective="val_loss", epochs=2, trials=2, sampler="random"'
 
 CLEAN = StudyText(

@@ -1,4 +1,7 @@
-"""Bad input ends in one clear message and the right exit code, and leaves nothing half-written."""
+"""Bad input ends in one clear message and the right exit code, and leaves nothing half-written.
+
+Every message of the command line is in `tests/cli/bad_input.py`; here is what takes a study that runs.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,6 @@ from study_files import StudyText
 from sweeps import Ended, command, trials_in
 
 from sweeper.results import TrialRecord
-
-UNWATCHED = True
 
 
 def check_refused(ended: Ended, code: int, *texts: str) -> None:
@@ -28,21 +29,6 @@ def written(directory: Path) -> list[str]:
     return [p.name for p in directory.iterdir() if p.suffix != ".py" and p.name != "__pycache__"]
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("nothing.py", "nothing.py does not exist"),
-        ("no.such.module", "neither a file nor a module called 'no.such.module'"),
-        ("a/b", "there is no file a/b"),
-    ],
-)
-def test_a_study_that_is_nowhere(
-    tmp_path: Path, here: Callable[..., Ended], word: str, message: str
-) -> None:
-    check_refused(here("run", word, cwd=tmp_path), 2, message)
-    assert written(tmp_path) == []
-
-
 def test_a_module_that_cannot_be_imported_shows_its_own_traceback_once(tmp_path: Path) -> None:
     (tmp_path / "sibling.py").write_text("def work():\n    raise KeyError('colour')\n")
     file = tmp_path / "broken.py"
@@ -53,28 +39,6 @@ def test_a_module_that_cannot_be_imported_shows_its_own_traceback_once(tmp_path:
     assert ended.err.count("Traceback") == 1
     first = ended.err.split("Traceback (most recent call last):\n")[1].splitlines()[0]
     assert first == f'  File "{file}", line 3, in <module>'
-    assert written(tmp_path) == []
-
-
-def test_a_file_without_a_study_and_one_with_two(
-    tmp_path: Path, here: Callable[..., Ended]
-) -> None:
-    empty = tmp_path / "empty.py"
-    empty.write_text("x = 1\n")
-    check_refused(here("run", empty, cwd=tmp_path), 2, f"{empty} holds no study")
-    two = tmp_path / "two.py"
-    two.write_text(f"{StudyText()}\nother = Study(name='b', model=build_model, data=load_data, ")
-    with two.open("a") as file:
-        file.write("epochs=1, trials=1)\n")
-    ended = here("run", two, cwd=tmp_path)
-    check_refused(ended, 2, "holds 2 studies", f"{two}:study or {two}:other")
-    assert written(tmp_path) == []
-
-
-def test_a_name_that_cannot_be_a_directorys(tmp_path: Path, here: Callable[..., Ended]) -> None:
-    file = StudyText(name="a/b").write(tmp_path / "slash.py")
-    check_refused(here("run", file, cwd=tmp_path), 1, "'a/b' cannot be a study's name")
-    assert here("resume", "../b", cwd=tmp_path).code == 2
     assert written(tmp_path) == []
 
 

@@ -28,8 +28,6 @@ from sweeper.errors import DefinitionError
 from sweeper.events import Remark, RungDecided
 from sweeper.results import TrialRecord
 
-UNWATCHED = True
-
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:

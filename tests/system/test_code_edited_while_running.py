@@ -16,8 +16,6 @@ from sweeper.execution.options import RunRequest, WorkerOptions
 from sweeper.execution.run import run_sweep
 from sweeper.records.code import CodeFingerprint
 
-UNWATCHED = True
-
 
 def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path: Path) -> None:
     text = StudyText(

@@ -47,8 +47,6 @@ from sweeper.results import TrialRecord, WorkerRecord
 from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 
-UNWATCHED = True
-
 ROOT = Path(__file__).parents[2]
 
 

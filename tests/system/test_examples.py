@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_programs import PROGRAM
 from sweeps import command
-
-UNWATCHED = True
 
 STUDIES = Path(__file__).parents[2] / "studies"
 SHORTER = {
@@ -49,8 +48,8 @@ FORKED = ("compare_learning_rates.py",)
     "example",
     [pytest.param(e, marks=[pytest.mark.whole] * (e.name in LONG), id=e.name) for e in EXAMPLES],
 )
-def test_an_example_runs(example: Path, tmp_path: Path, forked_servers: tuple[str, ...]) -> None:
-    program = [*forked_servers, "run"] if example.name in FORKED else []
+def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+    program = PROGRAM if example.name in FORKED else ()
     done = subprocess.run(
         [sys.executable, *program, str(example)],
         cwd=tmp_path,

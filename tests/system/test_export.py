@@ -10,8 +10,6 @@ import pytest
 from study_files import StudyText
 from sweeps import Ended, command, sweep
 
-UNWATCHED = True
-
 TEXT = StudyText(
     arguments='objective="val_loss", epochs=2, trials=1, sampler="random", audit="off"'
 )

@@ -16,8 +16,6 @@ from sweeper.paths import RunPaths
 from sweeper.records.lengths import Extension
 from sweeper.results import TrialRecord
 
-UNWATCHED = True
-
 HEAD = """
 class KilledOnce(keras.callbacks.Callback):
     def __init__(self, mark):

@@ -14,8 +14,6 @@ from sweeps import Ended, differing, results_of, sweep, trials_in
 from sweeper.checkpoints.reading import load_checkpoint
 from sweeper.results import TrialRecord
 
-UNWATCHED = True
-
 STUDY = Path(__file__).parents[2] / "studies" / "two_replicas.py"
 
 KILLED = """

@@ -13,8 +13,6 @@ from interruptions import KILL_ALL
 from study_files import StudyText
 from sweeps import Ended, RunningCommand, sweep, trials_in
 
-UNWATCHED = True
-
 STUDY = StudyText(
     data="return Data(train=(x, y), batch_size=20)",
     arguments='objective="loss", epochs=2, trials=1, sampler="random", audit="off"',

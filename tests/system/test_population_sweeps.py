@@ -24,8 +24,6 @@ from sweeps import (
 
 from sweeper.results import TrialRecord
 
-UNWATCHED = True
-
 POPULATION_STUDY = StudyText(
     name="population",
     head="from sweeper import Population, Scale",

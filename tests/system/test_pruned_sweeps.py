@@ -19,8 +19,6 @@ from sweeper.events import AttemptEnded, Event, Notice
 from sweeper.results import TrialRecord
 from sweeper.search.samplers import sampler_seed
 
-UNWATCHED = True
-
 UNVALIDATED = "return Data(train=(x, y), batch_size=20)"
 """For a study of which nothing looks at what validation gives."""
 

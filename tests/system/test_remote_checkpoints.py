@@ -22,8 +22,6 @@ from sweeper.storage.database import Database
 from sweeper.storage.repository import Repository
 from sweeper.verification.kept import what_is_kept
 
-UNWATCHED = True
-
 STUDY = StudyText(
     head=KILL_ALL
     + textwrap.dedent("""

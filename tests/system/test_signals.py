@@ -16,8 +16,6 @@ from interruptions import WholeRun
 from study_files import StudyText
 from sweeps import Ended, RunningCommand, differing, results_of, trials_in
 
-UNWATCHED = True
-
 ENDLESS = StudyText(
     name="endless",
     head='''

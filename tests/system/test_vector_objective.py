@@ -6,12 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from sweeps import Ended, database_url, sweep
-
-from sweeper.errors import DefinitionError
-
-UNWATCHED = True
 
 STUDY = """\
 import os
@@ -56,7 +51,7 @@ study = Study(
     model=build_model,
     data=load_data,
     callbacks=build_callbacks,
-    objective="{objective}",
+    objective="val_f1_score[1]",
     direction="maximize",
     epochs=3,
     trials=1,
@@ -69,11 +64,9 @@ study = Study(
 Command = Callable[..., Ended]
 
 
-def ran(
-    directory: Path, here: Command, *, killed: bool, objective: str = "val_f1_score[1]"
-) -> dict[str, object]:
+def ran(directory: Path, here: Command, *, killed: bool) -> dict[str, object]:
     directory.mkdir()
-    text = STUDY.replace("{killed}", str(killed)).replace("{objective}", objective)
+    text = STUDY.replace("{killed}", str(killed))
     (directory / "vectors.py").write_text(text)
     isolation = "auto" if killed else "inline"
     sweep(directory / "vectors.py", directory / "runs", workers=1, isolation=isolation)
@@ -98,14 +91,3 @@ def test_a_killed_trial_with_a_vector_metric_shows_the_same_components(
     last = whole["epochs"][-1]
     assert whole["value"] == last["val_f1_score[1]"]
     assert {n for n in last if n.startswith("f1")} == {f"f1_score[{i}]" for i in range(3)}
-
-
-def test_a_whole_vector_as_objective_fails_the_trial_with_the_names_to_choose(
-    tmp_path: Path, here: Command
-) -> None:
-    with pytest.raises(DefinitionError, match="shows that no trial of the study can succeed"):
-        ran(tmp_path / "whole", here, killed=False, objective="val_f1_score")
-    failed = shown(tmp_path / "whole", here)
-    assert failed["state"] == "interrupted", "the corrected study begins it anew"
-    error = failed["attempts"][-1]["error"]
-    assert "'val_f1_score[0]', 'val_f1_score[1]', 'val_f1_score[2]'" in error

@@ -14,8 +14,6 @@ from interruptions import KILL_ALL
 from study_files import StudyText
 from sweeps import Ended, Result, RunningCommand, results_of, sweep, trials_in
 
-UNWATCHED = True
-
 STUDY = StudyText(
     head=KILL_ALL
     + """

@@ -16,8 +16,6 @@ from sweeper.execution.options import RunRequest, WorkerOptions
 from sweeper.execution.run import run_sweep
 from sweeper.results import TrialRecord
 
-UNWATCHED = True
-
 ARGUMENTS = {
     "grid": 'trials=4, sampler="grid", grid={"learning_rate": [0.1, 0.01, 0.003, 0.001]}',
     "random": 'trials=3, sampler="random"',

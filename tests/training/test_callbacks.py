@@ -13,7 +13,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from exactness_callbacks import LearningRatePerBatch
 from trainings import Watcher, digits, one_layer, plan, train, unvalidated
 
 import sweeper
@@ -61,28 +60,6 @@ def test_every_attribute_in_the_table_is_one_that_keras_assigns(known: type) -> 
 
     entry = BUILT_INS[known]
     assert set(entry.attributes) | set(entry.handles) <= assigned_by(known, library=True)
-
-
-def test_a_rate_per_batch_goes_on_at_the_exact_batch(tmp_path: Path) -> None:
-    rates = []
-
-    class Recorder(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            rates.append(float(self.model.optimizer.learning_rate))
-
-    class Rate(LearningRatePerBatch):
-        pass
-
-    def make() -> list[keras.callbacks.Callback]:
-        return [Rate(), Recorder()]
-
-    for stop in (10, None):
-        planned = light(make)
-        loaded = load_newest([tmp_path], pytest.fail)
-        seen = list(rates)
-        train(planned, Watcher(tmp_path, block=1, stop_at=stop), loaded)
-    rates = seen + rates[-4:]
-    assert rates == pytest.approx([0.1 * 0.9**count for count in range(14)])
 
 
 class Holder(keras.callbacks.Callback):

@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 import pytest
+from forked_programs import PROGRAM
 from trainings import digits, dropping, one_layer
 
 import sweeper
@@ -88,7 +89,7 @@ def ended(program: Sequence[str], directory: Path, kill_at: int, how: str, seed:
 
 
 @pytest.fixture(scope="module")
-def run(forked_servers: tuple[str, ...]) -> Run:
+def run() -> Run:
     """The script's last line, or minus the signal or the exit code that ended it.
 
     In a process that has imported the libraries and done nothing else.
@@ -97,7 +98,7 @@ def run(forked_servers: tuple[str, ...]) -> Run:
     def forked(
         directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 1
     ) -> str | int:
-        return ended((*forked_servers, "run"), directory, kill_at, how, seed)
+        return ended(PROGRAM, directory, kill_at, how, seed)
 
     return forked
 

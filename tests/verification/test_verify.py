@@ -38,8 +38,6 @@ from sweeper.verification.findings import Finding, TrialVerification
 from sweeper.verification.replay import where_to_kill
 from sweeper.verification.verify import VerifyRequest, verify_with
 
-UNWATCHED = True
-
 STUDY = StudyText(
     head="""
     import optuna
