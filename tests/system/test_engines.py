@@ -21,6 +21,7 @@ import psutil
 import pytest
 import yaml
 from databases import postgresql_database
+from forked_programs import PROGRAM
 from pruned_study import prunings
 from study_files import PACED, StudyText
 from sweeps import (
@@ -152,7 +153,7 @@ def test_worker_processes_on_dask_give_the_same_sweep(
         text = file.read_text().replace("from __future__ import annotations", "")
         text = text.replace("trials=5", "trials=2")
         notebook = NOTEBOOK.format(study=text, runs=str(runs))
-        ended = python(*server_process._SERVER, "run", "-c", notebook, cwd=tmp_path)
+        ended = python(*PROGRAM, "-c", notebook, cwd=tmp_path)
     assert ended.code == 0, ended.err
     assert [(w.engine, w.slots, w.live) for w in workers_of(database_url(runs), "pruned")] == [
         ("dask", 1, False)
