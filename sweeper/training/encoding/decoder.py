@@ -27,7 +27,7 @@ from sweeper.inspection.sorts import set_field
 from sweeper.training.encoding.arrays import take_array
 from sweeper.training.encoding.form import TAG, Json, UnplaceableError
 from sweeper.training.encoding.names import find_named
-from sweeper.training.encoding.sets import fill_set
+from sweeper.training.encoding.sets import Filling, fill_set, frozen_set
 
 _BIT_GENERATORS = frozenset({"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"})
 _DICTS: Mapping[str, Any] = {
@@ -138,7 +138,7 @@ class Decoder:
         self.keep(node, made)
         values = self.ordered(node, "v")
         if base is set:
-            fill_set(made, values, at_once=node.get("at_once", False))
+            fill_set(made, values, Filling.from_json(node, len(values)))
         else:
             base.extend(made, values)
         return self.with_attributes(made, node.get("attributes", {}))
@@ -230,7 +230,9 @@ Decoder.readers = {
     "complex": lambda _, node: complex(*node["v"]),
     "dtype": Decoder._dtype,
     "enum": lambda d, node: d.class_of(node)[node["v"]],
-    "frozenset": lambda d, node: frozenset([d.decode(each) for each in node["v"]]),
+    "frozenset": lambda d, node: frozen_set(
+        [d.decode(each) for each in node["v"]], at_once=node.get("at_once", False)
+    ),
     "named": Decoder._named,
     "object": Decoder._object,
     "objects": Decoder._objects,

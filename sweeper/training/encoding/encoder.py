@@ -26,9 +26,9 @@ from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import class_name, fields_of, module_of
 from sweeper.training.encoding.arrays import put_array
 from sweeper.training.encoding.form import TAG, Json, NotPlainError, Tensors
-from sweeper.training.encoding.leaves import AS_TEXT, hashes_alike
+from sweeper.training.encoding.leaves import AS_TEXT
 from sweeper.training.encoding.names import name_of
-from sweeper.training.encoding.sets import way_to_fill
+from sweeper.training.encoding.sets import Filling, filling_of, filling_of_frozen
 
 _CONTAINERS = (OrderedDict, Counter, defaultdict, dict, list, deque, set)
 _OPEN = (types.SimpleNamespace,)
@@ -104,10 +104,15 @@ class Encoder:
             return {TAG: "tuple", "v": parts, **named}
         if isinstance(value, frozenset):
             members = list(frozenset.__iter__(value))
-            alike = list(map(id, frozenset(members))) == list(map(id, members))
-            if not alike and all(map(hashes_alike, members)):
+            filling = filling_of_frozen(members)
+            if filling is None:
                 raise NotPlainError(path, value, _ORDER.format("frozenset"))
-            return {TAG: "frozenset", "v": self._items(members, path)}
+            written = self._items([members[each] for each in filling.order], path)
+            return {
+                TAG: "frozenset",
+                "v": written,
+                **({"at_once": True} if filling.at_once else {}),
+            }
         if isinstance(value, np.generic):
             return {TAG: "scalar", **self._array(np.asarray(value), path)}
         return _leaf(value) or self._tensor_or_dtype(value, path)
@@ -205,9 +210,8 @@ class Encoder:
     def _ordered(self, thing: Any, values: list[Any], path: str) -> dict[str, Json]:
         """Return the items of ``thing``, or an array of them where they are many numbers of one type."""
         if isinstance(thing, set):
-            at_once = self._way_to_fill(thing, values, path)
-            written = {"values": self._items(values, path)}
-            return {**written, "at_once": True} if at_once else written
+            filling = self._filling(thing, values, path)
+            return {"values": self._items(values, path), **filling.to_json()}
         kinds = set(map(type, values)) if len(values) >= _MANY else set()
         if kinds == {float}:
             return {"packed": self._array(np.array(values, np.float64), path)}
@@ -215,16 +219,16 @@ class Encoder:
             return {"packed": self._array(np.array(values, np.int64), path)}
         return {"values": self._items(values, path)}
 
-    def _way_to_fill(self, thing: Any, members: list[Any], path: str) -> bool:
-        """Return whether a set like ``thing`` comes of all members at once, or of one after the other.
+    def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
+        """Return how to fill a set like ``thing``.
 
         Raises:
-            NotPlainError: Of neither.
+            NotPlainError: No way was found.
         """
-        at_once = way_to_fill(thing, members)
-        if at_once is None:
+        filling = filling_of(thing, members)
+        if filling is None:
             raise NotPlainError(path, thing, _ORDER.format("set"))
-        return at_once
+        return filling
 
     def _attributes(self, value: Any, path: str) -> dict[str, Json]:
         return {

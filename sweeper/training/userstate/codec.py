@@ -25,7 +25,7 @@ from sweeper.training.encoding.encoder import owner_of
 from sweeper.training.encoding.form import UnplaceableError
 from sweeper.training.encoding.leaves import MISSING, same
 from sweeper.training.encoding.replicas import refuse_replicated
-from sweeper.training.encoding.sets import fill_set, has_an_order
+from sweeper.training.encoding.sets import Filling, fill_set, has_an_order
 from sweeper.training.userstate.holders.foreign import is_pandas, put_pandas, take_pandas
 from sweeper.training.userstate.holders.objects import KEYED, NAMED, Holder, SetItems, Structure
 from sweeper.training.userstate.holders.outputs import is_output, put_output, take_output
@@ -140,7 +140,7 @@ class UserEncoder(Encoder):
         node.update({TAG: "view", "of": of, "offset": offset, "dtype": value.dtype.str})
         node.update({"shape": list(value.shape), "strides": list(value.strides)})
 
-    def _way_to_fill(self, thing: Any, members: list[Any], path: str) -> bool:
+    def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
         function = self._shrinking() if has_an_order(members) else ""
         if function:
             # The place of a member that has left stays taken, and nothing tells whether there is one.
@@ -149,7 +149,7 @@ class UserEncoder(Encoder):
                 "goes on alike (a dict keeps its order: dict.fromkeys(…))"
             )
             raise NotPlainError(path, thing, what)
-        return super()._way_to_fill(thing, members, path)
+        return super()._filling(thing, members, path)
 
     def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
         """Note the kind of a container of Keras's, and the layer that it reports to."""
@@ -263,7 +263,7 @@ class UserDecoder(Decoder):
             there += [None] * (len(values) - len(there))
             values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
             if isinstance(holder, SetItems):
-                fill_set(holder.thing, values, at_once=saved.get("at_once", False))
+                fill_set(holder.thing, values, Filling.from_json(saved, len(values)))
             else:
                 holder.write([], values)
 

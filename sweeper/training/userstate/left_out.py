@@ -22,6 +22,7 @@ from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import fields_of, is_users_class
 from sweeper.training.encoding import TAG, Json, NotPlainError, Tensors
 from sweeper.training.encoding.leaves import MISSING, same
+from sweeper.training.encoding.sets import Filling
 from sweeper.training.userstate.codec import UserEncoder, path_in
 from sweeper.training.userstate.holders.objects import KEYED, NAMED, ORDERED, Holder, Structure
 from sweeper.training.userstate.holders.positions import Cache, IteratorState
@@ -53,9 +54,9 @@ class Parts:
 class _Comparing(UserEncoder):
     """Encoder of what is compared and never restored: each set may be written."""
 
-    def _way_to_fill(self, thing: Any, members: list[Any], path: str) -> bool:
-        del thing, members, path
-        return False
+    def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
+        del thing, path
+        return Filling(range(len(members)))
 
 
 class LeftOut:
