@@ -49,8 +49,8 @@ def _processor_seconds() -> float:
 
 
 def share(directory: Path) -> tuple[float, float, int]:
-    from sweeper.storage.database import Database
-    from sweeper.storage.repository import Repository
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
 
     with Database.open(f"sqlite:///{directory / 'sweeper.db'}", create=False) as database:
         found = Repository(database).audits

@@ -22,7 +22,7 @@ HALF_A_MINUTE = 30.0
 
 
 def main(study: str) -> int:
-    from sweeper.preflight.checking import check_study
+    from sweeper.checks.check import check_study
 
     reports = [check_study(study, workers=2) for _ in range(ROUNDS)]
     assert all(report.holds for report in reports), reports[0].findings

@@ -29,11 +29,11 @@ import numpy as np
 import tensorflow as tf
 from ratios import Ratio, alternate
 
-from sweeper.checkpoints.policy import Keep
-from sweeper.checkpoints.store import CheckpointStore
-from sweeper.checkpoints.writer import BackgroundWriter
-from sweeper.execution.trial.devices import configure_tensorflow
-from sweeper.training.state.state import HistoryRecord, Position, TrainingState, default_components
+from sweeper.checkpoint.store import CheckpointStore
+from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.run.trial.devices import configure_tensorflow
+from sweeper.spec.checkpointing import Keep
+from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
 
 WIDTH = 2880
 BATCHES = (16, 128)

@@ -26,12 +26,12 @@ from pathlib import Path
 import sqlalchemy as sa
 from ratios import Ratio
 
-from sweeper.declared.space import FloatRange
-from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage.copying import copied_tables
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.attempts import Ending
+from sweeper.db.copying import copied_tables
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.spec.space import FloatRange
 
 TRIALS = 1000
 THERE = 10_000

@@ -22,14 +22,14 @@ from digits import network
 from ratios import Ratio, alternate
 
 from sweeper import Data
-from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
-from sweeper.checkpoints.reading import load_checkpoint
-from sweeper.checkpoints.store import CheckpointStore
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.loop.testing import CheckpointTests
-from sweeper.training.randomness.seeds import TrialSeeds
-from sweeper.training.sources.opening import open_held_out
-from sweeper.training.state.variables import Variables
+from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
+from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.checkpoint.store import CheckpointStore
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.loop.testing import CheckpointTests
+from sweeper.train.randomness.seeds import TrialSeeds
+from sweeper.train.sources.opening import open_held_out
+from sweeper.train.state.variables import Variables
 
 CHECKPOINTS = 20
 SAMPLES = int(os.environ.get("SWEEPER_BENCHMARK_SAMPLES", "20000"))

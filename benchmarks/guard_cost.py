@@ -15,8 +15,8 @@ from collections.abc import Callable
 import keras
 from digits import network
 
-from sweeper.execution.trial.devices import configure_tensorflow
-from sweeper.independence.guard import Guard
+from sweeper.guard.guard import Guard
+from sweeper.run.trial.devices import configure_tensorflow
 
 ROUNDS = 15
 SHARE = 0.05

@@ -22,20 +22,25 @@ import threading
 import time
 from pathlib import Path
 
-from sweeper.declared.space import FloatRange, IntRange
-from sweeper.definition import StudyDefinition
-from sweeper.execution.audit.auditor import Auditor
-from sweeper.execution.protocol.messages import Assignment, EpochsEnded, Finished, Started
-from sweeper.execution.protocol.questions import Suggest, Suggested
-from sweeper.execution.serving import run_side_by_side
-from sweeper.execution.worker.context import InlineSupervisor, SlotContext
-from sweeper.execution.worker.slot import serve_slot
-from sweeper.execution.worker.study import StudyAccess
-from sweeper.paths import RunPaths
-from sweeper.results import EpochRecord
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.definition.definition import StudyDefinition
+from sweeper.records.results import EpochRecord
+from sweeper.run.audit.auditor import Auditor
+from sweeper.run.protocol.messages import (
+    Assignment,
+    EpochsEnded,
+    Finished,
+    Started,
+    Suggest,
+    Suggested,
+)
+from sweeper.run.serving import run_side_by_side
+from sweeper.run.worker.context import InlineSupervisor, SlotContext, StudyAccess
+from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import look_back, search_spec
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.spec.space import FloatRange, IntRange
+from sweeper.support.paths import RunPaths
 
 WORKERS = 8
 SIGMA = 0.5

@@ -16,10 +16,10 @@ from digits import BATCH, network, x, y
 from ratios import Ratio, alternate
 
 from sweeper import Data
-from sweeper.execution.trial.devices import configure_tensorflow
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.randomness.seeds import TrialSeeds
+from sweeper.run.trial.devices import configure_tensorflow
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.randomness.seeds import TrialSeeds
 
 EPOCHS = 20
 STEPS = EPOCHS * -(-len(x) // BATCH)

@@ -31,7 +31,7 @@ ROUNDS = int(os.environ.get("SWEEPER_BENCHMARK_ROUNDS", "9"))
 
 
 def assignment(directory: Path, number: int, epochs: int):
-    from sweeper.execution.protocol.messages import Assignment
+    from sweeper.run.protocol.messages import Assignment
 
     return Assignment(
         study="benchmark",
@@ -76,9 +76,9 @@ class WarmProcess:
 
 
 def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]:
-    from sweeper.execution.launch.launchers import ForkLauncher, WarmServer
-    from sweeper.execution.launch.sources import target_source
-    from sweeper.execution.protocol.questions import Suggest, Suggested
+    from sweeper.run.launch.launchers import ForkLauncher, WarmServer
+    from sweeper.run.launch.sources import target_source
+    from sweeper.run.protocol.messages import Suggest, Suggested
 
     directory.mkdir()
     numbers = iter(range(10_000))

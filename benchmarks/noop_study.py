@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from sweeper import Study
-from sweeper.execution.protocol.channel import Link
-from sweeper.execution.protocol.messages import Finished, Started
-from sweeper.execution.trial import run as trial_run
+from sweeper.run.protocol.channel import Link
+from sweeper.run.protocol.messages import Finished, Started
+from sweeper.run.trial import run as trial_run
 
 
 def do_nothing(*arguments: Any, **_options: Any) -> None:

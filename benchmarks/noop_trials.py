@@ -15,11 +15,11 @@ from pathlib import Path
 
 from ratios import Ratio
 
-from sweeper.execution.options import RunRequest, WorkerOptions
-from sweeper.execution.run import run_sweep
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, WorkerIdentity
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, WorkerIdentity
+from sweeper.run.options import RunRequest, WorkerOptions
+from sweeper.run.run import run_sweep
 
 STUDY = Path(__file__).with_name("noop_study.py")
 WORKERS = 2

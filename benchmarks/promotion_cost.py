@@ -20,8 +20,8 @@ from digits import build_model, load_data
 from ratios import Ratio, alternate
 
 from sweeper import Halving, Study
-from sweeper.execution.options import RunRequest, WorkerOptions
-from sweeper.execution.run import run_sweep
+from sweeper.run.options import RunRequest, WorkerOptions
+from sweeper.run.run import run_sweep
 
 BOUND = 1.3
 

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from claims import a_database
 
-from sweeper.declared.budgets import Halving, describe_budget
-from sweeper.declared.searching import Objective
-from sweeper.results import EpochRecord
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.queries.rungs.deciding import DecidedRung
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.rungs import DecidedRung
+from sweeper.records.results import EpochRecord
+from sweeper.spec.budgets import Halving, describe_budget
+from sweeper.spec.searching import Objective
 
 BOUND = 1.0
 """Seconds."""

@@ -17,10 +17,10 @@ from digits import BATCH, network, x, y
 from ratios import Ratio, alternate
 
 from sweeper import Data, EverySteps, TrainingStep
-from sweeper.execution.trial.devices import configure_tensorflow
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.randomness.seeds import TrialSeeds
+from sweeper.run.trial.devices import configure_tensorflow
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.randomness.seeds import TrialSeeds
 
 EPOCHS = 60
 STEPS = EPOCHS * -(-len(x) // BATCH)

@@ -21,12 +21,12 @@ from digits import network
 from guard_cost import deep
 from sklearn.datasets import load_digits
 
-from sweeper.execution.trial.devices import configure_tensorflow
-from sweeper.training.data import Data
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.state.state import Position
-from sweeper.training.userstate import UserState
+from sweeper.run.trial.devices import configure_tensorflow
+from sweeper.train.data import Data
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.state.state import Position
+from sweeper.train.userstate import UserState
 
 SHARE = 0.01
 MOST_MS = 5.0

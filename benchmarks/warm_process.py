@@ -15,11 +15,10 @@ import time
 
 import keras
 
-from sweeper.execution.protocol.messages import Assignment, Message
-from sweeper.execution.protocol.questions import Judge, Judged
-from sweeper.execution.trial.devices import configure_tensorflow, import_tensorflow
-from sweeper.execution.trial.run import run_trial
-from sweeper.loading import load_definition
+from sweeper.definition.loading import load_definition
+from sweeper.run.protocol.messages import Assignment, Judge, Judged, Message
+from sweeper.run.trial.devices import configure_tensorflow, import_tensorflow
+from sweeper.run.trial.run import run_trial
 
 
 class Deaf:

@@ -11,15 +11,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sweeper.installation import VERSION
+from sweeper.support.installation import VERSION
 from sweeper.support.tensorflow_start import quiet_first_import
 
 if TYPE_CHECKING:
-    from sweeper.checkpoints.policy import Every, Keep
-    from sweeper.declared.budgets import Halving, Hyperband
-    from sweeper.declared.policy import Retries
-    from sweeper.declared.populations import Population, Scale
-    from sweeper.declared.searching import Objective
+    from sweeper.api.fit import fit
+    from sweeper.api.stored_study import StoredStudy
+    from sweeper.api.study import Study, load_study
+    from sweeper.definition.trial import Trial
     from sweeper.errors import (
         CheckpointError,
         CorruptCheckpointError,
@@ -51,10 +50,9 @@ if TYPE_CHECKING:
         UsageError,
         WarmStartError,
     )
-    from sweeper.export.report import Exported
-    from sweeper.fitting import fit
+    from sweeper.models.card import Exported
     from sweeper.records.lengths import LengthRecord
-    from sweeper.results import (
+    from sweeper.records.results import (
         AttemptRecord,
         BestTrial,
         CheckpointRecord,
@@ -66,18 +64,20 @@ if TYPE_CHECKING:
         TrialRecord,
         TrialStatus,
     )
-    from sweeper.stored.study import StoredStudy
-    from sweeper.study import Study, load_study
-    from sweeper.training.data import Data
-    from sweeper.training.step import TrainingStep
-    from sweeper.training.step_callbacks import AtStep, EverySteps
-    from sweeper.training.warmstart.options import WarmStart
-    from sweeper.trial import Trial
+    from sweeper.spec.budgets import Halving, Hyperband
+    from sweeper.spec.checkpointing import Every, Keep
+    from sweeper.spec.populations import Population, Scale
+    from sweeper.spec.retries import Retries
+    from sweeper.spec.searching import Objective
+    from sweeper.spec.warm_start import WarmStart
+    from sweeper.train.data import Data
+    from sweeper.train.step import TrainingStep
+    from sweeper.train.step_callbacks import AtStep, EverySteps
 
 _MODULES = {
-    "sweeper.declared.budgets": ("Halving", "Hyperband"),
-    "sweeper.declared.populations": ("Population", "Scale"),
-    "sweeper.checkpoints.policy": ("Every", "Keep"),
+    "sweeper.spec.budgets": ("Halving", "Hyperband"),
+    "sweeper.spec.populations": ("Population", "Scale"),
+    "sweeper.spec.checkpointing": ("Every", "Keep"),
     "sweeper.errors": (
         "CheckpointError",
         "CorruptCheckpointError",
@@ -109,11 +109,11 @@ _MODULES = {
         "UsageError",
         "WarmStartError",
     ),
-    "sweeper.export.report": ("Exported",),
-    "sweeper.fitting": ("fit",),
+    "sweeper.models.card": ("Exported",),
+    "sweeper.api.fit": ("fit",),
     "sweeper.records.lengths": ("LengthRecord",),
-    "sweeper.declared.policy": ("Retries",),
-    "sweeper.results": (
+    "sweeper.spec.retries": ("Retries",),
+    "sweeper.records.results": (
         "AttemptRecord",
         "BestTrial",
         "CheckpointRecord",
@@ -125,14 +125,14 @@ _MODULES = {
         "TrialRecord",
         "TrialStatus",
     ),
-    "sweeper.declared.searching": ("Objective",),
-    "sweeper.stored.study": ("StoredStudy",),
-    "sweeper.study": ("Study", "load_study"),
-    "sweeper.training.data": ("Data",),
-    "sweeper.training.step": ("TrainingStep",),
-    "sweeper.training.step_callbacks": ("AtStep", "EverySteps"),
-    "sweeper.training.warmstart.options": ("WarmStart",),
-    "sweeper.trial": ("Trial",),
+    "sweeper.spec.searching": ("Objective",),
+    "sweeper.api.stored_study": ("StoredStudy",),
+    "sweeper.api.study": ("Study", "load_study"),
+    "sweeper.train.data": ("Data",),
+    "sweeper.train.step": ("TrainingStep",),
+    "sweeper.train.step_callbacks": ("AtStep", "EverySteps"),
+    "sweeper.spec.warm_start": ("WarmStart",),
+    "sweeper.definition.trial": ("Trial",),
 }
 _NO_MULTI_WORKER = (
     "sweeper.MultiWorker was removed: a trial trains in one process; use "

@@ -201,7 +201,7 @@ class IndependenceError(TrialError):
 
     Args:
         message: Names them all.
-        sharings: Each of them, as `sweeper.independence.guard.Sharing`: ``first_path``
+        sharings: Each of them, as `sweeper.guard.guard.Sharing`: ``first_path``
             is where the trial has it, ``second_path`` what else does.
 
     Examples:

@@ -32,14 +32,14 @@ ADDRESS = "SWEEPER_TEST_FORKS"
 PROGRAM = ("-P", "-S", "-E", os.path.abspath(__file__))
 """What Python is to run before the words of a program that is forked."""
 
-WARM_SERVER = (*PROGRAM, "-m", "sweeper.execution.launch.warm_server")
+WARM_SERVER = (*PROGRAM, "-m", "sweeper.run.launch.warm_server")
 """What Python is to run for a warm server that is forked."""
 
 _COMMANDS_IMPORT = (
     *("alembic.command", "pydantic_settings.main"),
-    *("sweeper.cli.main", "sweeper.settings", "sweeper.report.terminal.listener"),
-    *("sweeper.execution.early_check", "sweeper.execution.run", "sweeper.execution.serving"),
-    *("sweeper.storage.repository", "sweeper.verification.verify"),
+    *("sweeper.cli.main", "sweeper.spec.settings", "sweeper.views.terminal.live"),
+    *("sweeper.run.early_check", "sweeper.run.run", "sweeper.run.serving"),
+    *("sweeper.db.repository", "sweeper.checks.verify"),
 )
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -86,8 +86,7 @@ class Service:
     def __init__(self, directory, environment, imports=(), program=("-P",)):
         import subprocess
 
-        from sweeper.execution.launch.environment import is_credential
-        from sweeper.execution.launch.hash_seed import HASH_SEED
+        from sweeper.run.launch.server_process import HASH_SEED, is_credential
 
         self.path = os.path.join(directory, "forks")
         kept = {name: value for name, value in environment.items() if not is_credential(name)}
@@ -269,7 +268,7 @@ def _serve(path, imports):
     import select
     from importlib import import_module
 
-    from sweeper.execution.launch import server_process, warm_server
+    from sweeper.run.launch import server_process, warm_server
 
     warm_server._import_everything()
     warm_server._import_everything = lambda: None
@@ -376,7 +375,7 @@ def _ran(words, parent):
     sys.orig_argv = [sys.executable, *words]
     try:
         match words:
-            case ["-m", "sweeper.execution.launch.warm_server", *own]:
+            case ["-m", "sweeper.run.launch.warm_server", *own]:
                 sys.argv = ["warm_server", *own]
                 sys.stdout.reconfigure(line_buffering=False)
                 _be_warm_server(own, parent)
@@ -400,7 +399,7 @@ def _ran(words, parent):
 
 
 def _be_warm_server(words, parent):
-    from sweeper.execution.launch import warm_server
+    from sweeper.run.launch import warm_server
 
     watch, real = warm_server.start_watcher, os.getppid
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sweeper.declared.budgets import (
+from sweeper.errors import DefinitionError
+from sweeper.spec.budgets import (
     Halving,
     Hyperband,
     RungSchedule,
@@ -16,8 +17,7 @@ from sweeper.declared.budgets import (
     promoted,
     rung_schedule,
 )
-from sweeper.declared.searching import Objective
-from sweeper.errors import DefinitionError
+from sweeper.spec.searching import Objective
 
 ACCURACY = (Objective("val_accuracy", "maximize"),)
 

@@ -14,8 +14,8 @@ import sweeps
 from forked_programs import ADDRESS, PROGRAM, ForkedProgram, Service, programs_for_shells
 from sweeps import LIMIT, RunningCommand, command
 
-from sweeper.execution.launch.launchers import WarmServer
-from sweeper.execution.launch.sources import target_source
+from sweeper.run.launch.launchers import WarmServer
+from sweeper.run.launch.sources import target_source
 
 STUDY = Path(__file__).parents[1] / "benchmarks" / "noop_study.py"
 
@@ -124,7 +124,7 @@ def test_a_program_of_another_environment_is_a_real_one(
             assert run.end() == 0
     assert any(word.endswith("forked_programs.py") for word in words_of_server())
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    assert "sweeper.execution.launch.warm_server" in words_of_server()
+    assert "sweeper.run.launch.warm_server" in words_of_server()
     assert not any(word.endswith("forked_programs.py") for word in words_of_server())
 
 

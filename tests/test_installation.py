@@ -16,15 +16,21 @@ import pytest
 
 import sweeper
 from sweeper.errors import DefinitionError, UsageError
-from sweeper.execution.trial.reasons import error_line
-from sweeper.installation import _EXTRAS, DISTRIBUTION, VERSION, install_command, missing_package
+from sweeper.records.results import StudyResults
 from sweeper.replay.authorship import StudyCode
-from sweeper.replay.check_report import CheckReport, Finding
-from sweeper.report.figures.drawing import plotly
-from sweeper.report.pages.pictures import write_png
-from sweeper.report.pages.rendering import file_of
-from sweeper.results import StudyResults
+from sweeper.replay.reports import CheckReport, Finding
+from sweeper.run.trial.reasons import error_line
 from sweeper.search.spec import check_sampler
+from sweeper.support.installation import (
+    _EXTRAS,
+    DISTRIBUTION,
+    VERSION,
+    install_command,
+    missing_package,
+)
+from sweeper.views.figures.drawing import plotly
+from sweeper.views.pages.pictures import write_png
+from sweeper.views.pages.rendering import file_of
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

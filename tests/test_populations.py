@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from sweeper import Halving, Population, Scale, Study
-from sweeper.declared.populations import Descent, descents, first_epochs, perturbed, population_of
-from sweeper.declared.space import Categorical, FloatRange, IntRange
 from sweeper.errors import DefinitionError
+from sweeper.spec.populations import Descent, descents, first_epochs, perturbed, population_of
+from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 POPULATION = Population(size=4, every=2, perturb={"rate": Scale(0.5, 2.0)})
 VALUES = [(0, 3.0), (1, 1.0), (2, 4.0), (3, 2.0)]

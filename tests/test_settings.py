@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from sweeper.errors import UsageError
-from sweeper.settings import Settings, available_cores, load_settings
+from sweeper.spec.settings import Settings, available_cores, load_settings
 
 
 @pytest.fixture(autouse=True)

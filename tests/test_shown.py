@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from sweeper.cli.main import main
+from sweeper.db.database import Database
+from sweeper.db.faults import parse_url, unavailable
 from sweeper.errors import DatabaseUnavailableError, UsageError
-from sweeper.execution.options import HostSpec, RunRequest, WorkerOptions
-from sweeper.paths import parse_location
-from sweeper.settings import load_settings
-from sweeper.storage.database import Database
-from sweeper.storage.faults import parse_url, unavailable
+from sweeper.run.options import HostSpec, RunRequest, WorkerOptions
+from sweeper.spec.settings import load_settings
+from sweeper.support.paths import parse_location
 from sweeper.support.shown import shown_text, shown_url, without_secrets
 
 WITH_SECRETS = [

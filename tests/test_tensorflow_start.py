@@ -164,7 +164,7 @@ def test_a_trial_shows_tensorflows_warnings_unless_the_user_says_otherwise(
 ) -> None:
     code = """
 import os
-from sweeper.execution.trial.devices import import_tensorflow
+from sweeper.run.trial.devices import import_tensorflow
 import_tensorflow()
 os.write(2, os.environ["TF_CPP_MIN_LOG_LEVEL"].encode())
 """

@@ -9,13 +9,14 @@ from typing import Any
 from column_meanings import MEANINGS
 from sqlalchemy import inspect as inspected
 
-from sweeper.storage import tables
-from sweeper.storage.tables import Base
-from sweeper.storage.trial_tables import branches, lengths, rungs
+from sweeper.db import branch_rows, tables
+from sweeper.db import tables as lengths
+from sweeper.db import tables as rungs
+from sweeper.db.tables import Base
 
 _HEAD = """# The database
 
-<!-- Made from `sweeper/storage/tables.py`. -->
+<!-- Made from `sweeper/db/tables.py`. -->
 
 One database holds Optuna's tables, as Optuna writes them (studies, trials, parameters, values,
 intermediate values), and these beside them, for what Optuna has no place for. Optuna's migrations
@@ -35,7 +36,7 @@ def page() -> str:
 
 def models() -> list[Any]:
     """Every table's class, in the order of the modules."""
-    modules = (tables, rungs, branches, lengths)
+    modules = (tables, rungs, branch_rows, lengths)
     found = [m for module in modules for m in vars(module).values()]
     models = [m for m in found if isinstance(m, type) and issubclass(m, Base) and m is not Base]
     return list(dict.fromkeys(models))

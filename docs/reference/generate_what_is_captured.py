@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sweeper.training.userstate.traversal.built_ins import BUILT_INS, LEFT_OUT, REFUSED
+from sweeper.train.userstate.built_ins import BUILT_INS, LEFT_OUT, REFUSED
 
 PAGE = Path(__file__).with_name("what-is-captured.md")
 

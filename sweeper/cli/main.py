@@ -18,35 +18,33 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sweeper.cli import checking, keeping, reading, running
+from sweeper.cli import running as stop
 from sweeper.cli.options import Debug, Invocation, Verb
-from sweeper.cli.verbs.checking import check, doctor, evaluate, verify
-from sweeper.cli.verbs.keeping import db, export, gc, init, rm
-from sweeper.cli.verbs.reading import compare, dashboard, logs, read, report
-from sweeper.cli.verbs.running import branch, run, stop, worker
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
-from sweeper.execution.signals import early_termination
-from sweeper.installation import VERSION
+from sweeper.run.signals import early_termination
+from sweeper.support.installation import VERSION
 from sweeper.support.shown import shown_text
 
 _PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
 """Click's own root of such errors: typer has a copy of Click from some version on."""
 
 VERBS: dict[str, tuple[Verb, ...]] = {
-    "Begin": (init.init, doctor.doctor),
+    "Begin": (keeping.init, checking.doctor),
     "Run": (
-        *(run.run, run.resume, run.extend, branch.branch),
-        *(worker.worker, stop.stop, stop.retry),
+        *(running.run, running.resume, running.extend, running.branch),
+        *(running.worker, stop.stop, stop.retry),
     ),
-    "Check": (check.check, verify.verify, evaluate.evaluate),
+    "Check": (checking.check, checking.verify, checking.evaluate),
     "Read": (
-        *(read.ls, read.status, read.show, read.best, compare.compare),
-        *(logs.logs, report.report, dashboard.dashboard),
+        *(reading.ls, reading.status, reading.show, reading.best, reading.compare),
+        *(reading.logs, reading.report, reading.dashboard),
     ),
-    "Keep": (export.export, gc.gc, rm.rm),
+    "Keep": (keeping.export, keeping.gc, keeping.rm),
 }
 """Every verb, below the heading that the help shows it with."""
 
-DATABASE_VERBS: tuple[Verb, ...] = (db.upgrade, db.copy)
+DATABASE_VERBS: tuple[Verb, ...] = (keeping.upgrade, keeping.copy)
 """Those after the word ``db``."""
 
 

@@ -1,22 +1,133 @@
-"""The options and arguments that several verbs share, each declared once."""
+"""Options and arguments that several verbs share, with shell completion and checks of study names.
 
+Someone waits at a prompt: whatever goes wrong, there is nothing to complete, and nothing is said.
+"""
+
+import ast
+import contextlib
+import difflib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweeper.cli.completion import complete_study, complete_trial
-from sweeper.cli.study_words import study_name
-from sweeper.errors import UsageError
+from sweeper.errors import DefinitionError, UsageError
+from sweeper.support.paths import check_name, is_name
 
 if TYPE_CHECKING:
-    from sweeper.execution.options import WorkerOptions
-    from sweeper.report.terminal.lines import Verbosity
-    from sweeper.settings import Settings
+    from sweeper.db.database import Database
+    from sweeper.run.options import WorkerOptions
+    from sweeper.spec.settings import Settings
+    from sweeper.views.terminal.lines import Verbosity
+
+_PATIENCE = 1.0
+"""Seconds for a database that is busy."""
+
+
+def complete_study(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of stored studies that begin with ``incomplete``."""
+    from sweeper.db.study_names import study_names
+
+    found: list[str] = []
+    with contextlib.suppress(Exception), _database(context) as database:
+        found += [name for name in study_names(database) if name.startswith(incomplete)]
+    return found
+
+
+def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the numbers of the trials of the study before it that begin with ``incomplete``."""
+    from sweeper.db.study_names import trial_numbers
+
+    found: list[str] = []
+    study = context.params.get("study")
+    with contextlib.suppress(Exception), _database(context) as database:
+        if study:
+            found += [
+                n for n in map(str, trial_numbers(database, study)) if n.startswith(incomplete)
+            ]
+    return found
+
+
+@contextlib.contextmanager
+def _database(context: typer.Context) -> Iterator["Database"]:
+    """Open the database that the verb would open with the options typed so far."""
+    from sweeper.db.database import Database
+    from sweeper.spec.settings import load_settings
+
+    runs_dir = context.params.get("runs_dir")
+    settings = load_settings(
+        storage=context.params.get("storage"), runs_dir=Path(runs_dir) if runs_dir else None
+    )
+    with Database.open(settings.storage, create=False, patience=_PATIENCE) as database:
+        yield database
+
+
+def study_name(text: str) -> str:
+    """Return ``text`` if it can be a study's name.
+
+    Raises:
+        typer.BadParameter: It cannot, or it is the file that defines one.
+    """
+    path = Path(text)
+    if path.suffix == ".py" or (path.parent != Path() and path.is_file()):
+        raise typer.BadParameter(_file_not_name(path))
+    try:
+        return check_name(text)
+    except DefinitionError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def stored_hint(source: str, settings: "Settings") -> str:
+    """Return the command for a stored study whose name was typed instead of a file; empty if there is none.
+
+    It follows an error that is there already, so whatever goes wrong here is nothing to add.
+    """
+    names: tuple[str, ...] = ()
+    if is_name(source):
+        with contextlib.suppress(Exception):
+            from sweeper.db.database import Database
+            from sweeper.db.study_names import study_names
+
+            with Database.open(settings.storage, create=False, patience=1.0) as database:
+                names = study_names(database)
+    near = difflib.get_close_matches(source, names, n=1)
+    if not near:
+        return ""
+    seen = "has a study of this name" if near[0] == source else f"has a study {near[0]!r}"
+    return f"; the database {seen}, which `{settings.command('resume', near[0])}` goes on with"
+
+
+def _file_not_name(path: Path) -> str:
+    names = _names_in(path)
+    if names:
+        hint = f"it defines {' and '.join(map(repr, names))}: give that name"
+    else:
+        hint = "`sweeper ls` lists the studies that are stored"
+    there = "is a file" if path.is_file() else "looks like a file"
+    return f"{str(path)!r} {there}, and a study's name was expected; {hint}"
+
+
+def _names_in(path: Path) -> list[str]:
+    """Return the names of the studies that a file defines literally; the file is not run."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return [
+        keyword.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and (getattr(node.func, "id", None) or getattr(node.func, "attr", None)) == "Study"
+        for keyword in node.keywords
+        if keyword.arg == "name"
+        and isinstance(keyword.value, ast.Constant)
+        and isinstance(keyword.value.value, str)
+    ]
+
 
 Verb = Callable[..., None]
 """A function with typer's annotations. Its name is the verb, its docstring the help."""
@@ -262,7 +373,7 @@ class Flags:
 
     def settings(self) -> "Settings":
         """Return the settings that the options, the environment and the file resolve to."""
-        from sweeper.settings import Settings, load_settings
+        from sweeper.spec.settings import Settings, load_settings
 
         return load_settings(
             **{name: value for name, value in vars(self).items() if name in Settings.model_fields}
@@ -279,7 +390,7 @@ class Flags:
 
     def worker_options(self, settings: "Settings", slots: int | None) -> "WorkerOptions":
         """Return the options of a worker: the settings, and the values of this one command."""
-        from sweeper.execution.options import WorkerOptions
+        from sweeper.run.options import WorkerOptions
 
         return WorkerOptions.resolved(
             settings,

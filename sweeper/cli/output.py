@@ -1,4 +1,4 @@
-"""Output of data on standard output: strict JSON, CSV or a table.
+"""Output of the verbs on standard output (JSON, CSV or a table), and the database that they read.
 
 JSON has no NaN and no infinities (RFC 8259), and Python's encoder would write them all the same. A
 value that is not finite is therefore written as ``null``.
@@ -8,16 +8,58 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from sweeper.errors import UsageError
+from sweeper.records.results import StudyStatus, TrialRecord
 from sweeper.support.shown import shown_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from sweeper.spec.settings import Settings
+
+PATIENCE = 10.0
+"""Seconds that a reading verb waits for a busy database: someone sits before it."""
+
+
+class Reader(Protocol):
+    """The part of `sweeper.db.repository.Repository` that the command line reads."""
+
+    def status(self, study: str, *, all_code: bool = False, each: bool = True) -> StudyStatus: ...
+
+    def statuses(self, *, each: bool = True) -> Sequence[StudyStatus]: ...
+
+    def trial(self, study: str, number: int) -> TrialRecord: ...
+
+
+def read_settings(
+    storage: str | None, runs_dir: Path | None, checkpoints: str | None = None
+) -> "Settings":
+    """Resolve where a reading verb finds what it reads."""
+    from sweeper.spec.settings import load_settings
+
+    return load_settings(storage=storage, runs_dir=runs_dir, checkpoints=checkpoints)
+
+
+@contextmanager
+def open_reader(settings: "Settings") -> Iterator[Reader]:
+    """Open the database of ``settings`` for reading, and close it afterwards.
+
+    Raises:
+        DatabaseUnavailableError: There is none, or it cannot be opened.
+        DatabaseVersionError: Another version wrote it.
+    """
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+
+    with Database.open(settings.storage, create=False, patience=PATIENCE) as database:
+        yield Repository(database)
 
 
 def strict(value: Any) -> Any:

@@ -1,48 +1,542 @@
-"""Opening the database for the verbs that read it; it is never created by them."""
+"""Verbs that read: ``ls``, ``status``, ``show``, ``best``, ``compare``, ``logs``, ``report`` and ``dashboard``."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import codecs
+import socket
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
-from sweeper.results import StudyStatus, TrialRecord
+import typer
+
+from sweeper.cli.options import (
+    AsCsv,
+    AsJson,
+    Debug,
+    RunsDir,
+    Storage,
+    StudyName,
+    TrialNumber,
+    complete_trial,
+)
+from sweeper.cli.output import (
+    PATIENCE,
+    Reader,
+    check_one_form,
+    open_reader,
+    print_csv,
+    print_json,
+    print_table,
+    read_settings,
+)
+from sweeper.errors import DefinitionError, Interrupted, SweeperError, UsageError
+from sweeper.records.ancestry import schedule_of
+from sweeper.support.paths import RunPaths, check_name
 
 if TYPE_CHECKING:
-    from sweeper.settings import Settings
+    from collections.abc import Mapping
 
-PATIENCE = 10.0
-"""Seconds that a reading verb waits for a busy database: someone sits before it."""
-
-
-class Reader(Protocol):
-    """The part of `sweeper.storage.repository.Repository` that the command line reads."""
-
-    def status(self, study: str, *, all_code: bool = False, each: bool = True) -> StudyStatus: ...
-
-    def statuses(self, *, each: bool = True) -> Sequence[StudyStatus]: ...
-
-    def trial(self, study: str, number: int) -> TrialRecord: ...
+    from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
+    from sweeper.spec.settings import Settings
 
 
-def read_settings(
-    storage: str | None, runs_dir: Path | None, checkpoints: str | None = None
-) -> "Settings":
-    """Resolve where a reading verb finds what it reads."""
-    from sweeper.settings import load_settings
+def ls(
+    *,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """List the studies."""
+    check_one_form(as_json=as_json, as_csv=as_csv)
+    settings = read_settings(storage, runs_dir)
+    with open_reader(settings) as reader:
+        statuses = reader.statuses(each=as_json)
+    if as_json:
+        print_json([status.to_json() for status in statuses])
+    elif as_csv:
+        from sweeper.views.rows import study_rows
 
-    return load_settings(storage=storage, runs_dir=runs_dir, checkpoints=checkpoints)
+        print_csv(study_rows(statuses))
+    else:
+        from sweeper.views.tables import studies_table
+
+        print_table(studies_table(statuses))
 
 
-@contextmanager
-def open_reader(settings: "Settings") -> Iterator[Reader]:
-    """Open the database of ``settings`` for reading, and close it afterwards.
+def status(
+    study: StudyName,
+    *,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Show a study's progress, its trials by rank, and the best so far; as CSV, one row per trial."""
+    check_one_form(as_json=as_json, as_csv=as_csv)
+    settings = read_settings(storage, runs_dir)
+    with open_reader(settings) as reader:
+        found = reader.status(study)
+    if as_json:
+        print_json(found.to_json())
+    elif as_csv:
+        from sweeper.views.rows import trial_status_rows
 
-    Raises:
-        DatabaseUnavailableError: There is none, or it cannot be opened.
-        DatabaseVersionError: Another version wrote it.
+        print_csv(trial_status_rows(found.trials))
+    else:
+        from sweeper.views.tables import study_summary
+
+        print_table(study_summary(found, next_commands(found, settings)))
+
+
+def show(
+    study: StudyName,
+    number: TrialNumber,
+    *,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Show one trial: parameters, attempts, epochs, checkpoints; as CSV, one row per epoch.
+
+    For people epochs are counted from 1, and a checkpoint's are those that it comes after.
     """
-    from sweeper.storage.database import Database
-    from sweeper.storage.repository import Repository
+    check_one_form(as_json=as_json, as_csv=as_csv)
+    settings = read_settings(storage, runs_dir)
+    with open_reader(settings) as reader:
+        trial = reader.trial(study, number)
+        found = reader.status(study, each=False)
+    if as_json:
+        print_json(trial.to_json())
+    elif as_csv:
+        from sweeper.views.rows import epoch_rows
 
-    with Database.open(settings.storage, create=False, patience=PATIENCE) as database:
-        yield Repository(database)
+        print_csv(epoch_rows(trial))
+    else:
+        from sweeper.views.terminal.pages import trial_on_terminal
+
+        commands = [settings.command("logs", study, str(number))]
+        print_table(trial_on_terminal(trial, found, commands))
+
+
+def _stretch(stretch: "Mapping[str, Any]") -> str:
+    """Format one line of the schedule that led to a trial."""
+    params = " ".join(f"{name}={value}" for name, value in stretch["params"].items())
+    until = f"epochs {stretch['from_epoch'] + 1} to {stretch['to_epoch']}"
+    return f"{until} as trial {stretch['trial']}: {params}"
+
+
+def best(
+    study: StudyName,
+    *,
+    all_code: Annotated[
+        bool,
+        typer.Option(
+            "--all-code",
+            metavar="",
+            help="Compare all trials, also those that ran under other code.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Show a study's best trial; with --json, the object that `show` prints.
+
+    With several objectives: the trials that no other beats in one objective without losing in
+    another; with --json, a list of their objects. As CSV, a row a trial.
+    """
+    check_one_form(as_json=as_json, as_csv=as_csv)
+    settings = read_settings(storage, runs_dir)
+    with open_reader(settings) as reader:
+        found = reader.status(study, all_code=all_code)
+        _check_has_best(found, settings)
+        leading = [found.best.number] if found.best else [t.number for t in found.pareto]
+        trials = [reader.trial(study, number) for number in leading]
+        led = [schedule_of(t, lambda number: reader.trial(study, number)) for t in trials]
+    if as_json:
+        front = [trial.to_json() for trial in trials]
+        if found.best:
+            front[0]["schedule"] = list(led[0])
+        print_json(front[0] if found.best else front)
+        return
+    if as_csv:
+        from sweeper.views.rows import trial_rows
+
+        print_csv(trial_rows(trials))
+        return
+    from sweeper.views.tables import TrialsTable, codes_lines, exactness_line
+    from sweeper.views.terminal.pages import trial_on_terminal
+
+    if found.best:
+        print_table(trial_on_terminal(trials[0], found))
+        for stretch in led[0] if len(led[0]) > 1 else ():
+            typer.echo(_stretch(stretch))
+    else:
+        print_table(TrialsTable([t for t in found.trials if t.number in leading]))
+    for line in codes_lines(found):
+        print_table(line)
+    if not found.best:
+        print_table(exactness_line(found.exactness))
+
+
+def _check_has_best(found: "StudyStatus", settings: "Settings") -> None:
+    if found.best is not None or found.pareto:
+        return
+    if any(group.best is not None for group in found.codes):
+        again = settings.command("best", found.study, "--all-code")
+        msg = (
+            f"study {found.study!r} has no complete trial under its present code, which changed "
+            f"after others were complete; `{again}` ranks all of them"
+        )
+        raise SweeperError(msg)
+    advice = " or ".join(f"`{c}`" for c in next_commands(found, settings))
+    from sweeper.records.status import none_complete
+
+    errors = [trial.error for trial in found.trials if trial.state == "failed"]
+    msg = f"{none_complete(found.study, found.target, errors)}. No trial is the best one; see {advice}"
+    raise SweeperError(msg)
+
+
+def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
+    """Return what is worth typing after seeing ``status``, exactly as it must be typed."""
+    commands = []
+    if status.finished < status.target and not status.running:
+        found = status.exactness
+        refused = found.difference is not None and not found.accepted
+        words = ["--accept-inexact"] if refused else []
+        commands.append(settings.command("resume", status.study, *words))
+    failed = [trial for trial in status.trials if trial.state == "failed"]
+    if status.failed and not (failed and all(trial.would_fail_again for trial in failed)):
+        commands.append(settings.command("retry", status.study, "--failed"))
+    elif failed and status.best is None:
+        commands.append(settings.command("show", status.study, str(failed[0].number)))
+    if status.best is not None:
+        number = str(status.best.number)
+        commands.append(settings.command("show", status.study, number))
+        commands.append(settings.command("dashboard"))
+    if status.pareto:
+        commands.append(settings.command("best", status.study))
+    return commands or [settings.command("status", status.study)]
+
+
+def compare(
+    study: StudyName,
+    trials: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="N|STUDY:N…",
+            help="Numbers of the trials, from 0; write STUDY:N for a trial of another study.",
+            show_default=False,
+            autocompletion=complete_trial,
+        ),
+    ],
+    *,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Show trials side by side: parameters and metrics, differences marked, and their curves."""
+    check_one_form(as_json=as_json, as_csv=as_csv)
+    wanted = list(dict.fromkeys(_trial(study, word) for word in trials))
+    if len(wanted) < 2:
+        msg = (
+            f"{' '.join(trials)} names one trial; name two or more, as in "
+            f"`sweeper compare {study} 0 1`, or `sweeper compare {study} 0 OTHER:0`"
+        )
+        raise UsageError(msg)
+    settings = read_settings(storage, runs_dir)
+    with open_reader(settings) as reader:
+        records = [reader.trial(name, number) for name, number in wanted]
+        statuses = [
+            reader.status(name, each=False) for name in dict.fromkeys(name for name, _ in wanted)
+        ]
+    from sweeper.views.rows import trial_rows
+    from sweeper.views.verb_tables import Comparison
+
+    names = [
+        name
+        for status in statuses
+        for name in ([each.name for each in status.objectives] or [status.objective])
+    ]
+    comparison = Comparison(records, list(dict.fromkeys(names)))
+    if as_json:
+        print_json(comparison.to_json())
+    elif as_csv:
+        print_csv(trial_rows(records))
+    else:
+        print_table(comparison)
+
+
+def _trial(study: str, word: str) -> tuple[str, int]:
+    name, _, number = word.rpartition(":")
+    if not number.isdecimal():
+        msg = f"{word!r} is no trial; expected its number from 0, or STUDY:NUMBER"
+        raise typer.BadParameter(msg, param_hint="N|STUDY:N")
+    try:
+        return (check_name(name) if name else study), int(number)
+    except DefinitionError as error:
+        raise typer.BadParameter(str(error), param_hint="N|STUDY:N") from None
+
+
+def dashboard(
+    *,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one.")
+    ] = 8080,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Serve optuna-dashboard and sweeper's own pages for the database until Ctrl-C.
+
+    Its URL is printed; sweeper's pages are below it, at sweeper/.
+    """
+    from sweeper.views.dashboard.advice import Advice
+    from sweeper.views.dashboard.server import is_loopback, open_dashboard
+
+    settings = read_settings(storage, runs_dir)
+    server = open_dashboard(
+        settings.storage,
+        host,
+        port,
+        runs_dir=settings.runs_dir,
+        advice=Advice(
+            lambda status: next_commands(status, settings),
+            lambda trial: trial_commands(trial, settings),
+        ),
+        notice=lambda message: typer.echo(f"warning: {message}", err=True),
+    )
+    if not is_loopback(host):
+        typer.echo(
+            f"warning: the dashboard has no login, and everyone who reaches {host} can read the "
+            "studies and edit their notes; 127.0.0.1 and an SSH tunnel keep it to you",
+            err=True,
+        )
+    server.serve(_announce)
+
+
+def _announce(url: str) -> None:
+    typer.echo(f"Attempts, checkpoints and verification: {url}sweeper/", err=True)
+    typer.echo("Ctrl-C stops it.", err=True)
+    typer.echo(url)
+
+
+def trial_commands(trial: "TrialRecord", settings: "Settings") -> list[str]:
+    """Return what is worth typing after seeing ``trial``, exactly as it must be typed."""
+    number = str(trial.number)
+    commands = [settings.command("logs", trial.study, number)]
+    if trial.state == "failed":
+        commands.append(settings.command("retry", trial.study, number))
+    if trial.state == "interrupted":
+        commands.append(settings.command("resume", trial.study))
+    if trial.state == "complete":
+        commands.append(settings.command("verify", trial.study, "--trial", number))
+    return commands
+
+
+LOOK_SECONDS = 0.5
+"""Between two looks at a log that is followed."""
+
+_FINISHED = ("complete", "pruned", "failed")
+
+
+def logs(
+    study: StudyName,
+    number: TrialNumber,
+    *,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "-f",
+            "--follow",
+            metavar="",
+            help="Follow the log, through all attempts, until the trial has its result.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Print the log of a trial's newest attempt."""
+    if follow and as_json:
+        msg = "--follow and --json were both given; give one of them: JSON is one whole value"
+        raise UsageError(msg)
+    settings = read_settings(storage, runs_dir)
+    paths = RunPaths(settings.runs_dir, study)
+    with open_reader(settings) as reader:
+        if follow:
+            _follow(reader, paths, study, number)
+            return
+        attempt = _newest(reader.trial(study, number))
+    path = paths.log(number, attempt.number)
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise _unreadable(path, attempt, error) from None
+    if as_json:
+        print_json(
+            {
+                "study": study,
+                "number": number,
+                "attempt": attempt.number,
+                "path": str(path),
+                "text": text,
+            }
+        )
+        return
+    sys.stdout.write(text)
+
+
+def _newest(trial: "TrialRecord") -> "AttemptRecord":
+    if not trial.attempts:
+        msg = (
+            f"trial {trial.number} of {trial.study!r} has not begun, so it has no log; see "
+            "`sweeper status`"
+        )
+        raise SweeperError(msg)
+    return max(trial.attempts, key=lambda attempt: attempt.number)
+
+
+def _unreadable(path: Path, attempt: "AttemptRecord", error: OSError) -> SweeperError:
+    where = f"it ran on {attempt.host}, below that machine's --runs-dir"
+    if attempt.host == socket.gethostname():
+        where = (
+            "it ran on this machine: give the --runs-dir of that run. A trial that ran inline has "
+            "no log; what it said was said where it was started"
+        )
+    return SweeperError(
+        f"the log {path} of attempt {attempt.number} cannot be read: {error.strerror or error}; "
+        f"{where}"
+    )
+
+
+def _follow(reader: Reader, paths: RunPaths, study: str, number: int) -> None:
+    """Print what each attempt writes, until the trial has its result or Ctrl-C ends it."""
+    try:
+        for text in _followed(reader, paths, study, number):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise typer.Exit(Interrupted.exit_code) from None
+
+
+def _followed(reader: Reader, paths: RunPaths, study: str, number: int) -> Iterator[str]:
+    current: _Log | None = None
+    while True:
+        # How the trial stands is read before its log: what was written before it ended is there.
+        trial = reader.trial(study, number)
+        newest = _newest(trial)
+        if current is None:
+            current = _Log(paths.log(number, newest.number), newest)
+        while current.attempt.number < newest.number:
+            yield current.unread(is_over=True)
+            following = min(
+                (a for a in trial.attempts if a.number > current.attempt.number),
+                key=lambda attempt: attempt.number,
+            )
+            typer.echo(f"trial {number} goes on as attempt {following.number}", err=True)
+            current = _Log(paths.log(number, following.number), following)
+        finished = trial.state in _FINISHED
+        yield current.unread(is_over=finished)
+        if finished:
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+class _Log:
+    """One attempt's log, as far as it was read."""
+
+    def __init__(self, path: Path, attempt: "AttemptRecord") -> None:
+        self.attempt = attempt
+        self._path = path
+        self._read = 0
+        # A look may come between two bytes of one letter.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def unread(self, *, is_over: bool) -> str:
+        """Return the text written since the last call.
+
+        Raises:
+            SweeperError: It cannot be read, and no more will come to be.
+        """
+        try:
+            with self._path.open("rb") as log:
+                log.seek(self._read)
+                written = log.read()
+        except FileNotFoundError as error:
+            if is_over or self.attempt.host != socket.gethostname():
+                raise _unreadable(self._path, self.attempt, error) from None
+            return ""
+        except OSError as error:
+            raise _unreadable(self._path, self.attempt, error) from None
+        self._read += len(written)
+        return self._decoder.decode(written, final=is_over)
+
+
+def report(
+    study: StudyName,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="FILE.html",
+            help="The file. (default: STUDY-report.html)",
+            show_default=False,
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="OTHER",
+            help="Show another study with the same objective beside it.",
+            show_default=False,
+        ),
+    ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option(
+            "--png",
+            metavar="DIR",
+            help="Also write each figure as PNG to this directory; needs Chrome or Chromium.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", metavar="", help="Replace a file that is not a report.")
+    ] = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Write a study's report: one HTML file with figures; it needs no network."""
+    from sweeper.views.pages.report import ReportRequest, make_report
+
+    written = make_report(
+        ReportRequest(
+            study=study,
+            settings=read_settings(storage, runs_dir),
+            output=output,
+            compare=compare,
+            png=png,
+            force=force,
+            patience=PATIENCE,
+        )
+    )
+    for path in (written.page, *written.pictures):
+        typer.echo(path)

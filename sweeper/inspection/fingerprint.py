@@ -1,4 +1,4 @@
-"""What of the user's code a study's factories reach: each function, class and constant, by name.
+"""Fingerprint of the user's code that a study's factories reach: functions, classes, constants, modules.
 
 From a factory one gets to what its code names: functions and classes in the user's own files, the
 constants that these use, what closures, defaults and partials hold, and the modules that are
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.machinery
+import importlib.util
 import inspect
 import linecache
 import sys
@@ -22,16 +24,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sweeper.inspection.callables import (
+from sweeper.inspection.code import (
     attributes,
     closure_of,
     defaults_of,
     functions_of,
+    globals_of,
     held_parts,
     is_made_of_others,
+    names_in,
     reached_parts,
 )
-from sweeper.inspection.code import globals_of, names_in
 from sweeper.inspection.constants import (
     ModuleConstants,
     PlainTexts,
@@ -40,7 +43,6 @@ from sweeper.inspection.constants import (
     imported_as,
     loaded_names,
 )
-from sweeper.inspection.imports import file_of_module, imported_in
 from sweeper.inspection.sources import (
     Source,
     is_users_source,
@@ -50,6 +52,45 @@ from sweeper.inspection.sources import (
     statements_of,
 )
 from sweeper.records.code import NO_TEXT, CodeFingerprint, CodePart, digest_of
+
+
+def imported_in(node: ast.AST, package: str) -> Iterator[str]:
+    """The modules that ``node`` imports, by their whole names, and what might be modules in them."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Import):
+            yield from (alias.name for alias in each.names)
+        elif isinstance(each, ast.ImportFrom):
+            base = each.module or ""
+            if each.level:
+                parents = package.split(".")[: len(package.split(".")) - each.level + 1]
+                base = ".".join([*parents, *([base] if base else [])])
+            if base:
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in each.names)
+
+
+def file_of_module(name: str) -> str | None:
+    """The file of a module that may not have been imported; nothing is imported to find it."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        file = getattr(loaded, "__file__", None)
+        return file if isinstance(file, str) else None
+    path: list[str] | None = None
+    spec = None
+    for part, _ in enumerate(name.split("."), 1):
+        whole = ".".join(name.split(".")[:part])
+        try:
+            if path is None:
+                spec = importlib.util.find_spec(whole)
+            else:
+                spec = importlib.machinery.PathFinder.find_spec(whole, path)
+        except (ImportError, ValueError):
+            return None
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or [])
+    return None if spec is None or not spec.has_location else spec.origin
+
 
 _DEEPEST = 12
 _FARTHEST = sys.maxsize

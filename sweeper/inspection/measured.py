@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sweeper.inspection.frames import is_users
+from sweeper.inspection.sources import is_users
 
 _OF_DATES = frozenset({"now", "today", "utcnow"})
 

@@ -171,9 +171,7 @@ _OPAQUE = frozenset(
 """Libraries whose objects hold nothing of the user's, beside the sorts above."""
 
 _LIBRARIES = frozenset({"keras", "numpy", "sweeper", "tensorflow"})
-_OPENED = frozenset(
-    {"_thread_local", "sweeper.training.dataData", "sweeper.training.stepTrainingStep"}
-)
+_OPENED = frozenset({"_thread_local", "sweeper.train.dataData", "sweeper.train.stepTrainingStep"})
 _HERE = str(Path(__file__).parents[1])
 
 

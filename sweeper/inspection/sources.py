@@ -1,4 +1,4 @@
-"""The text of the user's code: whose it is, what it means, and where a function or class stands.
+"""Text of the user's code: its owner, its meaning, and where a function or class stands.
 
 Two texts mean the same where their syntax trees are equal but for docstrings and positions. A text
 that is not what runs (a file that was edited after it was imported) is no text of it: whether it
@@ -12,14 +12,45 @@ import ast
 import functools
 import linecache
 import operator
+import sysconfig
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweeper.inspection.frames import is_users
 from sweeper.records.code import CodeFingerprint, digest_of
+
+_LIBRARIES = tuple(
+    {
+        str(Path(path).resolve())
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (path := sysconfig.get_path(name))
+    }
+)
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+@functools.lru_cache(maxsize=4096)
+def is_users(file: str) -> bool:
+    """Whether the user wrote ``file``: it is no library's, not Python's, and not of this package."""
+    if not file or file.startswith("<"):
+        return False
+    resolved = str(Path(file).resolve())
+    return not resolved.startswith((*_LIBRARIES, _PACKAGE)) and Path(resolved).is_file()
+
+
+def outward(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """The frame and those that called it, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def users_line(lines: Iterable[tuple[str, int]]) -> str | None:
+    """The first of ``lines``, files and numbers of lines, that is the user's, as ``file:line``."""
+    return next((f"{Path(f).name}:{number}" for f, number in lines if is_users(f)), None)
+
 
 _SHORT = 8
 _BODIES = ("body", "orelse", "finalbody", "handlers", "cases")

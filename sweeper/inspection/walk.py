@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 import keras
 
 from sweeper.inspection import keras_names
-from sweeper.inspection.callables import named_defaults
 from sweeper.inspection.code import (
     assigned_by,
     globals_of,
     imported_modules,
+    named_defaults,
     names_in,
     stored_globals,
 )

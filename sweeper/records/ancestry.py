@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.records.printing import counted, values_shown
+from sweeper.spec.space import CategoricalChoice, Distribution
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The code that a study was run under, as plain values: by name, where it stands, and its digest.
+"""The code and the surroundings that a study was run under, as plain values.
 
 `sweeper.inspection.fingerprint` reads it from the factories; the database keeps it. What is compared
 is the meaning of the text: comments, docstrings, line numbers and the file's path are no part of
@@ -215,3 +215,27 @@ def _lines(numbers: Iterable[int]) -> str:
     ranges = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
     single = len(runs) == 1 and runs[0][0] == runs[0][1]
     return f"line{'' if single else 's'} {ranges}"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Surroundings that attempts of a study had in common.
+
+    Attributes:
+        versions: Of Python and the libraries that compute; empty of attempts that ended before
+            they could say.
+        processor: Its name.
+        devices: Kinds and names of the devices that TensorFlow saw.
+        threads: TensorFlow's, within an op and between ops.
+        deterministic: Whether kernels had to be deterministic.
+        hosts: Where the attempts ran.
+        attempts: How many they are.
+    """
+
+    versions: Mapping[str, str]
+    processor: str
+    devices: tuple[str, ...]
+    threads: tuple[int, ...]
+    deterministic: bool | None
+    hosts: tuple[str, ...]
+    attempts: int

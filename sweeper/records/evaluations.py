@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sweeper.declared.searching import Direction, Objective
 from sweeper.errors import UsageError
 from sweeper.records.printing import counted, values_shown
+from sweeper.spec.searching import Direction, Objective
 
 _LARGER_IS_BETTER = frozenset(
     {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FigureSource(Protocol):
-    """Interface for drawing results; see `sweeper.report.figures`."""
+    """Interface for drawing results; see `sweeper.views.figures`."""
 
     def learning_curves(self, results: Any, metric: str | None, *, compared: Any) -> Figure:
         """A metric of every trial over its epochs."""

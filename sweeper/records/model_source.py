@@ -42,7 +42,7 @@ class ModelSource(Protocol):
 
 
 class ExportReport(Protocol):
-    """Report of an export; see `sweeper.export.report.Exported`."""
+    """Report of an export; see `sweeper.models.card.Exported`."""
 
     @property
     def path(self) -> str: ...

@@ -14,7 +14,7 @@ from sweeper.records.printing import value_shown
 from sweeper.records.status import StudyStatus, ranked
 
 TrialRecord = Any
-"""`sweeper.results.TrialRecord`, whose module imports this one."""
+"""`sweeper.records.results.TrialRecord`, whose module imports this one."""
 
 _TEXT_ROWS, _CELL_ROWS, _CELL_WIDTH = 12, 30, 200
 

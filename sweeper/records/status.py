@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
-from sweeper.declared.searching import Direction, Objective
-from sweeper.declared.space import CategoricalChoice
 from sweeper.records.ancestry import BranchStatus
 from sweeper.records.code import CodeGroup
 from sweeper.records.exactness import Exactness
 from sweeper.records.model_source import HasModel, ModelSource
 from sweeper.records.printing import counted, value_shown, values_shown
+from sweeper.spec.searching import Direction, Objective
+from sweeper.spec.space import CategoricalChoice
 
 Params = Mapping[str, CategoricalChoice]
 """A trial's parameters: name to value."""

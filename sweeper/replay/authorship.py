@@ -19,15 +19,14 @@ from sweeper.errors import (
     SweeperError,
     UncapturableError,
 )
-from sweeper.independence.naming import name_of
+from sweeper.guard.owned import name_of
 from sweeper.inspection.measured import measured_names
-from sweeper.installation import missing_package
-from sweeper.replay.check_report import Finding, Line
 from sweeper.replay.lines import line_of, line_of_argument, line_of_error
-from sweeper.replay.reports import Authored, StudyAuthors
+from sweeper.replay.reports import Authored, Finding, Line, StudyAuthors
 from sweeper.replay.tracing import HOOKS
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.state.reach import walk
+from sweeper.support.installation import missing_package
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.state.reach import walk
 
 _LONG = 600
 """Characters of a message above which its middle is left out."""

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from sweeper.checkpoints.format import Manifest
-from sweeper.checkpoints.reading import load_checkpoint, read_manifest, read_state
-from sweeper.checkpoints.tensors import Array, TensorEntry
-from sweeper.checkpoints.values import decode_values, relocated
-from sweeper.paths import Location
+from sweeper.checkpoint.format import Manifest
+from sweeper.checkpoint.reading import load_checkpoint, read_manifest, read_state
+from sweeper.checkpoint.tensors import Array, TensorEntry
+from sweeper.checkpoint.values import decode_values, relocated
 from sweeper.replay.findings import Difference, Level, ranked
+from sweeper.support.paths import Location
 
 _LISTED = ("model", "optimizer", "optimizers", "metrics", "reachable")
 """Components whose state is a list of their variables' names, in order."""

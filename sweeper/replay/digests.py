@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from sweeper.checkpoints.tensors import as_array
+from sweeper.checkpoint.tensors import as_array
 from sweeper.errors import CheckpointError
 from sweeper.replay.reports import Batches, DataDigests, Lengths, Weights
-from sweeper.training.data import DataSource, HooksEpochs
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.sources.arrays import ArraySource
-from sweeper.training.sources.opening import open_sources
+from sweeper.train.data import DataSource, HooksEpochs
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.sources.arrays import ArraySource
+from sweeper.train.sources.opening import open_sources
 
 WHOLE_EPOCHS = 3
 """Epochs that a rehearsal trains: what acts once an epoch must have acted, and been lost, by then."""

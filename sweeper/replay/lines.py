@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sweeper.inspection.frames import is_users
-from sweeper.replay.check_report import Line
+from sweeper.inspection.sources import is_users
+from sweeper.replay.reports import Line
 
 _CACHED = functools._lru_cache_wrapper
 

@@ -14,13 +14,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from sweeper.checkpoints.format import Snapshot
+from sweeper.checkpoint.format import Snapshot
+from sweeper.records.results import EpochRecord
 from sweeper.replay.digests import digest_of
 from sweeper.replay.reports import Event, Trace
-from sweeper.results import EpochRecord
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import Stopped, TrainingPlan
-from sweeper.training.state.state import Position
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import Stopped, TrainingPlan
+from sweeper.train.state.state import Position
 
 _WATCHED = ("model", "optimizer", "optimizers")
 """The components whose variables are a trial's result."""

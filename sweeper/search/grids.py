@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.errors import DefinitionError, ParameterError
-from sweeper.results import Params
+from sweeper.records.results import Params
 from sweeper.search.spaces import from_internal, same_choice, to_internal
+from sweeper.spec.space import CategoricalChoice, Distribution
 
 Grid = Mapping[str, Sequence[CategoricalChoice]]
 

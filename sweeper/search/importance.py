@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sweeper.declared.searching import Objective
 from sweeper.errors import UsageError
-from sweeper.installation import missing_package
-from sweeper.results import TrialRecord
+from sweeper.records.results import TrialRecord
 from sweeper.search.samplers import quieten_optuna
 from sweeper.search.spaces import to_optuna
+from sweeper.spec.searching import Objective
+from sweeper.support.installation import missing_package
 
 Method = Literal["ped-anova", "fanova"]
 

@@ -1,7 +1,7 @@
 """One trial's search: its parameters and whether to prune it, as functions of seed, number, window.
 
 The sampler is built afresh for every trial, from a seed of its own, and sees a private study that
-holds only the trials below ``number - window + 1`` (`sweeper.search.view`); so does the pruner,
+holds only the trials below ``number - window + 1`` (`sweeper.search.replayed_attributes`); so does the pruner,
 which is made afresh for every question. All of these trials are finished before the trial may
 start, so what is drawn and decided depends neither on the number of workers nor on who finished
 first. A resumed trial asks for everything again and gets the same.
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from sweeper.declared.space import CategoricalChoice, Distribution
 from sweeper.errors import DefinitionError, ParameterError, SweeperError
 from sweeper.search.grids import check_grid
 from sweeper.search.replayed_attributes import Asked, ReplayedAttributes
 from sweeper.search.spaces import Observation, check_alike, to_text
 from sweeper.search.spec import SamplerSpec
+from sweeper.spec.space import CategoricalChoice, Distribution
 
 
 class SearchSession(Protocol):

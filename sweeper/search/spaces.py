@@ -23,15 +23,9 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from sweeper.declared.space import (
-    Categorical,
-    CategoricalChoice,
-    Distribution,
-    FloatRange,
-    IntRange,
-)
 from sweeper.errors import ParameterError
-from sweeper.results import Params
+from sweeper.records.results import Params
+from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 _OPTUNA_STATES = {
     "complete": TrialState.COMPLETE,

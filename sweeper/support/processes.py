@@ -1,4 +1,4 @@
-"""Identity of a process, and whether it still runs: a process id alone is soon used again.
+"""Identity of a process, whether it still runs, and what becomes of it when its parent dies.
 
 A process is one process id in one pid namespace of one boot, started at one moment. The moment is
 counted from the boot where the system says so, because wall-clock times of the same process differ
@@ -7,8 +7,11 @@ after the clock is set.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import socket
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -161,3 +164,22 @@ def _read(path: str) -> str:
         return Path(path).read_text().strip()
     except OSError:
         return ""
+
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent() -> None:
+    """Have Linux kill this process when its parent dies; elsewhere the pipe's end tells."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Have Linux make this process the parent of what its children leave behind.
+
+    So that whoever kills a trial with all that it started finds a daemon of its making as well.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sweeper.checkpoints.format import Snapshot
-from sweeper.checkpoints.names import CheckpointName
-from sweeper.checkpoints.operations import FileOperations
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.identity import CheckpointName
+from sweeper.checkpoint.operations import FileOperations
+from sweeper.checkpoint.store import CheckpointStore
 
 
 def snapshot(step: int, *, fill: float | None = None, size: int = 300) -> Snapshot:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint.store import CheckpointStore
 
 
 @pytest.fixture

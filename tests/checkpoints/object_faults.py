@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
-from sweeper.checkpoints.format import MANIFEST_FILE, Manifest, Snapshot
-from sweeper.checkpoints.remote.objects import ObjectStore
-from sweeper.checkpoints.remote_store import RemoteCheckpointStore
+from sweeper.checkpoint.format import MANIFEST_FILE, Manifest, Snapshot
+from sweeper.checkpoint.remote_objects import ObjectStore
+from sweeper.checkpoint.remote_store import RemoteCheckpointStore
 from sweeper.errors import CheckpointError
-from sweeper.paths import RemotePath
+from sweeper.support.paths import RemotePath
 
 BUCKET = "sweeps"
 

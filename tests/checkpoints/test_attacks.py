@@ -13,15 +13,15 @@ import pytest
 import xxhash
 from checkpoint_faults import snapshot
 
-from sweeper.checkpoints import reading
-from sweeper.checkpoints.format import MANIFEST_FILE, STATE_FILE, TENSORS_FILE
-from sweeper.checkpoints.names import unfinished_name
-from sweeper.checkpoints.operations import FileOperations, free_pins
-from sweeper.checkpoints.policy import Keep
-from sweeper.checkpoints.reading import load_newest, read_kept
-from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
-from sweeper.checkpoints.writer import BackgroundWriter
+from sweeper.checkpoint import reading
+from sweeper.checkpoint.format import MANIFEST_FILE, STATE_FILE, TENSORS_FILE
+from sweeper.checkpoint.identity import unfinished_name
+from sweeper.checkpoint.operations import FileOperations, free_pins
+from sweeper.checkpoint.reading import load_newest, read_kept
+from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
+from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.spec.checkpointing import Keep
 
 HUGE = 7 << 40
 

@@ -9,13 +9,13 @@ import shutil
 import pytest
 from checkpoint_faults import FailingOperations, snapshot
 
-import sweeper.checkpoints.format
-import sweeper.checkpoints.tensors
-import sweeper.checkpoints.verifying
-from sweeper.checkpoints.format import Manifest
-from sweeper.checkpoints.operations import reading_lock
-from sweeper.checkpoints.reading import load_newest, read_kept
-from sweeper.checkpoints.store import CheckpointStore
+import sweeper.checkpoint.format
+import sweeper.checkpoint.tensors
+import sweeper.checkpoint.verifying
+from sweeper.checkpoint.format import Manifest
+from sweeper.checkpoint.operations import reading_lock
+from sweeper.checkpoint.reading import load_newest, read_kept
+from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 
 FILES = ["tensors.safetensors", "state.json", "manifest.json"]
@@ -71,7 +71,7 @@ def test_control_a_reader_that_believes_every_digest_misses_flipped_bits(store, 
 
     path = store.commit(snapshot(1, size=20)).path
     for module in ("verifying", "tensors", "format"):
-        xxhash = getattr(sweeper.checkpoints, module).xxhash
+        xxhash = getattr(sweeper.checkpoint, module).xxhash
         monkeypatch.setattr(xxhash, "xxh3_128", Believer)
         monkeypatch.setattr(xxhash, "xxh3_128_hexdigest", lambda _: Anything())
     last = (path / FILES[0]).stat().st_size - 1
@@ -194,14 +194,14 @@ def test_a_checkpoint_that_the_disk_does_not_give_is_passed_over_but_not_set_asi
 ):
     store.commit(snapshot(1))
     path = store.commit(snapshot(2)).path
-    read = sweeper.checkpoints.verifying._read_tensors
+    read = sweeper.checkpoint.verifying._read_tensors
 
     def broken(files, manifest):
         if files.path == path:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return read(files, manifest)
 
-    monkeypatch.setattr(sweeper.checkpoints.verifying, "_read_tensors", broken)
+    monkeypatch.setattr(sweeper.checkpoint.verifying, "_read_tensors", broken)
     notices: list[str] = []
     assert load_newest([store.directory], notices.append).step == 1
     assert "cannot be read" in notices[0]
@@ -210,7 +210,7 @@ def test_a_checkpoint_that_the_disk_does_not_give_is_passed_over_but_not_set_asi
 
 def test_a_later_format_is_refused_and_not_taken_for_damage(store, monkeypatch):
     with monkeypatch.context() as later:
-        later.setattr(sweeper.checkpoints.format, "FORMAT_VERSION", 2)
+        later.setattr(sweeper.checkpoint.format, "FORMAT_VERSION", 2)
         path = store.commit(snapshot(2)).path
     store.commit(snapshot(1))
     with pytest.raises(CheckpointError, match="format 2") as raised:
@@ -234,14 +234,14 @@ def test_a_checkpoint_being_read_is_not_deleted(store):
 
 def test_a_checkpoint_is_held_for_as_long_as_it_takes_to_load_it(store, monkeypatch):
     path = store.commit(snapshot(1)).path
-    read = sweeper.checkpoints.verifying._read_state
+    read = sweeper.checkpoint.verifying._read_state
     deletions = []
 
     def deleting_meanwhile(files, manifest):
         deletions.append(store.delete(path))
         return read(files, manifest)
 
-    monkeypatch.setattr(sweeper.checkpoints.verifying, "_read_state", deleting_meanwhile)
+    monkeypatch.setattr(sweeper.checkpoint.verifying, "_read_state", deleting_meanwhile)
     assert store.load(path).step == 1
     assert deletions == [False]
 

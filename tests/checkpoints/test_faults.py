@@ -25,10 +25,10 @@ from checkpoint_faults import (
     snapshot,
 )
 
-from sweeper.checkpoints.names import unfinished_name
-from sweeper.checkpoints.operations import FileOperations
-from sweeper.checkpoints.reading import load_newest, read_kept
-from sweeper.checkpoints.store import CheckpointStore, sweep_leftovers
+from sweeper.checkpoint.identity import unfinished_name
+from sweeper.checkpoint.operations import FileOperations
+from sweeper.checkpoint.reading import load_newest, read_kept
+from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.errors import CheckpointError
 from sweeper.support.processes import ProcessIdentity
 

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sweeper.checkpoints.format import MANIFEST_FILE, Committed, Snapshot, digest
-from sweeper.checkpoints.operations import FileOperations
-from sweeper.checkpoints.reading import load_checkpoint
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint.format import MANIFEST_FILE, Committed, Snapshot, digest
+from sweeper.checkpoint.operations import FileOperations
+from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
 
 DTYPES = [

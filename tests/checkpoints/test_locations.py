@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import UsageError
-from sweeper.paths import RemotePath, RunPaths, parse_location
-from sweeper.settings import load_settings
+from sweeper.spec.settings import load_settings
+from sweeper.support.paths import RemotePath, RunPaths, parse_location
 
 
 @pytest.fixture(autouse=True)

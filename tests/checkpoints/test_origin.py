@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from checkpoint_faults import snapshot
 
-from sweeper.checkpoints import marker as markers
-from sweeper.checkpoints.marker import MARKER_FILE, Marker, claim_directory, read_marker
-from sweeper.checkpoints.origin import Origin
-from sweeper.checkpoints.reading import load_newest, read_kept, read_manifest
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint import identity as markers
+from sweeper.checkpoint.identity import MARKER_FILE, Marker, Origin, claim_directory, read_marker
+from sweeper.checkpoint.reading import load_newest, read_kept, read_manifest
+from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import ForeignCheckpointError
 
 MINE = Origin("digits", "1" * 32, 3, 0, "f" * 32, {"rate": 0.1}, directory="/runs/files")

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeper.checkpoints.policy import (
+from sweeper.errors import DefinitionError
+from sweeper.spec.checkpointing import (
     Every,
     Keep,
     KeptCheckpoint,
@@ -20,7 +21,6 @@ from sweeper.checkpoints.policy import (
     parse_every,
     parse_keep,
 )
-from sweeper.errors import DefinitionError
 
 
 def kept(
@@ -205,7 +205,7 @@ def test_selecting_again_from_what_is_left_selects_nothing(keep, checkpoints):
 
 
 def test_policies_import_no_numpy():
-    code = "import sys, sweeper.checkpoints.policy; sys.exit('numpy' in sys.modules)"
+    code = "import sys, sweeper.spec.checkpointing; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -23,19 +23,15 @@ from object_faults import (
     prefix_of,
 )
 
-from sweeper.checkpoints.format import MANIFEST_FILE, TENSORS_FILE
-from sweeper.checkpoints.reading import load_newest, read_kept
-from sweeper.checkpoints.remote import objects as objects_module
-from sweeper.checkpoints.remote.objects import (
-    ObjectStore,
-    check_checkpoints_location,
-    is_transient,
-)
-from sweeper.checkpoints.remote.reading import RemoteListing, load_remote, sweep_remote
-from sweeper.checkpoints.remote_store import RemoteCheckpointStore, open_store
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint import remote_objects as objects_module
+from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
+from sweeper.checkpoint.reading import load_newest, read_kept
+from sweeper.checkpoint.remote_objects import ObjectStore, check_checkpoints_location, is_transient
+from sweeper.checkpoint.remote_reading import RemoteListing, load_remote, sweep_remote
+from sweeper.checkpoint.remote_store import RemoteCheckpointStore, open_store
+from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError, CorruptCheckpointError, UsageError
-from sweeper.paths import RemotePath
+from sweeper.support.paths import RemotePath
 
 Work = Callable[[RemoteCheckpointStore], object]
 
@@ -249,7 +245,7 @@ def test_a_spool_that_cannot_be_written_is_said_with_what_to_do(prefix, tmp_path
 )
 def test_only_faults_that_may_pass_are_tried_again(error, passing, monkeypatch) -> None:
     assert is_transient(error) is passing
-    monkeypatch.setattr("sweeper.checkpoints.remote.objects._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("sweeper.checkpoint.remote_objects._FIRST_PAUSE", 0.001)
     generator = random.getstate()
     calls = 0
 
@@ -276,9 +272,9 @@ def test_importing_what_speaks_to_a_store_starts_no_thread_and_local_reading_imp
             sys.executable,
             "-c",
             """if True:
-            import sys, threading, sweeper.checkpoints.store, sweeper.checkpoints.reading
+            import sys, threading, sweeper.checkpoint.store, sweeper.checkpoint.reading
             print('fsspec' in sys.modules)
-            import sweeper.checkpoints.remote_store, fsspec
+            import sweeper.checkpoint.remote_store, fsspec
             fsspec.get_filesystem_class('s3')
             print(threading.active_count())
             """,

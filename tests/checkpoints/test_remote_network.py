@@ -12,13 +12,13 @@ import pytest
 from checkpoint_faults import snapshot
 from object_faults import BUCKET, FailingNetwork, ImpatientObjects, ManifestFirst, s3_environment
 
-from sweeper.checkpoints.format import MANIFEST_FILE, Snapshot
-from sweeper.checkpoints.remote import objects
-from sweeper.checkpoints.remote.objects import ObjectStore
-from sweeper.checkpoints.remote.reading import load_remote
-from sweeper.checkpoints.remote_store import RemoteCheckpointStore
+from sweeper.checkpoint import remote_objects
+from sweeper.checkpoint.format import MANIFEST_FILE, Snapshot
+from sweeper.checkpoint.remote_objects import ObjectStore
+from sweeper.checkpoint.remote_reading import load_remote
+from sweeper.checkpoint.remote_store import RemoteCheckpointStore
 from sweeper.errors import CheckpointError
-from sweeper.paths import RemotePath
+from sweeper.support.paths import RemotePath
 
 
 def set_environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
@@ -37,8 +37,8 @@ def big_snapshot(step: int) -> Snapshot:
 
 
 def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(objects, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(objects, "PART_BYTES", SMALLEST_PART)
+    monkeypatch.setattr(remote_objects, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(remote_objects, "PART_BYTES", SMALLEST_PART)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # its client waits longer between attempts
     directory = RemotePath("s3", (BUCKET, "flaky", "attempt-01", "checkpoints"))
     with FailingNetwork(s3_url, seed=4) as network:

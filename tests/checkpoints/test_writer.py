@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from checkpoint_faults import FailingOperations, snapshot
 
-from sweeper.checkpoints.format import Committed, Snapshot
-from sweeper.checkpoints.operations import FileOperations
-from sweeper.checkpoints.policy import Keep
-from sweeper.checkpoints.reading import read_kept
-from sweeper.checkpoints.store import CheckpointStore
-from sweeper.checkpoints.writer import BackgroundWriter
+from sweeper.checkpoint.format import Committed, Snapshot
+from sweeper.checkpoint.operations import FileOperations
+from sweeper.checkpoint.reading import read_kept
+from sweeper.checkpoint.store import CheckpointStore
+from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.errors import CheckpointError
+from sweeper.spec.checkpointing import Keep
 
 WAIT = 10.0
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from sweeper.errors import UnknownStudyError
-from sweeper.events import StudyOpened
-from sweeper.execution.options import RunRequest
-from sweeper.results import (
+from sweeper.records.events import StudyOpened
+from sweeper.records.results import (
     AttemptRecord,
     CheckpointRecord,
     EpochRecord,
@@ -22,6 +21,7 @@ from sweeper.results import (
     TrialRecord,
     TrialStatus,
 )
+from sweeper.run.options import RunRequest
 
 BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

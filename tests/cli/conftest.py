@@ -13,7 +13,7 @@ import pytest
 from cli_fakes import BEGAN, Answer, Call, FakeReader, FakeSweep, status_of, trial_record
 
 from sweeper.cli.main import main
-from sweeper.results import AttemptRecord, BestTrial, StudyResults, StudyStatus
+from sweeper.records.results import AttemptRecord, BestTrial, StudyResults, StudyStatus
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "s.py"\n'
 
@@ -74,9 +74,9 @@ def bare_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sweep(results: StudyResults, monkeypatch: pytest.MonkeyPatch) -> FakeSweep:
     """Put a fake sweep where the command line imports the real one."""
     fake = FakeSweep(results)
-    module = ModuleType("sweeper.execution.run")
+    module = ModuleType("sweeper.run.run")
     module.run_sweep = fake  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sweeper.execution.run", module)
+    monkeypatch.setitem(sys.modules, "sweeper.run.run", module)
     return fake
 
 
@@ -92,7 +92,7 @@ def reader(results: StudyResults, monkeypatch: pytest.MonkeyPatch) -> FakeReader
 
     for verbs in ("read", "compare"):
         monkeypatch.setattr(f"sweeper.cli.verbs.reading.{verbs}.open_reader", open_fake)
-    monkeypatch.setattr("sweeper.cli.verbs.reading.logs.open_reader", open_fake)
+    monkeypatch.setattr("sweeper.cli.reading.open_reader", open_fake)
     return fake
 
 

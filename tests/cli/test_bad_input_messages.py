@@ -16,18 +16,18 @@ import pytest
 from bad_input import BAD_INPUTS, BadInput
 from cli_fakes import Answer, Call
 
-from sweeper.checkpoints.format import Snapshot
-from sweeper.checkpoints.operations import FileOperations
-from sweeper.checkpoints.origin import Origin
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.identity import Origin
+from sweeper.checkpoint.operations import FileOperations
+from sweeper.checkpoint.store import CheckpointStore
 from sweeper.cli.main import main
-from sweeper.declared.space import FloatRange
-from sweeper.paths import RunPaths
-from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.storage.schema import REVISIONS
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.schema import REVISIONS
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.spec.space import FloatRange
+from sweeper.support.paths import RunPaths
 
 URL = "sqlite:///runs/sweeper.db"
 

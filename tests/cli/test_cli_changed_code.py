@@ -19,17 +19,17 @@ import pytest
 from cli_fakes import Call
 
 from sweeper import Study
+from sweeper.checks.verify_findings import StudyVerification
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, WorkerIdentity
 from sweeper.errors import DefinitionChangedError
-from sweeper.events import Listener
-from sweeper.execution.launch.launchers import Loaded
-from sweeper.execution.launch.sources import load_source
-from sweeper.execution.options import RunRequest, WorkerOptions
-from sweeper.execution.prepared_study import PreparedStudy
-from sweeper.execution.protocol.study_source import StudySource
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, WorkerIdentity
-from sweeper.verification.findings import StudyVerification
+from sweeper.records.events import Listener
+from sweeper.run.launch.launchers import Loaded
+from sweeper.run.launch.sources import load_source
+from sweeper.run.options import RunRequest, WorkerOptions
+from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.protocol.messages import StudySource
 
 STUDY = '''\
 import helpers_of_edits
@@ -163,10 +163,10 @@ def empty_database() -> bytes:
 def directory(bare_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", [str(bare_directory), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    for module in ("sweeper.execution.prepared_study", "sweeper.execution.launch.opening"):
+    for module in ("sweeper.run.prepared_study", "sweeper.run.launch.launchers"):
         monkeypatch.setattr(f"{module}.WarmServer", ServerHere)
     monkeypatch.setattr(
-        "sweeper.verification.verify.verify_with",
+        "sweeper.checks.verify.verify_with",
         lambda request, repository, *_: StudyVerification(
             request.study, (), codes=repository.status(request.study).codes
         ),

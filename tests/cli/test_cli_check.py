@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_fakes import Call
 
-from sweeper.replay.check_report import CheckReport, Estimate, Finding, Line
+from sweeper.replay.reports import CheckReport, Estimate, Finding, Line
 
 ESTIMATE = Estimate(
     steps_per_epoch=43,
@@ -53,7 +53,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         asked.append((target, workers))
         return BAD if target == "bad.py" else SOUND
 
-    monkeypatch.setattr("sweeper.preflight.checking.check_study", fake)
+    monkeypatch.setattr("sweeper.checks.check.check_study", fake)
     return asked
 
 

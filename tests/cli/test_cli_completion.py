@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cli_fakes import Call
 
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 
 URL = "sqlite:///runs/sweeper.db"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sweeper.cli.main import main
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository, StudyRow
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow
 
 
 def test_a_copied_database_has_the_same_studies_and_is_copied_once(

@@ -11,23 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweeper.checkpoints.format import Snapshot
-from sweeper.checkpoints.marker import Marker, claim_directory
-from sweeper.checkpoints.names import unfinished_name
-from sweeper.checkpoints.origin import Origin
-from sweeper.checkpoints.policy import Keep
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.api.collection import Garbage, collect
+from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.identity import Marker, Origin, claim_directory, unfinished_name
+from sweeper.checkpoint.store import CheckpointStore
 from sweeper.cli.main import main
-from sweeper.collection import Garbage, collect
+from sweeper.db.attempts import Ending
+from sweeper.db.audits import Audits, Pinned
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.requests import Restarts
 from sweeper.errors import DefinitionError, ForeignCheckpointError
-from sweeper.paths import RunPaths
-from sweeper.results import CheckpointRecord
-from sweeper.storage.database import Database
-from sweeper.storage.exactness.audits import Audits
-from sweeper.storage.exactness.claims import Pinned
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.queries.restarts import Restarts
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.records.results import CheckpointRecord
+from sweeper.spec.checkpointing import Keep
+from sweeper.support.paths import RunPaths
 
 
 def snapshot(step: int) -> Snapshot:
@@ -117,7 +114,7 @@ def test_what_dead_processes_and_readers_left_goes(files: StudyFiles) -> None:
     damaged = whole.with_name("step-000000004.corrupt-1")
     damaged.mkdir()
     code = (
-        "from sweeper.checkpoints.names import unfinished_name; import pathlib, sys;"
+        "from sweeper.checkpoint.identity import unfinished_name; import pathlib, sys;"
         "(pathlib.Path(sys.argv[1]) / unfinished_name('writing', 'step-000000006')).mkdir()"
     )
     subprocess.run([sys.executable, "-c", code, str(whole.parent)], check=True)

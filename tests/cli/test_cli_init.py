@@ -11,8 +11,8 @@ import pytest
 from cli_fakes import Call
 from forked_programs import PROGRAM
 
-from sweeper.cli.verbs.keeping.init import TEMPLATES
-from sweeper.loading import load_definition
+from sweeper.cli.keeping import TEMPLATES
+from sweeper.definition.loading import load_definition
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

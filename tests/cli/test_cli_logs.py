@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from cli_fakes import Call, FakeReader, trial_record
 
-from sweeper.cli.verbs.reading.logs import LOOK_SECONDS
-from sweeper.paths import RunPaths
-from sweeper.results import AttemptRecord
+from sweeper.cli.reading import LOOK_SECONDS
+from sweeper.records.results import AttemptRecord
+from sweeper.support.paths import RunPaths
 
 
 def write_log(attempt: int, text: str) -> None:
@@ -28,7 +28,7 @@ def followed(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> N
         assert seconds == LOOK_SECONDS
         next(waits)()
 
-    monkeypatch.setattr("sweeper.cli.verbs.reading.logs.time.sleep", sleep)
+    monkeypatch.setattr("sweeper.cli.reading.time.sleep", sleep)
 
 
 def test_following_a_log_goes_on_with_the_next_attempt_and_ends_with_the_trial(

@@ -12,8 +12,8 @@ import pytest
 from cli_fakes import Call, FakeReader, status_of, trial_record
 
 from sweeper.cli.output import strict
-from sweeper.paths import RunPaths
-from sweeper.results import EpochRecord, StudyResults, StudyStatus
+from sweeper.records.results import EpochRecord, StudyResults, StudyStatus
+from sweeper.support.paths import RunPaths
 
 STATUS_KEYS = [
     "study", "objective", "direction", "target", "complete", "running", "interrupted", "paused",

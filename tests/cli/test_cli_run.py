@@ -12,8 +12,8 @@ from cli_fakes import Call, FakeSweep
 
 from sweeper import errors
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
-from sweeper.events import Event, Listener, StudyOpened
-from sweeper.results import StudyResults
+from sweeper.records.events import Event, Listener, StudyOpened
+from sweeper.records.results import StudyResults
 
 BEGINNING = "importing TensorFlow and s.py ...\n"
 """What `sweeper run s.py` says first."""
@@ -92,7 +92,7 @@ def test_the_progress_shows_the_same_command_to_go_on(
         del stream, verbosity
         yield received.append
 
-    monkeypatch.setattr("sweeper.report.terminal.listener.progress_listener", listening)
+    monkeypatch.setattr("sweeper.views.terminal.live.progress_listener", listening)
     sweep.error = Interrupted("stopped by SIGINT")
     answer = call("run", "s.py", "--trials", "9", "--runs-dir", "r")
     (opened,) = received

@@ -8,9 +8,9 @@ import pytest
 from cli_fakes import Call, FakeSweep
 
 from sweeper.errors import SweeperError
-from sweeper.events import AttemptEnded, CheckpointKept, Event, Notice
-from sweeper.execution.options import RunRequest
-from sweeper.results import StudyResults
+from sweeper.records.events import AttemptEnded, CheckpointKept, Event, Notice
+from sweeper.records.results import StudyResults
+from sweeper.run.options import RunRequest
 
 EVENTS: list[Event] = [
     CheckpointKept(0, 20, 1000, 0.1, 0.0),
@@ -30,7 +30,7 @@ def busy(sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch) -> FakeSweep:
             request.listener(event)
         return results
 
-    monkeypatch.setattr(sys.modules["sweeper.execution.run"], "run_sweep", run_sweep)
+    monkeypatch.setattr(sys.modules["sweeper.run.run"], "run_sweep", run_sweep)
     return sweep
 
 
@@ -76,9 +76,9 @@ def test_more_and_less_at_once_is_refused(call: Call, verb: tuple[str, str]) -> 
 @pytest.mark.parametrize(
     ("verb", "imported"),
     [
-        ("verify", "sweeper.verification.verify.verify_study"),
-        ("evaluate", "sweeper.evaluating.evaluate.evaluate_study"),
-        ("worker", "sweeper.execution.cluster.host.run_worker"),
+        ("verify", "sweeper.checks.verify.verify_study"),
+        ("evaluate", "sweeper.api.evaluating.evaluate_study"),
+        ("worker", "sweeper.run.cluster.host.run_worker"),
     ],
 )
 def test_what_is_imported_is_said_before_it_is(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_fakes import Call
 
-from sweeper.storage.database import Database
+from sweeper.db.database import Database
 
 
 @pytest.fixture

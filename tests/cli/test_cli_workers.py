@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from cli_fakes import Call, FakeSweep
 
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.errors import Interrupted
-from sweeper.events import Listener
-from sweeper.execution.cluster import host as worker_host
-from sweeper.execution.cluster.placement import write_spec
-from sweeper.execution.options import HostSpec, WorkerOptions
-from sweeper.execution.protocol.study_source import StudySource
-from sweeper.paths import parse_location
-from sweeper.results import StudyStatus
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.records.events import Listener
+from sweeper.records.results import StudyStatus
+from sweeper.run.cluster import host as worker_host
+from sweeper.run.cluster.placement import write_spec
+from sweeper.run.options import HostSpec, WorkerOptions
+from sweeper.run.protocol.messages import StudySource
+from sweeper.support.paths import parse_location
 
 URL = "sqlite:///runs/sweeper.db"
 
@@ -91,7 +91,7 @@ def test_slots_come_from_the_cores_or_from_the_gpus(
     words: tuple[str, ...],
     slots: str | None,
 ) -> None:
-    from sweeper.settings import available_cores
+    from sweeper.spec.settings import available_cores
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert call("worker", "digits", *words).code == 0

@@ -18,8 +18,8 @@ from typing import Protocol
 import pytest
 import sqlalchemy as sa
 
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
 
 POSTGRES = "SWEEPER_TEST_POSTGRES"
 PATIENCE = 30.0

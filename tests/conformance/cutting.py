@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
 
 SCHEMAS: dict[str, sa.MetaData] = {}
 

@@ -12,12 +12,12 @@ from typing import Any
 import optuna
 import pytest
 
-from sweeper.declared.space import FloatRange
+from sweeper.db.annotations import StudyAttributes
+from sweeper.db.attempts import Ending
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.errors import UnknownStudyError
-from sweeper.report.dashboard.server import open_dashboard
-from sweeper.storage.annotations import StudyAttributes
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.spec.space import FloatRange
+from sweeper.views.dashboard.server import open_dashboard
 
 ME = WorkerIdentity.here()
 NAMES = ("attempts", "digest")

@@ -11,14 +11,13 @@ import pytest
 import sqlalchemy as sa
 from cutting import partial_changes, run_twice
 
-from sweeper.declared.space import FloatRange
+from sweeper.db.attempts import Ending
+from sweeper.db.audits import MOST_TRIES, AuditClaim, Audits, Pinned
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.errors import SupersededError
 from sweeper.records.exactness import AuditRecord
-from sweeper.storage.database import Database
-from sweeper.storage.exactness.audits import Audits
-from sweeper.storage.exactness.claims import MOST_TRIES, AuditClaim, Pinned
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.spec.space import FloatRange
 
 ROW = StudyRow(
     name="digits",

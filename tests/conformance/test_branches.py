@@ -9,20 +9,13 @@ import optuna
 import pytest
 import sqlalchemy as sa
 
-from sweeper.declared.space import FloatRange
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, NewBranch, Repository, StudyRow, Waiting, WorkerIdentity
 from sweeper.errors import DefinitionError, UnknownStudyError
 from sweeper.records.ancestry import ParentRecord
-from sweeper.results import CheckpointRecord
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import (
-    Claim,
-    NewBranch,
-    Repository,
-    StudyRow,
-    Waiting,
-    WorkerIdentity,
-)
+from sweeper.records.results import CheckpointRecord
+from sweeper.spec.space import FloatRange
 
 ME = WorkerIdentity.here()
 RANGE = FloatRange(0.1, 1.0)

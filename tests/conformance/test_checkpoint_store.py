@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from object_faults import BUCKET, s3_environment
 
-from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot, digest
-from sweeper.checkpoints.remote.objects import ObjectStore
-from sweeper.checkpoints.remote_store import RemoteCheckpointStore
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot, digest
+from sweeper.checkpoint.remote_objects import ObjectStore
+from sweeper.checkpoint.remote_store import RemoteCheckpointStore
+from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
-from sweeper.paths import RemotePath
+from sweeper.support.paths import RemotePath
 
 Store = CheckpointStore | RemoteCheckpointStore
 

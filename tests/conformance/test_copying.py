@@ -11,17 +11,16 @@ import optuna
 import pytest
 import sqlalchemy as sa
 
-from sweeper.declared.space import Categorical, FloatRange
+from sweeper.db import copying
+from sweeper.db.attempts import Ending
+from sweeper.db.audits import Audits, Pinned
+from sweeper.db.copying import copied_tables, copy_database
+from sweeper.db.database import Database
+from sweeper.db.evaluations import Evaluations
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.errors import StorageError
-from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage import copying
-from sweeper.storage.copying import copied_tables, copy_database
-from sweeper.storage.database import Database
-from sweeper.storage.exactness.audits import Audits
-from sweeper.storage.exactness.claims import Pinned
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.queries.evaluations import Evaluations
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.spec.space import Categorical, FloatRange
 
 ROW = StudyRow("digits", {"epochs": 3}, "val_accuracy", "maximize", 6, None, 2**63 - 1)
 ME = WorkerIdentity.here()

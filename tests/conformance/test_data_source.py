@@ -23,15 +23,15 @@ import pytest
 import tensorflow as tf
 from forked_programs import PROGRAM
 
-from sweeper.training.data import DataSource
-from sweeper.training.encoding import tells_its_state
-from sweeper.training.sources.arrays import ArraySource
-from sweeper.training.sources.epochs import EpochFunctionSource
-from sweeper.training.sources.graindata import GrainSource
-from sweeper.training.sources.pydataset import PyDatasetSource
-from sweeper.training.sources.reading import Reader
-from sweeper.training.sources.tfdata import TfDataSource
-from sweeper.training.userstate import Roots, UserState
+from sweeper.train.codec import tells_its_state
+from sweeper.train.data import DataSource
+from sweeper.train.sources.arrays import ArraySource
+from sweeper.train.sources.epochs import EpochFunctionSource
+from sweeper.train.sources.graindata import GrainSource
+from sweeper.train.sources.pydataset import PyDatasetSource
+from sweeper.train.sources.runner import Reader
+from sweeper.train.sources.tfdata import TfDataSource
+from sweeper.train.userstate import Roots, UserState
 
 EPOCHS = 3
 CHAINS, LEGS = 4, 3
@@ -564,7 +564,7 @@ def test_a_position_holds_in_a_fresh_process(
 
 def go_on(directory: str) -> None:
     """What the fresh process does: read on from the states in ``directory``."""
-    from sweeper.execution.trial.devices import configure_tensorflow
+    from sweeper.run.trial.devices import configure_tensorflow
 
     configure_tensorflow(threads=1, deterministic=True)
     found = {}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sweeper.declared.space import Categorical, FloatRange
+from sweeper.db.attempts import Ending
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.errors import UnknownStudyError
-from sweeper.results import CheckpointRecord
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.records.results import CheckpointRecord
+from sweeper.spec.space import Categorical, FloatRange
 
 ME = WorkerIdentity.here()
 PATH = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"

@@ -19,9 +19,9 @@ import pytest
 from small_models import Ran, Runner
 
 from sweeper import ExportError, Trial, UsageError
-from sweeper.export.formats import SUFFIXES, open_format
-from sweeper.export.formats.form import Leaving, Written
-from sweeper.export.report import Exported
+from sweeper.models.card import Exported
+from sweeper.models.formats import SUFFIXES, open_format
+from sweeper.models.formats.form import Leaving, Written
 
 FORMATS = ("keras", "weights", "savedmodel", "frozen", "tf-checkpoint", "safetensors")
 

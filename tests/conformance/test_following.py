@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sweeper.declared.space import FloatRange
-from sweeper.results import EpochRecord
-from sweeper.storage.following import StudyFollower
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.attempts import Ending
+from sweeper.db.following import StudyFollower
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.records.results import EpochRecord
+from sweeper.spec.space import FloatRange
 
 STUDY = "followed"
 

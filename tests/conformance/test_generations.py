@@ -8,15 +8,15 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.declared.populations import population_of
-from sweeper.declared.space import FloatRange
+from sweeper.db import branches
+from sweeper.db import claims as claims_module
+from sweeper.db.attempts import Ending
+from sweeper.db.repository import Claim, Repository, StudyRow, Waiting, WorkerIdentity
+from sweeper.db.tables import AnyRow, Trial
 from sweeper.errors import DefinitionError, UsageError
-from sweeper.results import CheckpointRecord
-from sweeper.storage.queries import claims as claims_module
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.queries.descent import deciding
-from sweeper.storage.repository import Claim, Repository, StudyRow, Waiting, WorkerIdentity
-from sweeper.storage.tables import AnyRow, Trial
+from sweeper.records.results import CheckpointRecord
+from sweeper.spec.populations import population_of
+from sweeper.spec.space import FloatRange
 
 ME = WorkerIdentity.here()
 RANGE = FloatRange(0.1, 1.0)
@@ -142,7 +142,7 @@ def test_control_a_generation_decided_too_early_is_another_tree(
         population = population_of(json.loads(study.definition)["budget"])
         if begun != 3 or population is None:
             return "none"
-        deciding._insert(connection, study, population, connection.execute(of_study).all())
+        branches._insert(connection, study, population, connection.execute(of_study).all())
         return "inserted"
 
     monkeypatch.setattr(claims_module, "next_generation", early)

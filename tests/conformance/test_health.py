@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sweeper.storage.database import Database
-from sweeper.storage.health import read_health
-from sweeper.storage.names import study_names, trial_numbers
-from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
-from sweeper.storage.schema import REVISIONS
+from sweeper.db.database import Database
+from sweeper.db.health import read_health
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.db.schema import REVISIONS
+from sweeper.db.study_names import study_names, trial_numbers
 
 
 def test_a_database_is_whole_keeps_time_and_names_trials_whose_worker_is_gone(

@@ -9,13 +9,13 @@ import pytest
 import sqlalchemy as sa
 from cutting import partial_changes, run_twice
 
-from sweeper.declared.space import FloatRange
+from sweeper.db.attempts import Ending
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.tables import Length
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.records.lengths import Extension
-from sweeper.results import EpochRecord
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.storage.trial_tables.lengths import Length
+from sweeper.records.results import EpochRecord
+from sweeper.spec.space import FloatRange
 
 ME = WorkerIdentity.here()
 FIRST = 3

@@ -7,10 +7,10 @@ import time
 import sqlalchemy as sa
 from optuna.storages._rdb import models
 
-from sweeper.declared.space import FloatRange
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.search.spaces import to_text
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.spec.space import FloatRange
 
 RANGE = FloatRange(0.0, 1.0)
 MANY = 10_000

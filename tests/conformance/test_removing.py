@@ -9,18 +9,16 @@ import pytest
 import sqlalchemy as sa
 from optuna.storages._rdb import models
 
-from sweeper.declared.space import FloatRange
+from sweeper.db.attempts import Ending
+from sweeper.db.audits import Audits, Pinned
+from sweeper.db.evaluations import Evaluations
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.requests import Removing, Restarts
+from sweeper.db.tables import Base
+from sweeper.db.verdicts import Verdicts
 from sweeper.errors import UnknownStudyError, UsageError
-from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage.exactness.audits import Audits
-from sweeper.storage.exactness.claims import Pinned
-from sweeper.storage.exactness.verdicts import Verdicts
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.queries.evaluations import Evaluations
-from sweeper.storage.queries.removing import Removing
-from sweeper.storage.queries.restarts import Restarts
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.storage.tables import Base
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.spec.space import FloatRange
 
 ME = WorkerIdentity.here()
 ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)

@@ -22,8 +22,13 @@ import pytest
 import sqlalchemy as sa
 from cutting import cut_off_after, every_row, partial_changes, run_twice
 
-import sweeper.storage as storage_package
-from sweeper.declared.space import Categorical, Distribution, FloatRange, IntRange
+import sweeper.db as storage_package
+from sweeper.db import attempts, claims, schema
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, LostAttempt, Repository, StudyRow, Waiting, WorkerIdentity
+from sweeper.db.tables import Attempt, Study, Trial
+from sweeper.db.verdicts import Verdicts
 from sweeper.errors import (
     DefinitionChangedError,
     DefinitionError,
@@ -33,21 +38,8 @@ from sweeper.errors import (
     SupersededError,
     UnknownStudyError,
 )
-from sweeper.results import CheckpointRecord, EpochRecord, TrialRecord
-from sweeper.storage import schema
-from sweeper.storage.database import Database
-from sweeper.storage.exactness.verdicts import Verdicts
-from sweeper.storage.queries import attempts, claims
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import (
-    Claim,
-    LostAttempt,
-    Repository,
-    StudyRow,
-    Waiting,
-    WorkerIdentity,
-)
-from sweeper.storage.tables import Attempt, Study, Trial
+from sweeper.records.results import CheckpointRecord, EpochRecord, TrialRecord
+from sweeper.spec.space import Categorical, Distribution, FloatRange, IntRange
 
 ROOT = Path(storage_package.__file__).parents[2]
 ROW = StudyRow(
@@ -106,9 +98,9 @@ import os
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, WorkerIdentity
+from sweeper.db.database import Database
+from sweeper.db.attempts import Ending
+from sweeper.db.repository import Claim, Repository, WorkerIdentity
 
 def race():
     repository = Repository(Database.open(sys.argv[1], create=True))
@@ -146,8 +138,8 @@ sys.exit(any([os.waitpid(racer, 0)[1] for racer in racers]))
 
 OWNER = """
 import sys
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository, WorkerIdentity
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, WorkerIdentity
 
 repository = Repository(Database.open(sys.argv[1], create=False))
 claim = repository.claim("digits", WorkerIdentity.here(), lambda number: number)

@@ -11,20 +11,13 @@ import pytest
 import sqlalchemy as sa
 from cutting import partial_changes, run_twice
 
+from sweeper.db import leases
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, LostAttempt, Repository, StudyRow, Waiting, WorkerIdentity
+from sweeper.db.tables import UtcAfter, UtcNow
 from sweeper.errors import SupersededError, UnknownStudyError, UsageError
-from sweeper.results import EpochRecord
-from sweeper.storage.database import Database
-from sweeper.storage.queries import leases
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import (
-    Claim,
-    LostAttempt,
-    Repository,
-    StudyRow,
-    Waiting,
-    WorkerIdentity,
-)
-from sweeper.storage.tables import UtcAfter, UtcNow
+from sweeper.records.results import EpochRecord
 
 ROW = StudyRow(
     name="digits",

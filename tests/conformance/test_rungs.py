@@ -13,17 +13,15 @@ import sqlalchemy as sa
 from cutting import cut_off_after
 from test_repository import ME, seed
 
-from sweeper.declared.budgets import Budget, Halving, Hyperband, describe_budget
-from sweeper.declared.searching import Objective
-from sweeper.declared.space import FloatRange
+from sweeper.db import optuna_rows, rungs
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Ending, Repository, StudyRow, Waiting
+from sweeper.db.tables import RungMember, Study, Trial
 from sweeper.errors import DefinitionError, UsageError
-from sweeper.results import EpochRecord
-from sweeper.storage.database import Database
-from sweeper.storage.queries import optuna_rows
-from sweeper.storage.queries.rungs import deciding
-from sweeper.storage.repository import Claim, Ending, Repository, StudyRow, Waiting
-from sweeper.storage.tables import Study, Trial
-from sweeper.storage.trial_tables.rungs import RungMember
+from sweeper.records.results import EpochRecord
+from sweeper.spec.budgets import Budget, Halving, Hyperband, describe_budget
+from sweeper.spec.searching import Objective
+from sweeper.spec.space import FloatRange
 
 STUDY = "digits"
 
@@ -59,7 +57,7 @@ def take(repository: Repository) -> Claim:
     return claim
 
 
-def pause(repository: Repository, claim: Claim, value: float) -> tuple[deciding.DecidedRung, ...]:
+def pause(repository: Repository, claim: Claim, value: float) -> tuple[rungs.DecidedRung, ...]:
     rung = claim.pause_after
     assert rung is not None
     repository.record_epochs(
@@ -206,7 +204,7 @@ def test_two_workers_that_pause_at_the_same_moment_decide_a_rung_once(
     create(repository, Halving(factor=2), trials=16, epochs=16)  # rungs 1, 2, 4 and 8
     with Database.open(url, create=False) as other:
         repositories = [repository, Repository(other)]
-        decided: list[deciding.DecidedRung] = []
+        decided: list[rungs.DecidedRung] = []
 
         def work(own: Repository) -> None:
             while (claim := own.claim(STUDY, ME, seed)) is not None:
@@ -270,7 +268,7 @@ def test_without_the_studys_lock_two_pauses_at_once_leave_a_rung_undecided_until
                     sa.text(f"SELECT id, study_id FROM sweeper_trials WHERE number = {n}")
                 ).one()
             )
-            deciding.reach(connection, trial.id, 3, 0.1 * claim.number, "d")
+            rungs.reach(connection, trial.id, 3, 0.1 * claim.number, "d")
             connection.execute(
                 sa.text(f"UPDATE sweeper_attempts SET outcome = 'paused' WHERE id = {claim.token}")
             )
@@ -391,8 +389,8 @@ def test_a_rung_of_a_thousand_trials_is_decided_in_a_few_statements(repository: 
 
     repository.database.write(begin_and_pause)
 
-    def decide(connection: sa.Connection) -> tuple[deciding.DecidedRung, ...]:
-        return deciding.settle(connection, connection.scalar(sa.select(Study.id)) or 0, 999)
+    def decide(connection: sa.Connection) -> tuple[rungs.DecidedRung, ...]:
+        return rungs.settle(connection, connection.scalar(sa.select(Study.id)) or 0, 999)
 
     with cut_off_after(repository.database, 1000) as statements:
         (decided,) = repository.database.write(decide)

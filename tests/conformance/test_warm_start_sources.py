@@ -19,12 +19,12 @@ import pytest
 import tensorflow as tf
 
 from sweeper import WarmStart
-from sweeper.checkpoints.store import CheckpointStore
-from sweeper.checkpoints.tensors import TensorFile
+from sweeper.checkpoint.store import CheckpointStore
+from sweeper.checkpoint.tensors import TensorFile
 from sweeper.errors import WarmStartError
-from sweeper.training.state.state import HistoryRecord, Position, TrainingState, default_components
-from sweeper.training.warmstart.matching import match_warm_start
-from sweeper.training.warmstart.source import is_random_state
+from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
+from sweeper.train.warmstart.beginning import match_warm_start
+from sweeper.train.warmstart.source import is_random_state
 
 
 class Block(keras.layers.Layer):

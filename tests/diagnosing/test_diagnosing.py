@@ -15,18 +15,21 @@ from typing import Any
 import psutil
 import pytest
 
-from sweeper.checkpoints.operations import FileOperations
+from sweeper.checkpoint.operations import FileOperations
+from sweeper.checks import doctor
+from sweeper.checks.doctor import (
+    database_findings,
+    directory_findings,
+    installed_version,
+    machine_findings,
+    package_findings,
+)
 from sweeper.cli.main import main
-from sweeper.diagnosing import machine, runs_directory
-from sweeper.diagnosing.machine import machine_findings
-from sweeper.diagnosing.packages import installed_version, package_findings
-from sweeper.diagnosing.runs_directory import directory_findings
-from sweeper.diagnosing.stored_studies import database_findings
-from sweeper.installation import install_command
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.records.diagnoses import Diagnosis, Finding
-from sweeper.settings import Settings, load_settings
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.spec.settings import Settings, load_settings
+from sweeper.support.installation import install_command
 
 WELL = {"devices": ["CPU"], "repeats": True}
 
@@ -103,7 +106,7 @@ def test_tensorflow_itself_is_asked_and_answers() -> None:
 
 
 def test_a_python_without_tensorflow_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_PROBE", "import a_package_that_is_not_there")
+    monkeypatch.setattr(doctor, "_PROBE", "import a_package_that_is_not_there")
     found = by_name(machine_findings(1))["TensorFlow"]
     assert found.level == "broken"
     assert "a_package_that_is_not_there" in found.seen
@@ -112,7 +115,7 @@ def test_a_python_without_tensorflow_is_broken(monkeypatch: pytest.MonkeyPatch) 
 def test_more_workers_than_cores_and_memory_are_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = by_name(machine_findings(10_000, lambda: WELL))
     assert (found["cores"].level, found["memory"].level) == ("note", "note")
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _which: (256, 1024))
+    monkeypatch.setattr(doctor.resource, "getrlimit", lambda _which: (256, 1024))
     few = by_name(machine_findings(1, lambda: WELL))
     assert few["open files"].advice == "ulimit -n 1024"
     assert few["address space"].level == "note"
@@ -160,7 +163,7 @@ def test_a_database_file_on_a_network_is_not_promised(
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: [root])  # noqa: A006
     assert by_name(directory_findings(here, sqlite=True))["file system"].level == "unpromised"
     assert by_name(directory_findings(here, sqlite=False))["file system"].level == "ok"
-    monkeypatch.setattr(runs_directory, "_LEAST_FREE", 2**70)
+    monkeypatch.setattr(doctor, "_LEAST_FREE", 2**70)
     assert by_name(directory_findings(here, sqlite=False))["disk space"].level == "note"
 
 
@@ -241,12 +244,12 @@ def test_the_exit_code_is_the_worst_finding(levels: list[Any], code: int) -> Non
 def test_the_verb_prints_every_finding_and_exits_with_the_worst(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machine, "_ask", lambda: WELL)
+    monkeypatch.setattr(doctor, "_ask", lambda: WELL)
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
     for name in ("Python", "keras", "[grain]", "deterministic kernels", "locks", "database"):
         assert name in text
     assert "do: sweeper init" in text
-    monkeypatch.setattr(machine, "_ask", lambda: {**WELL, "repeats": False})
+    monkeypatch.setattr(doctor, "_ask", lambda: {**WELL, "repeats": False})
     assert main(["doctor", "--json"]) == 4
     assert '"promised": false' in capsys.readouterr().out

@@ -45,11 +45,11 @@ def _prepare_inline_trials() -> None:
     """Trials of cells need the threads that their study has, and a page may run TensorFlow before."""
     import tensorflow as tf
 
-    import sweeper.definition
+    import sweeper.definition.definition
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    sweeper.definition.usable_cores = lambda: 1
+    sweeper.definition.definition.usable_cores = lambda: 1
     # As a warm server does before it forks: a trial then collects what it has made itself.
     gc.collect()
     gc.freeze()

@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 
 FURTHER = (
     "sweeper.records.code.CodeGroup",
-    "sweeper.definition.StudyDefinition",
+    "sweeper.definition.definition.StudyDefinition",
     "sweeper.records.exactness.AuditRecord",
     "sweeper.records.exactness.AuditedDifference",
     "sweeper.records.exactness.Exactness",
     "sweeper.records.exactness.VerificationRecord",
     "sweeper.records.status.WorkerRecord",
-    "sweeper.training.step_values.StepValues",
+    "sweeper.train.step.StepValues",
 )
 """What public names lead to, and whoever reads a result or replaces a part sees."""
 

@@ -16,10 +16,10 @@ import xxhash
 from doc_blocks import DOCS, blocks
 from safetensors.numpy import save_file
 
-from sweeper.checkpoints.format import Snapshot
-from sweeper.checkpoints.origin import Origin
-from sweeper.checkpoints.reading import load_checkpoint
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.identity import Origin
+from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.checkpoint.store import CheckpointStore
 
 [READER] = [
     block.text

@@ -14,10 +14,10 @@ PAGE = (DOCS / "reference" / "json.md").read_text()
 MODULES = {
     "StudyStatus": "records/status.py",
     "TrialStatus": "records/status.py",
-    "TrialRecord": "results.py",
+    "TrialRecord": "records/results.py",
     "RungRecord": "records/rungs.py",
-    "AttemptRecord": "results.py",
-    "CheckpointRecord": "results.py",
+    "AttemptRecord": "records/results.py",
+    "CheckpointRecord": "records/results.py",
     "VerificationRecord": "records/exactness.py",
     "AuditRecord": "records/exactness.py",
     "EvaluationRecord": "records/evaluations.py",
@@ -64,7 +64,7 @@ def test_the_page_has_every_field_that_is_printed(record: str) -> None:
 
 
 def test_control_a_field_that_the_page_lacks_is_found() -> None:
-    code = Path(ROOT / "sweeper" / "results.py").read_text()
+    code = Path(ROOT / "sweeper" / "records/results.py").read_text()
     changed = code.replace('"bytes": self.bytes,', '"bytes": self.bytes, "more": 1,')
     assert printed(changed, "CheckpointRecord") - documented(PAGE, "CheckpointRecord") == {"more"}
     assert {"values", "warm_start"} <= printed(code, "TrialRecord"), "those of ** are seen"

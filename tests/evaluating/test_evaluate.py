@@ -19,24 +19,19 @@ import pytest
 from sweeps import RunningCommand, database_url, sweep, trials_in
 
 from sweeper import Data, EvaluationRecord, Study, load_study
+from sweeper.api.evaluating import EvaluationRequest, StudyEvaluation, evaluate_study, evaluate_with
+from sweeper.api.held_out import held_out_data
 from sweeper.cli.main import main
-from sweeper.definition import StudySettings
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.definition.definition import StudySettings
 from sweeper.errors import SweeperError, UnknownStudyError, UsageError
-from sweeper.evaluating.evaluate import (
-    EvaluationRequest,
-    StudyEvaluation,
-    evaluate_study,
-    evaluate_with,
-)
-from sweeper.evaluating.held_out import held_out_data
-from sweeper.events import Notice
-from sweeper.execution.launch.opening import open_launcher
-from sweeper.execution.launch.trial_process import Launcher
-from sweeper.execution.options import WorkerOptions
-from sweeper.execution.protocol.study_source import StudySource
 from sweeper.records.evaluations import ranking_objective
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.records.events import Notice
+from sweeper.run.launch.launchers import open_launcher
+from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.options import WorkerOptions
+from sweeper.run.protocol.messages import StudySource
 
 STUDY = """
 from pathlib import Path

@@ -16,26 +16,27 @@ from typing import Any
 
 from exactness_list import STUDIES, StudyPart
 
-from sweeper.checkpoints.policy import Every, describe_every
-from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.execution.launch.trial_process import TrialProcess
-from sweeper.execution.protocol.channel import Channel
-from sweeper.execution.protocol.messages import (
+from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.run.launch.trial_process import TrialProcess
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import (
     Assignment,
     CheckpointCommitted,
     EpochsEnded,
     Failed,
     Finished,
+    Replay,
     Started,
     StoppedHere,
+    Suggest,
+    Suggested,
     Warned,
 )
-from sweeper.execution.protocol.questions import Suggest, Suggested
-from sweeper.execution.protocol.replays import Replay
-from sweeper.execution.trial.prctl import die_with_parent
-from sweeper.execution.trial.process import serve_trial
-from sweeper.execution.worker.assignment import assignment_of
-from sweeper.paths import RunPaths
+from sweeper.run.trial.process import serve_trial
+from sweeper.run.worker.assignment import assignment_of
+from sweeper.spec.checkpointing import Every, describe_every
+from sweeper.support.paths import RunPaths
+from sweeper.support.processes import die_with_parent
 
 LIMIT = 120.0
 """Seconds after which an attempt is taken to hang."""
@@ -174,7 +175,7 @@ def main(descriptor: str, group: str, name: str, before: str) -> None:
             configured.
         before: ``module:function``, called before training, and before the study is imported.
     """
-    from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
+    from sweeper.train.randomness.seeds import IMPORT_SEED, seed_everything
 
     def load() -> StudyDefinition:
         if before:

@@ -21,13 +21,12 @@ from pathlib import Path
 from exactness_attempts import Attempt, Start, assignment, run_attempt, settings_of
 from exactness_list import StudyPart
 
-from sweeper.checkpoints.origin import Origin
-from sweeper.execution.audit.interval import DroppedError, IntervalReplay
-from sweeper.execution.launch.trial_process import TrialProcess
-from sweeper.execution.protocol.messages import Assignment, Failed
-from sweeper.execution.protocol.replays import Replay
-from sweeper.paths import RunPaths
-from sweeper.storage.exactness.claims import AuditClaim, Pinned
+from sweeper.checkpoint.identity import Origin
+from sweeper.db.audits import AuditClaim, Pinned
+from sweeper.run.audit.interval import DroppedError, IntervalReplay
+from sweeper.run.launch.trial_process import TrialProcess
+from sweeper.run.protocol.messages import Assignment, Failed, Replay
+from sweeper.support.paths import RunPaths
 
 
 @dataclass(frozen=True)

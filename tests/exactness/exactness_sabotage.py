@@ -16,8 +16,8 @@ def without_first_line() -> None:
 
 
 def _without(*names: str) -> None:
-    from sweeper.training.loop import loop
-    from sweeper.training.state import state
+    from sweeper.train.loop import loop
+    from sweeper.train.state import state
 
     original = state.default_components
 

@@ -19,12 +19,11 @@ from exactness_attempts import Start
 from exactness_list import StudyPart, imports_of
 from forked_programs import ADDRESS, PROGRAM, Service
 
-from sweeper.execution.launch.hash_seed import HASH_SEED
-from sweeper.execution.launch.launchers import ForkLauncher, WarmServer
-from sweeper.execution.launch.trial_process import ExitStatus, TrialProcess
-from sweeper.execution.protocol.channel import Channel
-from sweeper.execution.protocol.messages import Assignment
-from sweeper.execution.protocol.study_source import StudySource
+from sweeper.run.launch.launchers import ForkLauncher, WarmServer
+from sweeper.run.launch.server_process import HASH_SEED
+from sweeper.run.launch.trial_process import ExitStatus, TrialProcess
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import Assignment, StudySource
 
 
 @dataclass

@@ -16,10 +16,9 @@ from exactness_attempts import Attempt, Kill, Start, assignment, kills_of, run_a
 from exactness_list import Outcome, StudyPart
 
 from sweeper import errors
-from sweeper.checkpoints.reading import load_checkpoint
-from sweeper.execution.protocol.messages import Failed, Finished
-from sweeper.execution.protocol.replays import Replay
+from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.replay.comparison import READ_AHEAD
+from sweeper.run.protocol.messages import Failed, Finished, Replay
 
 _OF_RESULTS = ("position", "history", "model", "optimizer", "metrics", "reachable")
 """What of a checkpoint the results depend on, whatever else its callbacks keep."""

@@ -11,7 +11,7 @@ from exactness_starting import forked
 from exactness_verdicts import Verdict, judged_failure
 from exactness_verdicts import judge as judge_study
 
-from sweeper.execution.protocol.messages import Failed
+from sweeper.run.protocol.messages import Failed
 
 GROUPS = ("controls",)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from study_files import StudyText
 
-from sweeper.results import TrialRecord
+from sweeper.records.results import TrialRecord
 
 BUDGETED_STUDY = StudyText(
     name="budgeted",

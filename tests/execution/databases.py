@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from sweeper.storage.database import Database
+from sweeper.db.database import Database
 
 POSTGRES = "SWEEPER_TEST_POSTGRES"
 

@@ -22,25 +22,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
-from sweeper.declared.budgets import Budget
-from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.events import Event
-from sweeper.execution.audit.auditor import Auditor
-from sweeper.execution.launch.trial_process import ExitStatus
-from sweeper.execution.protocol.channel import Channel
-from sweeper.execution.protocol.messages import Assignment
-from sweeper.execution.serving import run_side_by_side
-from sweeper.execution.worker import context as context_module
-from sweeper.execution.worker.context import SlotContext
-from sweeper.execution.worker.leases import Stay
-from sweeper.execution.worker.slot import serve_slot
-from sweeper.execution.worker.study import StudyAccess
-from sweeper.paths import RunPaths
-from sweeper.results import TrialRecord
+from sweeper.db import rungs
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.records.events import Event
+from sweeper.records.results import TrialRecord
+from sweeper.run.audit.auditor import Auditor
+from sweeper.run.launch.trial_process import ExitStatus
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import Assignment
+from sweeper.run.serving import run_side_by_side
+from sweeper.run.worker import context as context_module
+from sweeper.run.worker.context import SlotContext, StudyAccess
+from sweeper.run.worker.leases import Stay
+from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import search_spec
-from sweeper.storage.database import Database
-from sweeper.storage.queries.rungs import deciding
-from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.spec.budgets import Budget
+from sweeper.support.paths import RunPaths
 
 FAKE_TRIAL = Path(__file__).with_name("fake_trial.py")
 LIMIT = 60.0
@@ -48,9 +47,9 @@ LIMIT = 60.0
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(
     [
-        "sweeper.execution.worker.slot",
-        "sweeper.execution.cluster.engines",
-        "sweeper.storage.database",
+        "sweeper.run.worker.slot",
+        "sweeper.run.cluster.engines",
+        "sweeper.db.database",
     ]
 )
 
@@ -168,11 +167,11 @@ class WorkerOptions:
 
 def decide_early(members: int) -> None:
     """Take a rung for full once it has so many members."""
-    all_members = deciding._members
-    deciding._members = lambda *which: [
+    all_members = rungs._members
+    rungs._members = lambda *which: [
         row for row in all_members(*which) if row.result or row.reached is not None
     ]
-    deciding._is_full = lambda rows, _expected: len(rows) >= members
+    rungs._is_full = lambda rows, _expected: len(rows) >= members
 
 
 def work(options: WorkerOptions, events: Connection) -> None:

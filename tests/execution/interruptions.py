@@ -20,7 +20,7 @@ def kill_all():
 INTERRUPTED_STUDY = StudyText(
     head=KILL_ALL
     + textwrap.dedent("""
-    from sweeper.checkpoints.operations import FileOperations
+    from sweeper.checkpoint.operations import FileOperations
 
     # "rename:3" kills the process group inside the third rename of a trial's commits.
     KILL_INSIDE = os.environ.get("SWEEPER_TEST_KILL_INSIDE")

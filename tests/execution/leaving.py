@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sweeps import command, database_url
 
-from sweeper.results import TrialRecord
+from sweeper.records.results import TrialRecord
 
 
 def check_leaving(

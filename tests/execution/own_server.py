@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from databases import POSTGRES, Server
 
-from sweeper.storage.database import Database
+from sweeper.db.database import Database
 
 DEBIAN = Path("/usr/lib/postgresql")
 

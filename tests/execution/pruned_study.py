@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from study_files import StudyText
 
-from sweeper.results import TrialRecord
+from sweeper.records.results import TrialRecord
 
 PRUNED_STUDY = StudyText(
     name="pruned",

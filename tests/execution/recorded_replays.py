@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sweeper.execution.launch.trial_process import Launcher
-from sweeper.execution.protocol.messages import CheckpointCommitted
-from sweeper.execution.replays import Replayed, ReplayOrder, run_again
+from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.protocol.messages import CheckpointCommitted
+from sweeper.run.replays import Replayed, ReplayOrder, run_again
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from databases import postgresql_database
 from sweeps import RunningCommand, command, trials_in
 
-from sweeper.results import TrialRecord
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.records.results import TrialRecord
 
 
 def killed(file: Path, study: str, runs: Path, times: int) -> tuple[TrialRecord, ...]:

@@ -12,12 +12,14 @@ from typing import Any
 
 from databases import opened_database
 
-from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.events import Event
-from sweeper.execution.audit.auditor import Auditor
-from sweeper.execution.launch.trial_process import ExitStatus
-from sweeper.execution.protocol.channel import Channel
-from sweeper.execution.protocol.messages import (
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.records.events import Event
+from sweeper.records.results import TrialRecord
+from sweeper.run.audit.auditor import Auditor
+from sweeper.run.launch.trial_process import ExitStatus
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import (
     Assignment,
     Failed,
     Finished,
@@ -26,12 +28,9 @@ from sweeper.execution.protocol.messages import (
     Stop,
     StoppedHere,
 )
-from sweeper.execution.worker.context import SlotContext
-from sweeper.execution.worker.study import StudyAccess
-from sweeper.paths import RunPaths
-from sweeper.results import TrialRecord
+from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.search.spec import search_spec
-from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.support.paths import RunPaths
 
 Script = Callable[["ScriptedTrial"], int]
 """Plays one attempt; the exit code of its process."""

@@ -16,14 +16,14 @@ from typing import IO, Self
 
 from forked_programs import ADDRESS, WARM_SERVER, ForkedProgram, importing
 
-from sweeper.events import Event
-from sweeper.execution.launch import server_process
-from sweeper.execution.options import RunRequest, WorkerOptions
-from sweeper.execution.run import run_sweep
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.records.events import Event
 from sweeper.records.lengths import Extension
-from sweeper.results import StudyResults, TrialRecord
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.records.results import StudyResults, TrialRecord
+from sweeper.run.launch import server_process
+from sweeper.run.options import RunRequest, WorkerOptions
+from sweeper.run.run import run_sweep
 
 LIMIT = 180.0
 """Seconds after which a command counts as hanging."""

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from scripted_trials import ScriptedSweep, ScriptedTrial, finish, scripted_sweep
 
-from sweeper.execution.launch import conversation
-from sweeper.execution.protocol.channel import Channel
-from sweeper.execution.protocol.messages import EpochsEnded, Finished, Started, StoppedHere, Warned
-from sweeper.execution.worker.slot import serve_slot
-from sweeper.results import EpochRecord
+from sweeper.records.results import EpochRecord
+from sweeper.run.launch import trial_process
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import EpochsEnded, Finished, Started, StoppedHere, Warned
+from sweeper.run.worker.slot import serve_slot
 
 HALF = struct.pack("!I", 1000) + b'{"kind": "finis'
 
@@ -89,7 +89,7 @@ def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path:
 def test_a_trial_that_waits_for_ever_after_half_a_message_fails_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "_REST_OF_MESSAGE", 0.4)
+    monkeypatch.setattr(trial_process, "_REST_OF_MESSAGE", 0.4)
     with scripted_sweep(tmp_path, {0: begin_a_message_and_hang}, trials=2) as sweep:
         serve(sweep)
         assert [t.state for t in sweep.trials] == ["failed", "complete"]

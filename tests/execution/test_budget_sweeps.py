@@ -16,11 +16,11 @@ import pytest
 from databases import postgresql_database
 from fake_workers import FakeWorker, Result, WorkerOptions, create, results_of, settings_of
 
-from sweeper.declared.budgets import Halving, Hyperband
-from sweeper.results import TrialRecord
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.records.results import TrialRecord
 from sweeper.search.spec import search_window
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.spec.budgets import Halving, Hyperband
 
 TRIALS, EPOCHS = 12, 4
 

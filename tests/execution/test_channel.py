@@ -12,43 +12,50 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweeper.declared.space import Categorical, FloatRange, IntRange
 from sweeper.errors import ExecutionError
-from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
-from sweeper.execution.protocol.branches import BranchStart
-from sweeper.execution.protocol.channel import Channel
-from sweeper.execution.protocol.evaluations import (
-    Candidate,
-    CheckpointEvaluated,
-    CheckpointPassedOver,
-    Evaluated,
-    Evaluation,
-    HeldOutData,
-)
-from sweeper.execution.protocol.exports import ExportOrder, ModelExported
-from sweeper.execution.protocol.messages import (
+from sweeper.records.results import EpochRecord
+from sweeper.replay.reports import Lengths, RehearsalReport
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import (
     Assignment,
+    AuditOrder,
+    BranchStart,
+    Candidate,
     CheckpointCommitted,
     CheckpointDeleted,
+    CheckpointEvaluated,
+    CheckpointPassedOver,
     EpochsEnded,
+    Evaluated,
+    Evaluation,
+    ExportOrder,
     Failed,
     Finished,
+    HeldOutData,
+    IntervalPinned,
+    Judge,
+    Judged,
     Message,
+    ModelExported,
+    Part,
     PausedHere,
     Preparing,
     PrunedHere,
+    Rehearsal,
+    Rehearsed,
+    Rehearsing,
+    Replay,
     Started,
     StepsReached,
     Stop,
     StoppedHere,
+    StudySource,
+    Suggest,
+    Suggested,
     Surroundings,
     Warned,
 )
-from sweeper.execution.protocol.questions import Judge, Judged, Suggest, Suggested
-from sweeper.execution.protocol.replays import Part, Rehearsal, Rehearsed, Rehearsing, Replay
-from sweeper.execution.protocol.study_source import StudySource
-from sweeper.replay.reports import Lengths, RehearsalReport
-from sweeper.results import EpochRecord
+from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 words = st.text(st.characters(exclude_categories=("Cs",)))
 counts = st.integers(0, 2**62)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sweeper.errors import DatabaseUnavailableError
-from sweeper.events import StudyCounted
-from sweeper.execution import serving
-from sweeper.results import BestTrial, StudyStatus
+from sweeper.records.events import StudyCounted
+from sweeper.records.results import BestTrial, StudyStatus
+from sweeper.run import serving
 
 BEST = BestTrial(7, 0.9, {})
 

@@ -17,7 +17,7 @@ import pytest
 from study_files import StudyText
 from sweeps import Ended, Result, command, differing, results_of, sweep, trials_in
 
-from sweeper.results import TrialRecord
+from sweeper.records.results import TrialRecord
 
 FATES = (
     *("orphan", "killed", "server killed", "terminated", "survivor"),
@@ -33,7 +33,7 @@ DEATHS = StudyText(
     head=f'''
     import threading
 
-    from sweeper.checkpoints.operations import FileOperations
+    from sweeper.checkpoint.operations import FileOperations
 
     FATES = {FATES!r}
 

@@ -10,7 +10,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import HyperbandPruner, MedianPruner, PatientPruner, ThresholdPruner
 
 from sweeper import Every, Keep
-from sweeper.definition import StudyDefinition, StudySettings
+from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError
 
 

@@ -17,8 +17,8 @@ from dask_task import task
 from distributed.core import connect
 from distributed.security import Security
 
-from sweeper.execution.cluster.engine_dask import DaskCluster
-from sweeper.execution.cluster.engines import run_tasks
+from sweeper.run.cluster.engine_dask import DaskCluster
+from sweeper.run.cluster.engines import run_tasks
 
 
 def listening(process):

@@ -13,15 +13,15 @@ import pytest
 from scripted_trials import ScriptedTrial, finish, scripted_sweep
 
 from sweeper.errors import DataError, SweeperError
-from sweeper.execution.protocol.channel import Channel
-from sweeper.execution.protocol.messages import Failed, Message
-from sweeper.execution.trial.process import failure_of
-from sweeper.execution.worker.slot import serve_slot
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import Failed, Message
+from sweeper.run.trial.process import failure_of
+from sweeper.run.worker.slot import serve_slot
 
 LAST = """
 import dataclasses, json, os, sys
-from sweeper.execution.protocol.channel import Channel
-from sweeper.execution.protocol.messages import Assignment
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import Assignment
 
 def assignment(**changes):
     return Assignment(**{
@@ -55,7 +55,7 @@ def last_words(code: str, directory: Path, *, log: str = os.devnull) -> tuple[Me
 
 
 FAILING = """
-from sweeper.execution.trial import process
+from sweeper.run.trial import process
 process.look_for_gpus = lambda: None
 process.configure_tensorflow = lambda **_: None
 
@@ -86,7 +86,7 @@ def test_the_same_trial_on_a_disk_with_room_fails_for_its_own_error(tmp_path: Pa
 
 FORKING = """
 import socket, time
-from sweeper.execution.launch.warm_server import _Server
+from sweeper.run.launch.warm_server import _Server
 
 control, worker = socket.socketpair()
 server = _Server(control)

@@ -18,8 +18,8 @@ from corpus import forget_modules
 from study_files import StudyText
 from sweeps import LIMIT, Result, RunningCommand, command, differing, results_of, sweep, trials_in
 
-from sweeper.events import Notice
-from sweeper.execution.launch.hash_seed import hashes_differ
+from sweeper.records.events import Notice
+from sweeper.run.launch.server_process import hashes_differ
 
 SPLIT = StudyText(
     head="""

@@ -17,26 +17,20 @@ import pytest
 from forked_programs import PROGRAM
 from sweeps import python
 
-from sweeper.errors import (
-    CheckpointError,
-    FactoryError,
-    RestoreError,
-    StudyImportError,
-    UsageError,
-)
-from sweeper.execution.cluster.driver import _Drive
-from sweeper.execution.cluster.engines import check_engine, run_tasks
-from sweeper.execution.launch import memory
-from sweeper.execution.protocol.study_source import StudySource
-from sweeper.execution.serving import run_side_by_side
-from sweeper.execution.trial.devices import show_devices
-from sweeper.execution.trial.process import failure_of
+from sweeper.errors import CheckpointError, FactoryError, RestoreError, StudyImportError, UsageError
+from sweeper.run.cluster.driver import _Drive
+from sweeper.run.cluster.engines import check_engine, run_tasks
+from sweeper.run.protocol.messages import StudySource
+from sweeper.run.serving import run_side_by_side
+from sweeper.run.trial.devices import show_devices
+from sweeper.run.trial.process import failure_of
+from sweeper.run.worker import outcomes
 
 ROOT = Path(__file__).parents[2]
 
 CONFIGURE = """
 import json, os
-from sweeper.execution.trial.devices import configure_tensorflow, import_tensorflow, show_devices
+from sweeper.run.trial.devices import configure_tensorflow, import_tensorflow, show_devices
 import_tensorflow()
 show_devices("3")
 from tensorflow.python.framework import config
@@ -80,7 +74,7 @@ def test_no_devices_given_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_failed_import_of_tensorflow_shows_what_was_held_back(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("import os\nos.write(2, b'libcuda is broken')\nnever\n")
     (tmp_path / "keras.py").write_text("")
-    code = "from sweeper.execution.trial.devices import import_tensorflow as i; i()"
+    code = "from sweeper.run.trial.devices import import_tensorflow as i; i()"
     ended = python("-c", code, cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
     assert ended.code == 1
     assert "libcuda is broken" in ended.err
@@ -157,10 +151,10 @@ def test_kills_for_lack_of_memory_are_added_up(
     (tmp_path / "vmstat").write_text("pgfault 12\noom_kill 3\noom_kill_other 40\n")
     (tmp_path / "events").write_text("low 0\noom 9\noom_kill 2\n")
     counters = tuple((tmp_path / n, "oom_kill") for n in ("vmstat", "events", "missing"))
-    monkeypatch.setattr(memory, "_COUNTERS", counters)
-    assert memory.out_of_memory_kills() == 5
-    monkeypatch.setattr(memory, "_COUNTERS", counters[2:])
-    assert memory.out_of_memory_kills() == 0
+    monkeypatch.setattr(outcomes, "_COUNTERS", counters)
+    assert outcomes.out_of_memory_kills() == 5
+    monkeypatch.setattr(outcomes, "_COUNTERS", counters[2:])
+    assert outcomes.out_of_memory_kills() == 0
 
 
 def raised(error: BaseException) -> BaseException:

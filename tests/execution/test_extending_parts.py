@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from databases import opened_database
 
-from sweeper.continuing.extending import asked_extension
-from sweeper.definition import StudySettings
+from sweeper.api.continuing import asked_extension
+from sweeper.db.attempts import Ending
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.definition.definition import StudySettings
 from sweeper.errors import DefinitionError, ExactnessError, UsageError
-from sweeper.events import Event, Notice
-from sweeper.execution.extending import extend_study
-from sweeper.execution.launch.launchers import Loaded
-from sweeper.execution.options import RunRequest, WorkerOptions
-from sweeper.execution.protocol.questions import Judge, Judged
-from sweeper.execution.worker.answers import TrialSearch
-from sweeper.execution.worker.assignment import assignment_of
-from sweeper.paths import RunPaths
+from sweeper.records.events import Event, Notice
 from sweeper.records.lengths import Extension, LengthRead
-from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.run.extending import extend_study
+from sweeper.run.launch.launchers import Loaded
+from sweeper.run.options import RunRequest, WorkerOptions
+from sweeper.run.protocol.messages import Judge, Judged
+from sweeper.run.worker.assignment import assignment_of
+from sweeper.run.worker.messages import TrialSearch
+from sweeper.support.paths import RunPaths
 
 ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
 DECAY = LengthRead("build (model.py, line 3)", "CosineDecay(0.1, 30)", "steps", 30)

@@ -18,10 +18,10 @@ import pytest
 from scripted_trials import ScriptedTrial, finish, scripted_sweep
 
 from sweeper.errors import UsageError
-from sweeper.execution.serving import run_side_by_side
-from sweeper.execution.worker import gpus
-from sweeper.execution.worker.gpus import Gpu, SlotDevice, SlotDevices, find_gpus, share_gpus
-from sweeper.execution.worker.slot import serve_slot
+from sweeper.run.serving import run_side_by_side
+from sweeper.run.worker import gpus
+from sweeper.run.worker.gpus import Gpu, SlotDevice, SlotDevices, find_gpus, share_gpus
+from sweeper.run.worker.slot import serve_slot
 
 NVIDIA = "0, GPU-aa, 40960\n1, GPU-bb, 40960\n2, GPU-cc, [N/A]\n"
 ROCM = json.dumps({"card0": {"VRAM Total Memory (B)": str(16 * 2**30)}, "system": {}})
@@ -168,7 +168,7 @@ config = types.SimpleNamespace(
     set_logical_device_configuration=lambda d, c: calls.append((d, [x.memory_limit for x in c])),
 )
 sys.modules["tensorflow"] = types.SimpleNamespace(config=config)
-from sweeper.execution.trial.devices import limit_memory, show_devices
+from sweeper.run.trial.devices import limit_memory, show_devices
 
 show_devices({devices!r})
 limit_memory({limit!r})

@@ -10,12 +10,12 @@ import pytest
 from scripted_trials import ScriptedSweep, definition, scripted_sweep
 
 from sweeper.errors import DatabaseUnavailableError
-from sweeper.execution.protocol.channel import Link
-from sweeper.execution.protocol.messages import Finished, Message, Started
-from sweeper.execution.trial import run as trial_run
-from sweeper.execution.worker import inline
-from sweeper.execution.worker.inline import InlineTrials
-from sweeper.execution.worker.slot import AttemptSupervisor, serve_slot
+from sweeper.run.protocol.channel import Link
+from sweeper.run.protocol.messages import Finished, Message, Started
+from sweeper.run.trial import run as trial_run
+from sweeper.run.worker import inline
+from sweeper.run.worker.inline import InlineTrials
+from sweeper.run.worker.slot import AttemptSupervisor, serve_slot
 
 Play = Callable[[Link], None]
 

@@ -16,27 +16,23 @@ from study_files import StudyText
 from sweeps import Ended, Result, command, differing, python, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
-from sweeper.events import Notice
-from sweeper.execution.launch import server_process
-from sweeper.execution.launch.environment import trial_environment
-from sweeper.execution.launch.launchers import (
-    ForkLauncher,
-    SpawnLauncher,
-    WarmServer,
-    choose_launcher,
-)
-from sweeper.execution.launch.sources import target_source
-from sweeper.execution.launch.trial_process import ExitStatus, Launcher, TrialProcess
-from sweeper.execution.protocol.messages import (
+from sweeper.records.events import Notice
+from sweeper.run.launch import server_process
+from sweeper.run.launch.launchers import ForkLauncher, SpawnLauncher, WarmServer, choose_launcher
+from sweeper.run.launch.server_process import trial_environment
+from sweeper.run.launch.sources import target_source
+from sweeper.run.launch.trial_process import ExitStatus, Launcher, TrialProcess
+from sweeper.run.protocol.messages import (
     Assignment,
     Failed,
     Message,
     Started,
     Stop,
     StoppedHere,
+    Suggest,
+    Suggested,
 )
-from sweeper.execution.protocol.questions import Suggest, Suggested
-from sweeper.execution.trial.process import EXIT_WORKER_GONE
+from sweeper.run.trial.process import EXIT_WORKER_GONE
 
 WATCHED = StudyText(
     head="""
@@ -106,7 +102,7 @@ and what is said of it."""
 SERVER_WITH_THREADS = """
 import sys, threading
 threading.Thread(target=threading.Event().wait, name="a-debugger", daemon=True).start()
-from sweeper.execution.launch.warm_server import main
+from sweeper.run.launch.warm_server import main
 main(sys.argv[1:])
 """
 """A server that has a thread before it imports the study, as under some debuggers."""

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from test_isolation import assignment, hear
 
-from sweeper.execution.launch.launchers import ForkLauncher, WarmServer
-from sweeper.execution.launch.leading_imports import execute_all, leading_imports
-from sweeper.execution.launch.sources import target_source
-from sweeper.execution.protocol.messages import Finished
+from sweeper.run.launch.launchers import ForkLauncher, WarmServer
+from sweeper.run.launch.leading_imports import execute_all, leading_imports
+from sweeper.run.launch.sources import target_source
+from sweeper.run.protocol.messages import Finished
 
 pytestmark = pytest.mark.usefixtures("real_servers")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from sweeper.db.repository import LostAttempt, WorkerIdentity
 from sweeper.errors import DatabaseUnavailableError
-from sweeper.events import Event
-from sweeper.execution.worker.database_health import DatabaseHealth
-from sweeper.execution.worker.leases import LeaseKeeper, Stay
-from sweeper.storage.repository import LostAttempt, WorkerIdentity
+from sweeper.records.events import Event
+from sweeper.run.worker.database_health import DatabaseHealth
+from sweeper.run.worker.leases import LeaseKeeper, Stay
 
 LEASE = 0.2
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from sweeper.api.study import Study, load_study
+from sweeper.definition.loading import is_loading, load_definition, loaded_from, split_target
 from sweeper.errors import DefinitionError, StudyFileError, StudyImportError
-from sweeper.loading import is_loading, load_definition, loaded_from, split_target
-from sweeper.study import Study, load_study
 
 STUDY = """
 from sweeper import Study
@@ -180,7 +180,7 @@ def test_a_module_that_fails_is_reported_with_its_line_and_can_be_mended(
     with pytest.raises(StudyImportError, match=message) as failure:
         load_definition(str(file))
     assert f"({file}, line 2)" in str(failure.value)
-    assert "sweeper/loading.py" not in failure.value.traceback
+    assert "sweeper/definition/loading.py" not in failure.value.traceback
     assert not is_loading()
     write(file, "mended")
     assert load_definition(str(file)).name == "mended"
@@ -194,7 +194,7 @@ def test_an_error_of_ours_is_passed_on_as_it_is(tmp_path: Path) -> None:
 def test_a_bare_definition_cannot_be_run_from_python(tmp_path: Path) -> None:
     file = tmp_path / "g.py"
     file.write_text(
-        "from sweeper.definition import StudyDefinition\n"
+        "from sweeper.definition.definition import StudyDefinition\n"
         "study = StudyDefinition(name='g', model=print, data=print, epochs=1, trials=1)\n"
     )
     assert load_definition(str(file)).name == "g"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from checkpoint_faults import snapshot
 
-from sweeper.checkpoints.origin import Origin
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint.identity import Origin
+from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
-from sweeper.execution.worker import checkpoints as locating
-from sweeper.execution.worker.checkpoints import bring_files, locate
-from sweeper.paths import RunPaths, parse_location
-from sweeper.results import AttemptRecord, CheckpointRecord, TrialRecord
+from sweeper.records.results import AttemptRecord, CheckpointRecord, TrialRecord
+from sweeper.run.worker import checkpoints as locating
+from sweeper.run.worker.checkpoints import bring_files, locate
+from sweeper.support.paths import RunPaths, parse_location
 
 
 def trial(*paths: Path | str) -> TrialRecord:

@@ -13,12 +13,12 @@ import tensorflow as tf
 
 import sweeper
 from sweeper import DefinitionError, FactoryError, RestoreError, load_study
-from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.execution.trial.strategies import strategy_scope
-from sweeper.preflight.checking import check_study
-from sweeper.training.randomness.seeds import TrialSeeds
-from sweeper.training.state.state import TrainingState
-from sweeper.trial import Trial
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checks.check import check_study
+from sweeper.definition.trial import Trial
+from sweeper.run.trial.parts import strategy_scope
+from sweeper.train.randomness.seeds import TrialSeeds
+from sweeper.train.state.state import TrainingState
 
 REMOVED = (
     "sweeper.MultiWorker was removed: a trial trains in one process; use "

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from scripted_trials import ScriptedTrial, scripted_sweep, train_until_stopped
 
-from sweeper.events import AttemptStarted, EpochFinished
-from sweeper.execution.protocol.messages import EpochsEnded, Started, StoppedHere
-from sweeper.execution.serving import run_side_by_side
-from sweeper.execution.worker.slot import serve_slot
-from sweeper.results import EpochRecord
+from sweeper.records.events import AttemptStarted, EpochFinished
+from sweeper.records.results import EpochRecord
+from sweeper.run.protocol.messages import EpochsEnded, Started, StoppedHere
+from sweeper.run.serving import run_side_by_side
+from sweeper.run.worker.slot import serve_slot
 
 
 def test_the_engine_returns_when_all_slots_have_though_one_raised_at_once() -> None:

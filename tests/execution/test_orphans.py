@@ -19,19 +19,18 @@ import psutil
 import pytest
 from test_environment_faults import LAST
 
-from sweeper.execution.launch import orphans, server_process
-from sweeper.execution.launch.launchers import SpawnLauncher, WarmServer
-from sweeper.execution.launch.trial_process import ExitStatus
-from sweeper.execution.protocol.messages import Assignment, Failed
-from sweeper.execution.protocol.study_source import StudySource
+from sweeper.run.launch import orphans, server_process
+from sweeper.run.launch.launchers import SpawnLauncher, WarmServer
+from sweeper.run.launch.trial_process import ExitStatus
+from sweeper.run.protocol.messages import Assignment, Failed, StudySource
 
 SERVER = '''
 """The warm server, whose trials each start a child, a daemon, and a child of the daemon's."""
 import json, os, pathlib, signal, subprocess, sys, time
 from types import SimpleNamespace
-from sweeper.execution.trial import prctl
-from sweeper.execution.launch import server_process, warm_server
-from sweeper.execution.protocol.messages import Finished, StoppedHere
+from sweeper.run.trial import prctl
+from sweeper.run.launch import server_process, warm_server
+from sweeper.run.protocol.messages import Finished, StoppedHere
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -185,8 +184,8 @@ def test_both_processes_of_a_server_and_its_trials_end_with_either(
 DRIVER = """
 import time
 from pathlib import Path
-from sweeper.execution.launch import launchers as isolation, server_process
-from sweeper.execution.protocol.study_source import StudySource
+from sweeper.run.launch import launchers as isolation, server_process
+from sweeper.run.protocol.messages import StudySource
 
 if __name__ == "__main__":
     server_process._SERVER = (sys.argv[1],)
@@ -280,8 +279,8 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
 def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path: Path) -> None:
     code = """
     import signal, threading
-    from sweeper.execution.trial import process
-    from sweeper.execution.protocol.signals import signals_held
+    from sweeper.run.trial import process
+    from sweeper.run.signals import signals_held
 
     process.look_for_gpus = lambda: None
     process.configure_tensorflow = lambda **_: None

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweeper.checkpoints.format import Committed, Snapshot
-from sweeper.checkpoints.policy import Keep
-from sweeper.checkpoints.reading import load_checkpoint
-from sweeper.checkpoints.store import CheckpointStore
-from sweeper.checkpoints.writer import BackgroundWriter
+from sweeper.checkpoint.format import Committed, Snapshot
+from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.checkpoint.store import CheckpointStore
+from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.errors import CheckpointError
-from sweeper.execution.protocol.audits import AuditOrder, IntervalPinned
-from sweeper.execution.trial.pinning import AuditPins, PinningStore
-from sweeper.training.state.state import Position
+from sweeper.run.protocol.messages import AuditOrder, IntervalPinned
+from sweeper.run.trial.pinning import AuditPins, PinningStore
+from sweeper.spec.checkpointing import Keep
+from sweeper.train.state.state import Position
 
 STEPS = 8
 """Steps of an epoch."""

@@ -13,9 +13,9 @@ import pytest
 from databases import opened_database
 from fake_workers import FakeWorker, WorkerOptions, create, faults_of, results_of, settings_of
 
-from sweeper.results import TrialRecord
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.records.results import TrialRecord
 
 BUDGET = {
     "kind": "population",

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from scripted_trials import ScriptedTrial, scripted_sweep, train_until_stopped
 
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
 from sweeper.errors import DatabaseUnavailableError
-from sweeper.execution.worker.slot import serve_slot
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.run.worker.slot import serve_slot
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])

@@ -32,7 +32,8 @@ from scripted_trials import (
 )
 
 from sweeper import Retries
-from sweeper.definition import StudySettings
+from sweeper.db.repository import Claim, Repository, StudyRow
+from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     DatabaseUnavailableError,
     DefinitionChangedError,
@@ -40,15 +41,14 @@ from sweeper.errors import (
     Interrupted,
     TrialError,
 )
-from sweeper.events import Notice
-from sweeper.execution.launch.trial_process import ExitStatus, kill_tree
-from sweeper.execution.options import WorkerOptions
-from sweeper.execution.protocol.messages import Finished, Started
-from sweeper.execution.serving import run_side_by_side, serve_slots
-from sweeper.execution.worker.gpus import SlotDevices
-from sweeper.execution.worker.outcomes import Death, TrialClock, end_of
-from sweeper.execution.worker.slot import serve_slot
-from sweeper.storage.repository import Claim, Repository, StudyRow
+from sweeper.records.events import Notice
+from sweeper.run.launch.trial_process import ExitStatus, kill_tree
+from sweeper.run.options import WorkerOptions
+from sweeper.run.protocol.messages import Finished, Started
+from sweeper.run.serving import run_side_by_side, serve_slots
+from sweeper.run.worker.gpus import SlotDevices
+from sweeper.run.worker.outcomes import Death, TrialClock, end_of
+from sweeper.run.worker.slot import serve_slot
 
 KINDS: dict[str, tuple[Callable[[ScriptedTrial], int], str]] = {
     "crash": (crash, "crashed"),

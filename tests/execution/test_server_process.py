@@ -10,14 +10,14 @@ import psutil
 import pytest
 from forked_programs import WARM_SERVER
 
-from sweeper.execution.launch import server_process
-from sweeper.execution.launch.launchers import WarmServer
-from sweeper.execution.launch.server_process import ServerProcess, begin_server
-from sweeper.execution.launch.sources import target_source
+from sweeper.run.launch import server_process
+from sweeper.run.launch.launchers import WarmServer
+from sweeper.run.launch.server_process import ServerProcess, begin_server
+from sweeper.run.launch.sources import target_source
 
 PROBE = """
 import sys
-from sweeper.execution.launch import server_process
+from sweeper.run.launch import server_process
 
 class Begun(Exception):
     pass
@@ -27,7 +27,7 @@ def begin(*, imports=True):
 
 server_process.ServerProcess = begin
 from sweeper.cli.options import Flags
-from sweeper.cli.verbs.running.run import _sweep
+from sweeper.cli.running import _sweep
 
 try:
     _sweep(Flags(workers=1), source="study.py")
@@ -66,8 +66,8 @@ def heavy_and_threads(module: str) -> str:
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in Linux's /proc")
 def test_one_that_spawns_trials_has_imported_nothing_that_has_threads() -> None:
     """It forks, and a signal that came early must meet its one thread, or the held trial's."""
-    assert heavy_and_threads("sweeper.execution.launch.warm_server") == "[] 1"
-    assert heavy_and_threads("sweeper.execution.launch.warm_server, numpy") != "[] 1", "the control"
+    assert heavy_and_threads("sweeper.run.launch.warm_server") == "[] 1"
+    assert heavy_and_threads("sweeper.run.launch.warm_server, numpy") != "[] 1", "the control"
 
 
 def test_it_serves_the_study_that_it_is_given_later(

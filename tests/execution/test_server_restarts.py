@@ -25,9 +25,9 @@ from fake_workers import (
 )
 from own_server import OwnServer, own_server
 
-from sweeper.results import TrialRecord
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.records.results import TrialRecord
 
 TRIALS, EPOCHS = 6, 5
 RESTARTS = 2

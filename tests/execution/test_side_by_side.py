@@ -11,8 +11,8 @@ from types import FrameType
 
 import pytest
 
-from sweeper.execution.serving import run_side_by_side as run_slots
-from sweeper.execution.side_by_side import run_side_by_side
+from sweeper.run.serving import run_side_by_side as run_slots
+from sweeper.run.side_by_side import run_side_by_side
 
 LIMIT = 20.0
 

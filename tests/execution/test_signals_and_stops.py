@@ -16,14 +16,13 @@ from databases import opened_database
 from scripted_trials import definition
 from test_environment_faults import last_words
 
+from sweeper.api.fit import _stop_signals
+from sweeper.db.repository import Repository, StudyRow
 from sweeper.errors import Interrupted
-from sweeper.execution.options import RunRequest, WorkerOptions
-from sweeper.execution.prepared_study import PreparedStudy
-from sweeper.execution.protocol.messages import Failed
-from sweeper.execution.protocol.study_source import StudySource
-from sweeper.execution.signals import early_termination, stop_signals
-from sweeper.fitting import _stop_signals
-from sweeper.storage.repository import Repository, StudyRow
+from sweeper.run.options import RunRequest, WorkerOptions
+from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.protocol.messages import Failed, StudySource
+from sweeper.run.signals import early_termination, stop_signals
 
 
 class Asked:
@@ -93,7 +92,7 @@ def test_a_second_interrupt_ends_a_training_at_once() -> None:
 
 def test_a_trials_process_stops_on_sighup_as_on_sigterm(tmp_path: Path) -> None:
     code = """
-    from sweeper.execution.trial import process
+    from sweeper.run.trial import process
     import signal
     process.look_for_gpus = lambda: None
     process.configure_tensorflow = lambda **_: None
@@ -168,7 +167,7 @@ def test_only_what_was_asked_before_a_run_began_is_over_with_it(
     for name, location in (("this", file), ("other", file), ("elsewhere", tmp_path / "b.py")):
         store(repository, name, str(location))
         repository.request_stop(name, "drain")
-    from sweeper.execution.earlier_stops import EarlierStops
+    from sweeper.run.earlier_stops import EarlierStops
 
     stops = EarlierStops(repository, StudySource("target", str(file)))
     assert repository.stop_requested("this") is None
@@ -182,7 +181,7 @@ def test_only_what_was_asked_before_a_run_began_is_over_with_it(
 def test_a_run_that_does_not_begin_leaves_the_study_stopped(
     repository: Repository, tmp_path: Path
 ) -> None:
-    from sweeper.execution.earlier_stops import EarlierStops
+    from sweeper.run.earlier_stops import EarlierStops
 
     store(repository, "this", "somewhere")
     repository.request_stop("this", "kill")
@@ -193,8 +192,8 @@ def test_a_run_that_does_not_begin_leaves_the_study_stopped(
 STUDY = """
 import sweeper
 from pathlib import Path
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
 
 if Path({marker!r}).exists():
     with Database.open({url!r}, create=False) as database:

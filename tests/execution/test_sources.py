@@ -10,24 +10,19 @@ from pathlib import Path
 import pytest
 from sweeps import python
 
-from sweeper.errors import (
-    DefinitionChangedError,
-    DefinitionError,
-    StudyFileError,
-    StudyImportError,
-)
-from sweeper.execution.launch.opening import open_launcher
-from sweeper.execution.launch.sources import (
+from sweeper.api.study import Study
+from sweeper.definition.loading import load_definition
+from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError, StudyImportError
+from sweeper.records.code import CodeFingerprint
+from sweeper.run.launch.launchers import open_launcher
+from sweeper.run.launch.sources import (
     describe_source,
     load_source,
     recall_source,
     source_of,
     target_source,
 )
-from sweeper.execution.protocol.study_source import StudySource
-from sweeper.loading import load_definition
-from sweeper.records.code import CodeFingerprint
-from sweeper.study import Study
+from sweeper.run.protocol.messages import StudySource
 
 SCALE = 3
 
@@ -203,8 +198,8 @@ def test_no_module_of_the_current_directory_hides_a_library(tmp_path: Path) -> N
         (here / f"{name}.py").write_text("open('ran', 'w').close()\n")
     (stubs / "tensorflow.py").write_text("raise ImportError('as far as it has to come')\n")
     code = (
-        "from sweeper.execution.protocol.study_source import StudySource\n"
-        "from sweeper.execution.launch.launchers import WarmServer\n"
+        "from sweeper.run.protocol.messages import StudySource\n"
+        "from sweeper.run.launch.launchers import WarmServer\n"
         "WarmServer(StudySource('target', 'x.py')).loaded()\n"
     )
     program = tmp_path / "program.py"

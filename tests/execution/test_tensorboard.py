@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 from scripted_trials import ScriptedSweep, ScriptedTrial, definition, raise_error, scripted_sweep
 
-from sweeper.declared.space import FloatRange
-from sweeper.definition import POLICY, definition_fingerprint
+from sweeper.definition.definition import POLICY, definition_fingerprint
 from sweeper.errors import DefinitionError
-from sweeper.events import Notice
-from sweeper.execution.protocol.messages import EpochsEnded, Finished, Started
-from sweeper.execution.protocol.questions import Suggest
-from sweeper.execution.worker.slot import serve_slot
-from sweeper.results import EpochRecord
-from sweeper.tensorboard_files import TrialSummaries, check_tensorboard
+from sweeper.records.events import Notice
+from sweeper.records.results import EpochRecord
+from sweeper.run.protocol.messages import EpochsEnded, Finished, Started, Suggest
+from sweeper.run.worker.slot import serve_slot
+from sweeper.run.worker.tensorboard_files import TrialSummaries, check_tensorboard
+from sweeper.spec.space import FloatRange
 
 pytest.importorskip("tensorboard", reason="pip install 'sweeper-keras[tensorboard]'")
 
@@ -190,8 +189,8 @@ def _records(content: bytes) -> list[int]:
 def test_a_worker_that_writes_them_does_not_import_tensorflow(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib\n"
-        "from sweeper.results import EpochRecord, TrialRecord\n"
-        "from sweeper.tensorboard_files import TrialSummaries\n"
+        "from sweeper.records.results import EpochRecord, TrialRecord\n"
+        "from sweeper.run.worker.tensorboard_files import TrialSummaries\n"
         "trial = TrialRecord('s', 0, 'complete', {'x': None}, 1.0, 0, None, (EpochRecord(0, {}),))\n"
         "TrialSummaries(pathlib.Path(sys.argv[1])).write(trial)\n"
         "print('tensorflow' in sys.modules)\n"

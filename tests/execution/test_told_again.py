@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import sweeper
-from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.checkpoints.reading import load_newest
-from sweeper.execution.protocol.messages import CheckpointCommitted, EpochsEnded, Message
-from sweeper.execution.trial.observer import TrialObserver
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.reading import load_newest
+from sweeper.run.protocol.messages import CheckpointCommitted, EpochsEnded, Message
+from sweeper.run.trial.observer import TrialObserver
 
 
 class Collecting:

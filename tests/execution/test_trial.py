@@ -7,15 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweeper.declared.space import (
-    Categorical,
-    CategoricalChoice,
-    Distribution,
-    FloatRange,
-    IntRange,
-)
+from sweeper.definition.trial import Trial
 from sweeper.errors import ParameterError
-from sweeper.trial import Trial
+from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 
 class Asked:

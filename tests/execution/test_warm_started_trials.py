@@ -12,7 +12,7 @@ from sweeps import sweep
 
 from sweeper.cli.main import main
 from sweeper.errors import DefinitionChangedError, DefinitionError
-from sweeper.events import Notice
+from sweeper.records.events import Notice
 
 HEAD = """
 import time

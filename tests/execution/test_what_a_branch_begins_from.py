@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweeper.checkpoints.format import Snapshot
-from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint
-from sweeper.checkpoints.remote_store import open_store
-from sweeper.continuing.branching import put_beside
+from sweeper.api.branching import put_beside
+from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint
+from sweeper.checkpoint.remote_store import open_store
 from sweeper.errors import CheckpointError
-from sweeper.paths import Location, RunPaths, parse_location
+from sweeper.support.paths import Location, RunPaths, parse_location
 
 
 @pytest.fixture(params=["disk", "memory"])

@@ -9,11 +9,11 @@ from rehearsals import PLAIN, UNVALIDATED
 from study_files import StudyText
 from sweeps import python
 
-from sweeper.execution.launch import server_process
+from sweeper.run.launch import server_process
 
 VERBS = """
 import sys
-from sweeper.execution.launch import server_process
+from sweeper.run.launch import server_process
 
 server_process._SERVER = {server!r}
 from sweeper.cli.main import main

@@ -32,9 +32,9 @@ from fake_workers import (
     settings_of,
 )
 
-from sweeper.results import TrialRecord
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.records.results import TrialRecord
 
 TRIALS, EPOCHS = 4, 5
 MORE = 6

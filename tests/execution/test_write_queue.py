@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from sweeper.errors import DatabaseUnavailableError, SupersededError
-from sweeper.events import Event, Notice
-from sweeper.execution.worker import write_queue as module
-from sweeper.execution.worker.database_health import DatabaseHealth
-from sweeper.execution.worker.write_queue import Entry, WriteQueue
+from sweeper.records.events import Event, Notice
+from sweeper.run.worker import database_health as module
+from sweeper.run.worker.database_health import DatabaseHealth, Entry, WriteQueue
 
 
 @dataclass

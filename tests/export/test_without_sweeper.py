@@ -16,7 +16,7 @@ import tensorflow as tf
 from small_models import SAMPLES, Ran, Runner, arrays, network, without_validation
 
 from sweeper import Keep
-from sweeper.checkpoints.reading import load_checkpoint
+from sweeper.checkpoint.reading import load_checkpoint
 
 
 @dataclass

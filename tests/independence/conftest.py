@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sweeper.independence import naming
+from sweeper.guard import owned
 
 
 @pytest.fixture(autouse=True)
@@ -23,5 +23,5 @@ def _fresh_names() -> Iterator[None]:
 def _no_modules_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test's own studies are all of the user's: whatever pytest has imported would be searched too."""
     before = set(sys.modules)
-    real = naming.is_users_module
-    monkeypatch.setattr(naming, "is_users_module", lambda n: n not in before and real(n))
+    real = owned.is_users_module
+    monkeypatch.setattr(owned, "is_users_module", lambda n: n not in before and real(n))

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from sweeper.declared.space import Categorical, CategoricalChoice, Distribution
+from sweeper.definition.loading import load_definition
+from sweeper.definition.trial import Trial
 from sweeper.errors import IndependenceError
-from sweeper.execution.protocol.messages import Assignment
-from sweeper.execution.trial.parts import make_plan
-from sweeper.independence.guard import Earlier
-from sweeper.loading import load_definition
-from sweeper.training.randomness.seeds import IMPORT_SEED, TrialSeeds, seed_everything
-from sweeper.trial import Trial
+from sweeper.guard.guard import Earlier
+from sweeper.run.protocol.messages import Assignment
+from sweeper.run.trial.parts import make_plan
+from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
+from sweeper.train.randomness.seeds import IMPORT_SEED, TrialSeeds, seed_everything
 
 PITFALLS = Path(__file__).parent / "pitfalls"
 REFUSED = sorted((PITFALLS / "refused").glob("*.py"))

@@ -10,14 +10,20 @@ from pathlib import Path
 
 from corpus import forget_modules
 
-from sweeper.declared.space import Categorical, CategoricalChoice, Distribution
-from sweeper.definition import StudyDefinition
-from sweeper.execution.protocol.messages import Assignment, Message
-from sweeper.execution.protocol.replays import Part, Rehearsal, Rehearsed, Rehearsing
-from sweeper.execution.trial.rehearsal import rehearse
-from sweeper.loading import load_definition
+from sweeper.definition.definition import StudyDefinition
+from sweeper.definition.loading import load_definition
 from sweeper.replay.reports import RehearsalReport
-from sweeper.training.randomness.seeds import IMPORT_SEED, seed_everything
+from sweeper.run.protocol.messages import (
+    Assignment,
+    Message,
+    Part,
+    Rehearsal,
+    Rehearsed,
+    Rehearsing,
+)
+from sweeper.run.trial.rehearsal import rehearse
+from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
+from sweeper.train.randomness.seeds import IMPORT_SEED, seed_everything
 
 PLAIN = """
 model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(4)])

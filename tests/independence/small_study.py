@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sweeper import Data, Study
-from sweeper.trial import Trial
+from sweeper.definition.trial import Trial
 
 
 def load_data(trial: Trial) -> Data:

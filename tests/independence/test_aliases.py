@@ -18,8 +18,8 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweeper.independence.owned import outermost, owned_by
-from sweeper.independence.walk import walk
+from sweeper.guard.owned import outermost, owned_by
+from sweeper.guard.owned import visits_from as walk
 from sweeper.inspection import walk as walking
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import Sort

@@ -10,23 +10,26 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from sweeper.checkpoints.policy import Every, Keep
-from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.preflight.estimates import checkpoints_kept, estimate
-from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
-from sweeper.replay.check_report import CheckReport, Finding, Line, ranked
+from sweeper.checks.check import checkpoints_kept, estimate
+from sweeper.checks.judging import Judgement, judge_runs, judge_trials
+from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.replay.reports import (
     Authored,
+    CheckReport,
     DataDigests,
     Event,
+    Finding,
     Lengths,
+    Line,
     RehearsalReport,
     Spent,
     StudyAuthors,
     Timed,
     Trace,
+    ranked,
     validation_finding,
 )
+from sweeper.spec.checkpointing import Every, Keep
 
 REPORTS = TypeAdapter(RehearsalReport)
 

@@ -10,10 +10,9 @@ from corpus import ALLOWED, INLINE, REFUSED, expected, rehearsed_by_default
 from rehearsals import PLAIN, UNVALIDATED, rehearsed
 from study_files import StudyText
 
-from sweeper.execution.trial import rehearsal
-from sweeper.preflight.judging import Judgement, judge_runs, judge_trials
-from sweeper.replay.check_report import Finding
-from sweeper.replay.reports import RehearsalReport
+from sweeper.checks.judging import Judgement, judge_runs, judge_trials
+from sweeper.replay.reports import Finding, RehearsalReport
+from sweeper.run.trial import rehearsal
 
 LOSS = 'objective="loss", epochs=1, trials=2, sampler="random"'
 

@@ -15,10 +15,9 @@ from study_files import StudyText
 from sweeps import Swept, sweep, trials_in
 
 from sweeper.errors import IndependenceError, Interrupted
-from sweeper.events import Notice
-from sweeper.execution import early_check
-from sweeper.replay.check_report import Finding
-from sweeper.replay.reports import RehearsalReport
+from sweeper.records.events import Notice
+from sweeper.replay.reports import Finding, RehearsalReport
+from sweeper.run import early_check
 
 REPEATED = {"training_step_made_once", "thread_local"}
 """Checked early on request only: by default `test_check_rehearsal` builds them, and here their like,

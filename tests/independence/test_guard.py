@@ -12,9 +12,8 @@ from corpus import PITFALLS, forget_modules
 from sweeps import sweep
 
 from sweeper.errors import IndependenceError
-from sweeper.independence import naming
-from sweeper.independence.guard import Earlier, Guard
-from sweeper.independence.object_age import AgeLine
+from sweeper.guard import owned
+from sweeper.guard.guard import AgeLine, Earlier, Guard
 
 
 def model(*layers):
@@ -78,7 +77,7 @@ def test_what_only_a_running_function_has_is_refused_without_a_name():
     hidden = iter([local])
     monkey = types.MethodType(lambda _self: model(local), hidden)
     del hidden
-    assert naming.holders_of([object()], [monkey]) == {}
+    assert owned.holders_of([object()], [monkey]) == {}
     with pytest.raises(
         IndependenceError, match=r"^layer 'local' is model.layers\[0\] of this trial and "
     ):

@@ -11,10 +11,10 @@ import pytest
 from forgetful import ARGUMENTS, ONCE_AN_EPOCH, RATES
 from study_files import StudyText
 
-from sweeper.execution.replays import Kill
-from sweeper.preflight import checking
-from sweeper.preflight.interruptions import interruptions
-from sweeper.replay.check_report import CheckReport
+from sweeper.checks import check
+from sweeper.checks.interrupted_runs import interruptions
+from sweeper.replay.reports import CheckReport
+from sweeper.run.replays import Kill
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ class Decay(keras.callbacks.Callback):
 
 
 def checked(text: StudyText, directory: Path) -> CheckReport:
-    return checking.check_study(str(text.write(directory / f"{text.name}.py")))
+    return check.check_study(str(text.write(directory / f"{text.name}.py")))
 
 
 @pytest.mark.whole
@@ -139,7 +139,7 @@ def test_what_the_callback_keeps_in_itself_holds_at_an_epochs_end_and_in_its_mid
 def test_without_interruptions_it_would_not_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "interruptions", lambda end, steps: ())
+    monkeypatch.setattr(check, "interruptions", lambda end, steps: ())
     assert checked(ONCE_AN_EPOCH, tmp_path).holds
 
 
@@ -155,7 +155,7 @@ def test_a_validation_that_is_due_after_the_rehearsed_epochs_is_rehearsed_in_eac
 
     from sweeper import Data
     from sweeper.replay.digests import shortened
-    from sweeper.training.loop.plan import TrainingPlan
+    from sweeper.train.loop.plan import TrainingPlan
 
     x, y = np.zeros((8, 2), "float32"), np.zeros(8)
     plan = TrainingPlan(

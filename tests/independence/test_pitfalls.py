@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from corpus import ALLOWED, INLINE, REFUSED, Verdict, expected, judge, refused_in_a_process
 
-from sweeper.independence import object_age
+from sweeper.guard import guard
 
 REFUSED_BY_KIND = {
     "callback": (1, 1),
@@ -68,7 +68,7 @@ def test_the_refusals_are_counted_by_kind_as_the_docs_say() -> None:
 def test_a_guard_that_takes_everything_to_be_new_refuses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_age.AgeLine, "older", lambda self, things: set())
+    monkeypatch.setattr(guard.AgeLine, "older", lambda self, things: set())
     shared = next(file for file in REFUSED if file.stem == "shared_layer")
     assert judge(shared, tmp_path) == Verdict()
 
@@ -76,7 +76,7 @@ def test_a_guard_that_takes_everything_to_be_new_refuses_nothing(
 def test_a_guard_that_takes_everything_to_be_old_refuses_what_is_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_age.AgeLine, "older", lambda self, things: {id(t) for t in things})
+    monkeypatch.setattr(guard.AgeLine, "older", lambda self, things: {id(t) for t in things})
     sound = next(file for file in ALLOWED if file.stem == "everything_inside")
     assert judge(sound, tmp_path).refusal == (
         "model 'sequential' is the model of this trial and something that was there before "

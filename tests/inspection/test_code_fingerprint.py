@@ -13,9 +13,9 @@ from types import ModuleType
 
 import pytest
 
-from sweeper.execution.launch.sources import pickle_by_value
 from sweeper.inspection.fingerprint import read_code, texts_of_cells
 from sweeper.records.code import CodeFingerprint
+from sweeper.run.launch.sources import pickle_by_value
 
 STUDY = '''\
 """A study."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sweeper.checkpoints.format import Snapshot
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.store import CheckpointStore
 
 STATE: dict[str, Any] = {
     "position": {

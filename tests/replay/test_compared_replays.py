@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from checkpoints_on_disk import Planted, write
 
-from sweeper.definition import StudyDefinition
-from sweeper.execution import compared_replays
-from sweeper.execution.compared_replays import ComparedReplay, Reference, ReplayComparison
-from sweeper.execution.protocol.messages import CheckpointCommitted
-from sweeper.execution.replays import Answers, Replayed, ReplayOrder
+from sweeper.definition.definition import StudyDefinition
+from sweeper.records.results import EpochRecord
 from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors
-from sweeper.results import EpochRecord
+from sweeper.run import compared_replays
+from sweeper.run.compared_replays import ComparedReplay, Reference, ReplayComparison
+from sweeper.run.protocol.messages import CheckpointCommitted
+from sweeper.run.replays import Answers, Replayed, ReplayOrder
 
 WEIGHTS = Planted(["model/00000", 2])
 COUNT = Planted(["user_state", "changed", "callback Count", "set", "count"])

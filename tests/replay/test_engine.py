@@ -11,27 +11,22 @@ from typing import Any
 
 import pytest
 
-from sweeper.definition import StudyDefinition
-from sweeper.execution import replays
-from sweeper.execution.launch.trial_process import ExitStatus
-from sweeper.execution.protocol.messages import (
+from sweeper.definition.definition import StudyDefinition
+from sweeper.replay.reports import Lengths, RehearsalReport, Spent
+from sweeper.run import replays
+from sweeper.run.launch.trial_process import ExitStatus
+from sweeper.run.protocol.messages import (
     Assignment,
     CheckpointCommitted,
     Failed,
     Finished,
     Message,
+    Rehearsal,
+    Rehearsed,
+    Rehearsing,
     Started,
 )
-from sweeper.execution.protocol.replays import Rehearsal, Rehearsed, Rehearsing
-from sweeper.execution.replays import (
-    Answers,
-    Kill,
-    ReplayDiedError,
-    Replayed,
-    ReplayOrder,
-    run_again,
-)
-from sweeper.replay.reports import Lengths, RehearsalReport, Spent
+from sweeper.run.replays import Answers, Kill, ReplayDiedError, Replayed, ReplayOrder, run_again
 
 KILLED = ExitStatus(-signal.SIGKILL)
 Script = Callable[[Assignment], tuple[Sequence[Message], ExitStatus]]

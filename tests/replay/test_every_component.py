@@ -17,22 +17,21 @@ from unittest import mock
 import pytest
 from checkpoints_on_disk import Planted, write
 
-from sweeper.checkpoints.reading import read_manifest
-from sweeper.definition import StudyDefinition
-from sweeper.execution import compared_replays
-from sweeper.execution.audit.interval import IntervalReplay
-from sweeper.execution.compared_replays import ComparedReplay
-from sweeper.execution.protocol.messages import CheckpointCommitted
-from sweeper.execution.replays import Answers, Kill, Replayed, ReplayOrder
-from sweeper.preflight.ends import judge_interruptions
-from sweeper.preflight.interruptions import Interruption
-from sweeper.preflight.judging import Judgement
+from sweeper.checkpoint.reading import read_manifest
+from sweeper.checks.interrupted_runs import Interruption, judge_interruptions
+from sweeper.checks.judging import Judgement
+from sweeper.checks.kept_checkpoints import KeptCheckpoint, references
+from sweeper.checks.witnesses import checkpoint_findings
+from sweeper.db.audits import AuditClaim, Pinned
+from sweeper.definition.definition import StudyDefinition
 from sweeper.replay.comparison import compare_checkpoints
 from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors
-from sweeper.storage.exactness.claims import AuditClaim, Pinned
-from sweeper.verification.kept import KeptCheckpoint, references
-from sweeper.verification.witnesses import checkpoint_findings
+from sweeper.run import compared_replays
+from sweeper.run.audit.interval import IntervalReplay
+from sweeper.run.compared_replays import ComparedReplay
+from sweeper.run.protocol.messages import CheckpointCommitted
+from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
 
 OBJECTIVES = ("val_accuracy",)
 NOBODY = Authored("nobody")

@@ -12,12 +12,12 @@ import pytest
 from study_files import StudyText
 from sweeps import Swept, database_url, sweep
 
+from sweeper.checks import check
+from sweeper.checks.verify import VerifyRequest, verify_study
+from sweeper.checks.verify_findings import TrialVerification
 from sweeper.errors import ExactnessError
-from sweeper.events import Notice
-from sweeper.preflight import checking
-from sweeper.replay.check_report import CheckReport, Finding
-from sweeper.verification.findings import TrialVerification
-from sweeper.verification.verify import VerifyRequest, verify_study
+from sweeper.records.events import Notice
+from sweeper.replay.reports import CheckReport, Finding
 
 COUNTED = """
     class Counted(keras.callbacks.Callback):
@@ -124,7 +124,7 @@ def text(head: str, callbacks: str) -> StudyText:
 
 
 def checked(study: StudyText, directory: Path) -> CheckReport:
-    return checking.check_study(str(study.write(directory / "study.py")))
+    return check.check_study(str(study.write(directory / "study.py")))
 
 
 def resumed(report: CheckReport) -> list[Finding]:
@@ -240,7 +240,7 @@ def test_verify_names_what_a_killed_replay_loses_beside_a_timer(tmp_path: Path) 
 
 def twice(seed: int) -> bool:
     """Whether a trial of 60 steps, with checkpoints kept at 40 and 60, does its first epoch's end twice."""
-    from sweeper.verification.replay import where_to_kill
+    from sweeper.checks.ancestors import where_to_kill
 
     kill = where_to_kill(seed, 0, 60)
     return kill is not None and kill.checkpoint < 20 < kill.after < 40

@@ -8,15 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sweeper.declared.searching import Objective
-from sweeper.declared.space import (
-    Categorical,
-    CategoricalChoice,
-    Distribution,
-    FloatRange,
-    IntRange,
-)
-from sweeper.results import (
+from sweeper.records.results import (
     AttemptRecord,
     BestTrial,
     CheckpointRecord,
@@ -26,6 +18,8 @@ from sweeper.results import (
     StudyStatus,
     TrialRecord,
 )
+from sweeper.spec.searching import Objective
+from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 STEPS = 10

@@ -18,9 +18,9 @@ from typing import Self
 from study_files import StudyText
 from sweeps import LIMIT, RunningCommand, database_url
 
-from sweeper.results import TrialRecord
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.records.results import TrialRecord
 
 NAME = "resumed-sweep"
 EPOCHS = 4

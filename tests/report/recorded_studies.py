@@ -7,11 +7,11 @@ from typing import Any
 
 from drawn_studies import NASTY
 
-from sweeper.declared.space import Categorical, Distribution, FloatRange, IntRange
-from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.spec.space import Categorical, Distribution, FloatRange, IntRange
 
 STEPS = 10
 PARAMETER = f"rate-{NASTY}"

@@ -13,17 +13,17 @@ from wsgiref.util import setup_testing_defaults
 import pytest
 
 from sweeper.cli.main import main
-from sweeper.declared.budgets import Halving, describe_budget
-from sweeper.declared.searching import Objective
-from sweeper.declared.space import FloatRange
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.records.lengths import Extension
-from sweeper.report.dashboard.advice import Advice
-from sweeper.report.dashboard.opened import OpenedRepository
-from sweeper.report.dashboard.site import PagesApplication
-from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.spec.budgets import Halving, describe_budget
+from sweeper.spec.searching import Objective
+from sweeper.spec.space import FloatRange
+from sweeper.views.dashboard.advice import Advice
+from sweeper.views.dashboard.server import OpenedRepository
+from sweeper.views.dashboard.site import PagesApplication
 
 VALUES = {0: 0.4, 1: 0.1, 2: 0.3, 3: 0.2}
 Shown = Callable[[str], str]
@@ -98,8 +98,8 @@ def extended(repository: Repository) -> None:
 
 def with_a_branch(repository: Repository, runs: Path) -> None:
     """A trial, and a branch of it with another rate."""
+    from sweeper.db.repository import NewBranch
     from sweeper.records.ancestry import ParentRecord
-    from sweeper.storage.repository import NewBranch
 
     definition = {"epochs": 2, "concurrency": 1}
     repository.create_or_open(StudyRow("branchy", definition, "loss", "minimize", 1, None, seed=1))

@@ -8,10 +8,9 @@ import math
 import pytest
 from rich.console import Console, RenderableType
 
-from sweeper.declared.space import CategoricalChoice
-from sweeper.report.comparison import Comparison
-from sweeper.report.curves import Curves, sparkline
-from sweeper.results import EpochRecord, TrialRecord
+from sweeper.records.results import EpochRecord, TrialRecord
+from sweeper.spec.space import CategoricalChoice
+from sweeper.views.verb_tables import Comparison, Curves, sparkline
 
 
 def trial(number: int, study: str = "digits", **params: CategoricalChoice) -> TrialRecord:

@@ -20,8 +20,7 @@ from dashboard_process import Dashboard, make_study
 from sweeps import RunningCommand
 
 from sweeper.errors import DatabaseUnavailableError, ExecutionError, StorageError, UsageError
-from sweeper.report.dashboard.fence import FencedApplication, is_loopback
-from sweeper.report.dashboard.server import open_dashboard
+from sweeper.views.dashboard.server import FencedApplication, is_loopback, open_dashboard
 
 
 def test_no_other_page_may_read_what_is_answered() -> None:

@@ -18,15 +18,22 @@ from optuna.artifacts import get_all_artifact_meta
 from optuna_dashboard import get_note, save_note
 from written_study import ERROR, SEED, STUDY, write_study
 
-from sweeper.report.dashboard.advice import Advice
-from sweeper.report.dashboard.annotating import AnnotatingApplication, Annotator
-from sweeper.report.dashboard.annotations import BELOW, NAMES, joined_note, trial_attributes
-from sweeper.report.dashboard.artifacts import ArtifactFiles
-from sweeper.report.dashboard.plots import LONGEST, saved_plots
-from sweeper.results import EpochRecord, StudyResults
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, WorkerIdentity
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, WorkerIdentity
+from sweeper.records.results import EpochRecord, StudyResults
+from sweeper.views.dashboard.advice import Advice
+from sweeper.views.dashboard.annotating import (
+    BELOW,
+    LONGEST,
+    NAMES,
+    AnnotatingApplication,
+    Annotator,
+    joined_note,
+    saved_plots,
+    trial_attributes,
+)
+from sweeper.views.dashboard.artifacts import ArtifactFiles
 
 ADVICE = Advice(lambda status: [f"sweeper resume {status.study}"])
 

@@ -19,11 +19,11 @@ from recorded_studies import database
 from written_study import ERROR, KIND, SEED, STUDY, write_study
 
 from sweeper.cli.main import main
-from sweeper.report.dashboard.advice import Advice
-from sweeper.report.dashboard.opened import OpenedRepository
-from sweeper.report.dashboard.site import PagesApplication, mounted
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.views.dashboard.advice import Advice
+from sweeper.views.dashboard.server import OpenedRepository
+from sweeper.views.dashboard.site import PagesApplication, mounted
 
 ADVICE = Advice(
     lambda status: [f"sweeper resume {status.study}"],

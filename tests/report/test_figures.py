@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from drawn_studies import NASTY, STEPS, front, large, results, trial
 
-from sweeper.declared.searching import Objective
-from sweeper.declared.space import FloatRange
 from sweeper.errors import UsageError
-from sweeper.report.figures import (
+from sweeper.search.importance import parameter_importances
+from sweeper.spec.searching import Objective
+from sweeper.spec.space import FloatRange
+from sweeper.views.figures import (
     attempts_timeline,
     importances,
     learning_curves,
     parallel_coordinates,
 )
-from sweeper.report.figures.drawing import OUTCOMES, STATES
-from sweeper.search.importance import parameter_importances
+from sweeper.views.figures.drawing import OUTCOMES, STATES
 
 ALL = [learning_curves, attempts_timeline, parallel_coordinates, importances]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweeper.report import formats
+from sweeper.views import formats
 
 
 @pytest.mark.parametrize(

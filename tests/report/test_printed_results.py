@@ -20,9 +20,9 @@ from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditRecord, VerificationRecord
 from sweeper.records.lengths import LengthRecord
 from sweeper.records.result_tables import epoch_rows
+from sweeper.records.results import EpochRecord
 from sweeper.records.rungs import RungRecord
 from sweeper.records.status import ParetoTrial, WorkerRecord
-from sweeper.results import EpochRecord
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
@@ -190,7 +190,7 @@ def test_reading_results_imports_no_plotly(tmp_path: Path) -> None:
     import subprocess
 
     script = (
-        "import sys, sweeper; from sweeper.results import StudyResults, StudyStatus; "
+        "import sys, sweeper; from sweeper.records.results import StudyResults, StudyStatus; "
         "str(StudyResults(StudyStatus('s', 1))); print('plotly' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

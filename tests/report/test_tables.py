@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from sweeper.declared.searching import Direction, Objective
+from sweeper.records.results import BestTrial, ParetoTrial, StudyStatus, TrialState, TrialStatus
 from sweeper.records.status import ranked
-from sweeper.report.tables import SHOWN_TRIALS, studies_table, study_summary
-from sweeper.results import BestTrial, ParetoTrial, StudyStatus, TrialState, TrialStatus
+from sweeper.spec.searching import Direction, Objective
+from sweeper.views.tables import SHOWN_TRIALS, studies_table, study_summary
 
 LONG_NAMES = [f"block_{n}_regularization_strength" for n in range(9)]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.cli.verbs.reading.read import next_commands
+from sweeper.cli.reading import next_commands
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Ending, Repository, StudyRow, WorkerIdentity
 from sweeper.records.result_tables import parameter_headers
 from sweeper.records.status import are, none_complete
-from sweeper.report.figures.curves import _not_finite
-from sweeper.settings import load_settings
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Claim, Ending, Repository, StudyRow, WorkerIdentity
+from sweeper.spec.settings import load_settings
+from sweeper.views.figures.curves import _not_finite
 
 NAN = "Traceback\nNonFiniteError: the loss is nan"
 MISTAKE = "Traceback\nValueError: no such layer"

@@ -6,10 +6,10 @@ and 4 runs in this process.
 
 from __future__ import annotations
 
-from sweeper.declared.space import Categorical, FloatRange
-from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow
+from sweeper.db.attempts import Ending
+from sweeper.db.repository import Claim, Repository, StudyRow
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.spec.space import Categorical, FloatRange
 from sweeper.support.processes import ProcessIdentity
 
 STUDY = "digits"

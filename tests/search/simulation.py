@@ -8,17 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sweeper.declared.space import (
-    Categorical,
-    CategoricalChoice,
-    Distribution,
-    FloatRange,
-    IntRange,
-)
 from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec
+from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 Point = dict[str, CategoricalChoice]
 Space = Callable[[SearchSession], tuple[Point, dict[str, Distribution]]]

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from sweeper.declared.space import Categorical, FloatRange, IntRange
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.search.grids import Grid, check_grid, grid_point, grid_size
 from sweeper.search.sampling import open_search
 from sweeper.search.spec import SamplerSpec
+from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 GRID: Grid = {"rate": [0.1, 0.01], "units": [8, 16, 32], "kind": ["relu", None]}
 

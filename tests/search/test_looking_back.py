@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.execution.stored_study import _window
+from sweeper.db.repository import StudyRow
+from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.run.stored_study import _window
 from sweeper.search.spec import look_back, search_spec
-from sweeper.storage.repository import StudyRow
 
 
 def settings_of(sampler: str = "tpe", concurrency: int = 4) -> StudySettings:

@@ -13,18 +13,20 @@ import pytest
 from optuna import pruners
 from simulation import Sweep
 
-from sweeper.declared.searching import Objective, describe_pruner
-from sweeper.definition import StudyDefinition
+from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import DefinitionError
-from sweeper.search.pruners import leaves_attributes, looks_at_trials, make_pruner
 from sweeper.search.sampling import open_search
 from sweeper.search.spec import (
     SamplerSpec,
+    leaves_attributes,
     look_back,
+    looks_at_trials,
+    make_pruner,
     needs_definition,
     search_spec,
     search_window,
 )
+from sweeper.spec.searching import Objective, describe_pruner
 
 Make = Callable[[], Any]
 WINDOW = 4

@@ -10,12 +10,12 @@ import optuna
 import pytest
 from scripted_trials import ScriptedTrial, raise_error, scripted_sweep
 
-from sweeper.declared.space import FloatRange
 from sweeper.errors import ParameterError
-from sweeper.execution.protocol.questions import Suggest
-from sweeper.execution.worker.slot import serve_slot
+from sweeper.run.protocol.messages import Suggest
+from sweeper.run.worker.slot import serve_slot
 from sweeper.search.sampling import open_search
 from sweeper.search.spec import SamplerSpec
+from sweeper.spec.space import FloatRange
 
 
 class Raising(optuna.samplers.RandomSampler):

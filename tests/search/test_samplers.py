@@ -13,11 +13,11 @@ import pytest
 from optuna import samplers
 from simulation import BRANCHES, FLAT, Space, Sweep, branching, flat, small
 
-from sweeper.declared.space import Categorical, FloatRange, IntRange
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.sampling import open_search
 from sweeper.search.spec import SamplerSpec
+from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 Factory = Callable[[int], Any]
 

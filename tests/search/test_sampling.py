@@ -11,18 +11,12 @@ from typing import Any
 import optuna
 import pytest
 
-from sweeper.declared.space import (
-    Categorical,
-    CategoricalChoice,
-    Distribution,
-    FloatRange,
-    IntRange,
-)
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.search.samplers import sampler_seed
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, check_sampler, looks_at_results
+from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 SPACE: dict[str, Distribution] = {
     "rate": FloatRange(1e-4, 1e-1, log=True),

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeper.declared.space import Categorical, CategoricalChoice, FloatRange, IntRange
 from sweeper.errors import ParameterError
 from sweeper.search.spaces import (
     from_internal,
@@ -20,6 +19,7 @@ from sweeper.search.spaces import (
     to_optuna,
     to_text,
 )
+from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
 
 CHOICES = st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=3)
 

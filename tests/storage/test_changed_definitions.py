@@ -10,25 +10,24 @@ import optuna
 import pytest
 import sqlalchemy as sa
 
-from sweeper.checkpoints.marker import Marker, claim_directory
-from sweeper.declared.space import FloatRange
+from sweeper.checkpoint.identity import Marker, claim_directory
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, FoundCheckpoint, Repository, StudyRow, WorkerIdentity
+from sweeper.db.requests import Removing, Restarts
+from sweeper.db.tables import Base
 from sweeper.errors import (
     DefinitionChangedError,
     ForeignCheckpointError,
     UnknownStudyError,
     UsageError,
 )
-from sweeper.execution.removal import remove_study, set_aside
-from sweeper.execution.worker.ownership import check_directories, check_new_study, claim_directories
-from sweeper.paths import RunPaths
 from sweeper.records.code import CodeFingerprint, CodePart
-from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.queries.removing import Removing
-from sweeper.storage.queries.restarts import Restarts
-from sweeper.storage.repository import Claim, FoundCheckpoint, Repository, StudyRow, WorkerIdentity
-from sweeper.storage.tables import Base
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.run.stored_study import remove_study, set_aside
+from sweeper.run.worker.checkpoints import check_directories, check_new_study, claim_directories
+from sweeper.spec.space import FloatRange
+from sweeper.support.paths import RunPaths
 
 ME = WorkerIdentity.here()
 

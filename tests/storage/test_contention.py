@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from databases import postgresql_database
 
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository, StudyRow
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow
 
 ROW = StudyRow("busy", {"epochs": 3}, "loss", "minimize", 10**6, None, 0)
 ROOT = Path(__file__).parents[2]
@@ -29,11 +29,11 @@ import traceback
 import warnings
 
 import optuna
-from sweeper.declared.space import FloatRange
-from sweeper.results import CheckpointRecord, EpochRecord
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, WorkerIdentity
+from sweeper.spec.space import FloatRange
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.db.database import Database
+from sweeper.db.attempts import Ending
+from sweeper.db.repository import Claim, Repository, WorkerIdentity
 
 
 def ready():

@@ -24,12 +24,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from databases import postgresql_database
 
+from sweeper.db import database as database_module
+from sweeper.db import schema
+from sweeper.db.database import Database
+from sweeper.db.faults import is_passing, unavailable
+from sweeper.db.tables import Base
 from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
-from sweeper.storage import database as database_module
-from sweeper.storage import schema
-from sweeper.storage.database import Database
-from sweeper.storage.faults import is_passing, unavailable
-from sweeper.storage.tables import Base
 
 PACKAGE = Path(schema.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE.parents[1])}
@@ -85,8 +85,8 @@ import warnings
 
 import alembic.command
 import optuna.storages
-from sweeper.storage import schema
-from sweeper.storage.database import Database
+from sweeper.db import schema
+from sweeper.db.database import Database
 
 # Forked, so that one process imports for all; threads that an import began have nothing to do yet.
 warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
@@ -170,8 +170,8 @@ def test_opening_an_existing_database_is_one_look(url: str, tmp_path: Path) -> N
 def test_importing_and_opening_needs_neither_alembic_nor_tensorflow(url: str) -> None:
     script = (
         "import sys\n"
-        "from sweeper.storage.repository import Repository\n"
-        "from sweeper.storage.database import Database\n"
+        "from sweeper.db.repository import Repository\n"
+        "from sweeper.db.database import Database\n"
         "Repository(Database.open(sys.argv[1], create=False)).statuses()\n"
         "print(sorted({'alembic', 'tensorflow', 'keras', 'rich', 'typer'} & set(sys.modules)))\n"
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.results import CheckpointRecord
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.records.results import CheckpointRecord
 
 ME = WorkerIdentity.here()
 GONE = replace(ME, started=0.0)

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from sweeper.cli.main import main
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.errors import DatabaseUnavailableError
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Repository, StudyRow, WorkerIdentity
 
 NOBODY = 65534
 

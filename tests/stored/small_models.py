@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from sweeper import Data, Study, StudyResults, Trial
-from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
+from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 
 EPOCHS = 4
 SAMPLES = 64

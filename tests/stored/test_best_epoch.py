@@ -8,12 +8,12 @@ import pytest
 from small_models import Runner, network, regression
 
 from sweeper import DefinitionError, Every, Keep, Study
-from sweeper.checkpoints.reading import read_manifest
-from sweeper.collection import collect
-from sweeper.definition import StudySettings
-from sweeper.paths import parse_location
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.api.collection import collect
+from sweeper.checkpoint.reading import read_manifest
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.definition.definition import StudySettings
+from sweeper.support.paths import parse_location
 
 CLOCK = Every(seconds=1e6)
 

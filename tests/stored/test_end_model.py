@@ -20,12 +20,12 @@ from small_models import (
 )
 
 from sweeper import CheckpointError, Keep, Trial, UnknownStudyError
-from sweeper.checkpoints.reading import read_manifest
-from sweeper.collection import collect
-from sweeper.execution.removal import remove_study
-from sweeper.paths import RemotePath, RunPaths
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.api.collection import collect
+from sweeper.checkpoint.reading import read_manifest
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.run.stored_study import remove_study
+from sweeper.support.paths import RemotePath, RunPaths
 
 pytestmark = pytest.mark.usefixtures("without_constant_folding")
 
@@ -175,7 +175,7 @@ def test_a_trial_killed_between_its_model_and_its_result_leaves_one_model(
     run: Runner, finished: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process dies after the model was written and before it said that it had finished."""
-    import sweeper.execution.trial.run as trial_run
+    import sweeper.run.trial.run as trial_run
 
     wrote: list[Any] = []
     keep = trial_run.keep_end

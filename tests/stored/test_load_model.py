@@ -28,9 +28,9 @@ from sweeper import (
     UsageError,
     load_study,
 )
-from sweeper.checkpoints.reading import load_checkpoint
-from sweeper.storage.copying import copy_database
-from sweeper.storage.database import Database
+from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.db.copying import copy_database
+from sweeper.db.database import Database
 
 _FILE = """\
 import keras, numpy as np

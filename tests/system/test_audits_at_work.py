@@ -26,13 +26,13 @@ from sweeps import (
     trials_in,
 )
 
+from sweeper.db.audits import Audits
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
 from sweeper.errors import DatabaseUnavailableError, ExactnessError
-from sweeper.events import Notice
-from sweeper.execution import replays as running_again
-from sweeper.execution.audit.interval import IntervalReplay
-from sweeper.storage.database import Database
-from sweeper.storage.exactness.audits import Audits
-from sweeper.storage.repository import Repository
+from sweeper.records.events import Notice
+from sweeper.run import replays as running_again
+from sweeper.run.audit.interval import IntervalReplay
 
 ARGUMENTS = 'objective="val_loss", epochs=2, trials=2, sampler="random"'
 

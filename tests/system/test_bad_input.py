@@ -13,7 +13,7 @@ import pytest
 from study_files import StudyText
 from sweeps import Ended, command, trials_in
 
-from sweeper.results import TrialRecord
+from sweeper.records.results import TrialRecord
 
 
 def check_refused(ended: Ended, code: int, *texts: str) -> None:
@@ -22,7 +22,7 @@ def check_refused(ended: Ended, code: int, *texts: str) -> None:
     assert ended.err.count("error: ") == 1, ended.err
     for text in texts:
         assert text in ended.err
-    assert "sweeper/execution" not in ended.err, "a traceback of ours"
+    assert "sweeper/run" not in ended.err, "a traceback of ours"
 
 
 def written(directory: Path) -> list[str]:

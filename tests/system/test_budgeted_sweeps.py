@@ -25,8 +25,8 @@ from sweeps import (
 )
 
 from sweeper.errors import DefinitionError
-from sweeper.events import Remark, RungDecided
-from sweeper.results import TrialRecord
+from sweeper.records.events import Remark, RungDecided
+from sweeper.records.results import TrialRecord
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from study_files import StudyText
 from sweeps import database_url, trials_in
 
 from sweeper.errors import DefinitionChangedError
-from sweeper.events import AttemptEnded, Event
-from sweeper.execution.launch.launchers import WarmServer
-from sweeper.execution.launch.sources import target_source
-from sweeper.execution.options import RunRequest, WorkerOptions
-from sweeper.execution.run import run_sweep
 from sweeper.records.code import CodeFingerprint
+from sweeper.records.events import AttemptEnded, Event
+from sweeper.run.launch.launchers import WarmServer
+from sweeper.run.launch.sources import target_source
+from sweeper.run.options import RunRequest, WorkerOptions
+from sweeper.run.run import run_sweep
 
 
 def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path: Path) -> None:

@@ -36,17 +36,17 @@ from sweeps import (
     trials_in,
 )
 
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
 from sweeper.errors import Interrupted
-from sweeper.events import Doing, Event
-from sweeper.execution import early_check
-from sweeper.execution.early_check import EarlyCheck
-from sweeper.execution.launch import server_process
-from sweeper.execution.launch.environment import trial_environment
-from sweeper.execution.options import RunRequest, WorkerOptions
-from sweeper.execution.run import run_sweep
-from sweeper.results import TrialRecord, WorkerRecord
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
+from sweeper.records.events import Doing, Event
+from sweeper.records.results import TrialRecord, WorkerRecord
+from sweeper.run import early_check
+from sweeper.run.early_check import EarlyCheck
+from sweeper.run.launch import server_process
+from sweeper.run.launch.server_process import trial_environment
+from sweeper.run.options import RunRequest, WorkerOptions
+from sweeper.run.run import run_sweep
 
 ROOT = Path(__file__).parents[2]
 
@@ -228,7 +228,7 @@ _HOST = """
 import sys
 
 if "--ordered" in sys.orig_argv:
-    from sweeper.execution.launch import server_process
+    from sweeper.run.launch import server_process
 
     server_process._SERVER = {server!r}
 """

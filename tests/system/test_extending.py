@@ -9,12 +9,12 @@ import pytest
 from study_files import StudyText
 from sweeps import Ended, Swept, database_url, sweep, trials_in
 
-from sweeper.checkpoints.end import read_end
+from sweeper.checkpoint.end import read_end
 from sweeper.errors import ExactnessError
-from sweeper.events import Notice
-from sweeper.paths import RunPaths
+from sweeper.records.events import Notice
 from sweeper.records.lengths import Extension
-from sweeper.results import TrialRecord
+from sweeper.records.results import TrialRecord
+from sweeper.support.paths import RunPaths
 
 HEAD = """
 class KilledOnce(keras.callbacks.Callback):

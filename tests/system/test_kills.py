@@ -15,8 +15,8 @@ from interruptions import INTERRUPTED_STUDY, WholeRun
 from study_files import StudyText
 from sweeps import RunningCommand, command, differing, results_of, sweep, trials_in
 
-from sweeper.results import TrialRecord
-from sweeper.training.loop import loop
+from sweeper.records.results import TrialRecord
+from sweeper.train.loop import loop
 
 STEPS_AN_EPOCH = 20
 INSIDE = ("make_directory", "create", "write", "fsync", "fsync_directory", "rename", "remove")
@@ -172,9 +172,9 @@ def test_two_hundred_kills_change_no_result(tmp_path: Path, capsys: pytest.Captu
 CONTROLS = StudyText(
     name="controls",
     head='''
-    from sweeper.checkpoints.operations import FileOperations
-    from sweeper.training.loop import loop
-    from sweeper.training.state.state import Variables, default_components
+    from sweeper.checkpoint.operations import FileOperations
+    from sweeper.train.loop import loop
+    from sweeper.train.state.state import Variables, default_components
 
 
     class NoUserState:

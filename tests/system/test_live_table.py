@@ -20,7 +20,7 @@ from study_files import PACED, StudyText
 from sweeps import LIMIT, RunningCommand, _environment
 from terminals import Screen
 
-from sweeper.execution.launch import server_process
+from sweeper.run.launch import server_process
 
 STUDY = StudyText(
     callbacks=PACED,
@@ -33,7 +33,7 @@ COLUMNS, LINES = 80, 24
 _PROGRAM = """
 import fcntl, sys, termios
 fcntl.ioctl(2, termios.TIOCSCTTY, 0)
-from sweeper.execution.launch import server_process
+from sweeper.run.launch import server_process
 server_process._SERVER = {server!r}
 from sweeper.cli.main import main
 sys.exit(main())

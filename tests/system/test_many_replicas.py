@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from sweeps import Ended, differing, results_of, sweep, trials_in
 
-from sweeper.checkpoints.reading import load_checkpoint
-from sweeper.results import TrialRecord
+from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.records.results import TrialRecord
 
 STUDY = Path(__file__).parents[2] / "studies" / "two_replicas.py"
 

@@ -9,7 +9,7 @@ import pytest
 from study_files import StudyText
 from sweeps import sweep
 
-from sweeper.events import Notice
+from sweeper.records.events import Notice
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -22,7 +22,7 @@ from sweeps import (
     trials_in,
 )
 
-from sweeper.results import TrialRecord
+from sweeper.records.results import TrialRecord
 
 POPULATION_STUDY = StudyText(
     name="population",

@@ -15,8 +15,8 @@ from study_files import StudyText
 from sweeps import Ended, Swept, database_url, differing, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
-from sweeper.events import AttemptEnded, Event, Notice
-from sweeper.results import TrialRecord
+from sweeper.records.events import AttemptEnded, Event, Notice
+from sweeper.records.results import TrialRecord
 from sweeper.search.samplers import sampler_seed
 
 UNVALIDATED = "return Data(train=(x, y), batch_size=20)"
@@ -108,8 +108,8 @@ def test_status_and_progress_tell_of_pruned_trials(
 
 KILLING = """
     import optuna
-    from sweeper.execution.protocol.messages import PrunedHere
-    from sweeper.execution.trial import process
+    from sweeper.run.protocol.messages import PrunedHere
+    from sweeper.run.trial import process
 
     # Kills a pruned trial's process twice: when it knows, and when it is about to tell.
     judge, send = process.ChannelLink.judge, process.ChannelLink.send

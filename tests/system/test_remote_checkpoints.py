@@ -12,20 +12,20 @@ from object_faults import BUCKET, s3_environment
 from study_files import StudyText
 from sweeps import Ended, RunningCommand, database_url, results_of, sweep, trials_in
 
-from sweeper.checkpoints.format import MANIFEST_FILE, TENSORS_FILE
-from sweeper.checkpoints.policy import Keep
-from sweeper.checkpoints.remote.objects import ObjectStore
-from sweeper.checkpoints.remote.reading import RemoteListing, load_remote
-from sweeper.collection import collect
-from sweeper.paths import RemotePath, RunPaths, parse_location
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
-from sweeper.verification.kept import what_is_kept
+from sweeper.api.collection import collect
+from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
+from sweeper.checkpoint.remote_objects import ObjectStore
+from sweeper.checkpoint.remote_reading import RemoteListing, load_remote
+from sweeper.checks.kept_checkpoints import what_is_kept
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.spec.checkpointing import Keep
+from sweeper.support.paths import RemotePath, RunPaths, parse_location
 
 STUDY = StudyText(
     head=KILL_ALL
     + textwrap.dedent("""
-    from sweeper.checkpoints.remote.objects import ObjectStore
+    from sweeper.checkpoint.remote_objects import ObjectStore
 
     # Everything is killed before the n-th small object: a checkpoint's state, then its manifest.
     KILL_BEFORE = int(os.environ.get("SWEEPER_TEST_KILL_BEFORE", 0))

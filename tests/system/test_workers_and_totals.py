@@ -11,10 +11,10 @@ from study_files import StudyText
 from sweeps import database_url, differing, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
-from sweeper.events import Notice
-from sweeper.execution.options import RunRequest, WorkerOptions
-from sweeper.execution.run import run_sweep
-from sweeper.results import TrialRecord
+from sweeper.records.events import Notice
+from sweeper.records.results import TrialRecord
+from sweeper.run.options import RunRequest, WorkerOptions
+from sweeper.run.run import run_sweep
 
 ARGUMENTS = {
     "grid": 'trials=4, sampler="grid", grid={"learning_rate": [0.1, 0.01, 0.003, 0.001]}',

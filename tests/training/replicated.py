@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeper.training.encoding import replicas_of
+from sweeper.train.codec import replicas_of
 
 
 def two_replicas(**options: Any) -> tf.distribute.MirroredStrategy:

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from sweeper import TrainingStep
-from sweeper.training.step import StepValues
+from sweeper.train.step import StepValues
 
 
 def uncompiled(**options: Any) -> keras.Model:

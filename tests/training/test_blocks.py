@@ -19,13 +19,13 @@ import tensorflow as tf
 from trainings import Watcher, digits, plan, untuned
 
 from sweeper import Data
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import DataError, RestoreError, UncapturableError
-from sweeper.training.loop import loop as loop_module
-from sweeper.training.loop import runners as runners_module
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.sources import tfdata as tfdata_module
-from sweeper.training.sources.reading import Reader
+from sweeper.train.loop import loop as loop_module
+from sweeper.train.loop import runners as runners_module
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.sources import tfdata as tfdata_module
+from sweeper.train.sources.runner import Reader
 
 X, Y = digits(96)
 SHORTEST, LONGEST = 1e-3, 10.0

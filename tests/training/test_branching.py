@@ -16,13 +16,12 @@ from exactness_models import STEPS, compiled
 from keras import layers, optimizers
 from trainings import Watcher, plan, train
 
-from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.checkpoints.reading import load_newest
-from sweeper.training.branching import merging
-from sweeper.training.branching.initial import Initial
-from sweeper.training.branching.merging import BranchReport, merged
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.reading import load_newest
+from sweeper.train import branching
+from sweeper.train.branching import BranchReport, Initial, merged
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
 
 Build = Callable[[float], keras.Model]
 
@@ -125,7 +124,7 @@ def test_without_the_second_build_the_parents_rate_would_stay(
     """Negative control: what tells hyperparameters apart is the comparison of the two builds."""
     case = CASES[1]
     loaded = parents_checkpoint(case, 0.02, tmp_path, 3)
-    monkeypatch.setattr(merging, "_differing", lambda *_: {})
+    monkeypatch.setattr(branching, "_differing", lambda *_: {})
     loop, goes_on_from, report = branched(case, loaded, 0.005, parent_rate=0.02)
     assert report.kept == ()
     loop._state.before_train_begin(goes_on_from)

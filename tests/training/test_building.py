@@ -12,8 +12,8 @@ import pytest
 from trainings import Watcher, plan, small_data, train
 
 from sweeper import TrainingStep
-from sweeper.training.loop import building
-from sweeper.training.loop.building import build_before_tracing
+from sweeper.train.loop import building
+from sweeper.train.loop.building import build_before_tracing
 
 X, Y = np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
 
@@ -130,6 +130,6 @@ def test_a_fault_in_a_metric_of_the_users_is_raised_and_not_swallowed() -> None:
 def test_what_does_not_fit_is_left_to_the_trace_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.DEBUG, logger="sweeper.training.loop.building"):
+    with caplog.at_level(logging.DEBUG, logger="sweeper.train.loop.building"):
         build_before_tracing(compiled(), (np.ones((4, 7), np.float32), Y))
     assert "built by its trace" in caplog.text

@@ -16,10 +16,10 @@ import pytest
 from trainings import Watcher, digits, one_layer, plan, train, unvalidated
 
 import sweeper
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.userstate.traversal.built_ins import BUILT_INS, LEFT_OUT, REFUSED
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.userstate.built_ins import BUILT_INS, LEFT_OUT, REFUSED
 
 Factory = Callable[[], Sequence[keras.callbacks.Callback]]
 

@@ -12,7 +12,7 @@ import keras
 import pytest
 from trainings import Watcher, one_layer, plan, train, unvalidated
 
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import RestoreError
 
 

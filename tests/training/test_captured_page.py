@@ -9,8 +9,8 @@ import keras
 from generate_what_is_captured import COMPONENTS, PAGE, SOURCES, page
 from trainings import Watcher, one_layer, plan
 
-from sweeper.training import sources
-from sweeper.training.loop.loop import TrainingLoop
+from sweeper.train import sources
+from sweeper.train.loop.loop import TrainingLoop
 
 
 def test_the_page_is_what_the_generator_prints() -> None:

@@ -14,12 +14,12 @@ import tensorflow as tf
 from trainings import SEEDS, Watcher, classifying, digits, mlp, one_layer, plan, small_data, train
 
 from sweeper import Data, TrainingStep
-from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.checkpoints.reading import load_checkpoint
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.errors import DataError, RestoreError
-from sweeper.training.loop import testing
-from sweeper.training.loop.testing import CheckpointTests, make_variables_of_training
-from sweeper.training.sources.opening import HeldOut, open_held_out
+from sweeper.train.loop import testing
+from sweeper.train.loop.testing import CheckpointTests, make_variables_of_training
+from sweeper.train.sources.opening import HeldOut, open_held_out
 
 Trained = tuple[list[LoadedCheckpoint], list[dict[str, float]]]
 

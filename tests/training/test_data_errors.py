@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from sweeper import Data
 from sweeper.errors import DataError, UncapturableError
-from sweeper.training.sources.opening import open_sources
+from sweeper.train.sources.opening import open_sources
 
 X, Y = np.arange(20.0).reshape(10, 2), np.arange(10)
 

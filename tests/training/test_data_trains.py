@@ -31,12 +31,12 @@ from trainings import (
 
 import sweeper
 from sweeper import Data
-from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
-from sweeper.checkpoints.reading import load_checkpoint, load_newest
+from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
+from sweeper.checkpoint.reading import load_checkpoint, load_newest
 from sweeper.errors import DataError, RestoreError, UncapturableError
-from sweeper.training.loop import loop as loop_module
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
+from sweeper.train.loop import loop as loop_module
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
 
 X, Y = digits(50)
 BATCHES = [(X[i : i + 8], Y[i : i + 8]) for i in range(0, 50, 8)]

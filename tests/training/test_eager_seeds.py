@@ -15,11 +15,10 @@ from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import gen_random_ops
 from trainings import Watcher, classifying, equal, plan, train, unvalidated, weights
 
-from sweeper.checkpoints.reading import load_newest
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.randomness.eager_seeds import EagerSeeds
-from sweeper.training.randomness.hidden_state import HiddenState
-from sweeper.training.randomness.ops import STATEFUL_RANDOM
+from sweeper.checkpoint.reading import load_newest
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.randomness.hidden_state import EagerSeeds, HiddenState
+from sweeper.train.randomness.tracing import STATEFUL_RANDOM
 
 DRAWS: dict[str, Callable[[], Any]] = {
     "normal": lambda: tf.random.normal((4,), seed=1),

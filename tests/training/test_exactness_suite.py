@@ -34,10 +34,10 @@ from keras.optimizers import schedules
 from trainings import Watcher, leave_out, plan, train, without_component
 
 from sweeper import Data
-from sweeper.checkpoints.reading import load_checkpoint, load_newest
-from sweeper.results import EpochRecord
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.state.state import Position
+from sweeper.checkpoint.reading import load_checkpoint, load_newest
+from sweeper.records.results import EpochRecord
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.state.state import Position
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from keras import callbacks, layers, optimizers
 from trainings import Watcher, equal, plan, train, weights
 
 from sweeper import Data
-from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.checkpoints.reading import load_newest
-from sweeper.checkpoints.store import CheckpointStore
-from sweeper.training.loop.averages import FinalAverages
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.reading import load_newest
+from sweeper.checkpoint.store import CheckpointStore
+from sweeper.train.loop.callback_effects import FinalAverages
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
 
 FIRST, WHOLE = 2, 4
 

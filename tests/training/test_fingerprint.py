@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.training.fingerprint import Fingerprint, differences, take_fingerprint
+from sweeper.train.fingerprint import Fingerprint, differences, take_fingerprint
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from forked_programs import PROGRAM
 from trainings import digits, dropping, one_layer
 
 import sweeper
-from sweeper.checkpoints.marker import Marker, claim_directory
+from sweeper.checkpoint.identity import Marker, claim_directory
 from sweeper.errors import (
     FactoryError,
     ForeignCheckpointError,

@@ -15,7 +15,7 @@ import pytest
 from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
 
 from sweeper import Data, Keep, fit
-from sweeper.checkpoints.reading import list_checkpoints, load_checkpoint, load_newest
+from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, load_newest
 from sweeper.errors import RestoreError
 
 HOUR = 3600.0

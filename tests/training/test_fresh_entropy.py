@@ -30,9 +30,9 @@ from trainings import (
 )
 
 from sweeper import Data
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import UncapturableError
-from sweeper.training.randomness.fresh_entropy import FreshEntropy, system_entropy
+from sweeper.train.randomness.fresh_entropy import FreshEntropy, system_entropy
 
 UNSEEDED: dict[str, Callable[[], float]] = {
     "default_rng": lambda: np.random.default_rng().random(),

@@ -14,10 +14,10 @@ import pytest
 import tensorflow as tf
 from trainings import Watcher, equal, plan, train, unvalidated, weights
 
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import UncapturableError
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.randomness.generators import GlobalSeedGenerator
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.randomness.generators import GlobalSeedGenerator
 
 
 def both() -> None:

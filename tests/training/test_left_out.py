@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from sweeper.training.userstate import Roots, UserState
+from sweeper.train.userstate import Roots, UserState
 
 SEEN = 0
 

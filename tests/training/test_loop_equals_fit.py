@@ -28,7 +28,7 @@ from trainings import (
 )
 
 from sweeper import Data
-from sweeper.training.randomness.seeds import seed_everything
+from sweeper.train.randomness.seeds import seed_everything
 
 HOOKS = [
     f"on_{where}_{when}"

@@ -14,10 +14,10 @@ import pytest
 from trainings import Watcher, digits, one_layer, plan, train, unvalidated
 
 import sweeper
-from sweeper.declared.searching import At, value_at
 from sweeper.errors import DefinitionError, NonFiniteError
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.reported import check_value
+from sweeper.spec.searching import At, value_at
+from sweeper.train.loop.logs import check_value
+from sweeper.train.loop.loop import TrainingLoop
 
 
 class Shown(keras.metrics.Metric):

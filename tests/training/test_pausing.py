@@ -13,12 +13,12 @@ from exactness_models import compiled
 from keras import layers, optimizers
 from trainings import Watcher, equal, plan, weights
 
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import ObjectiveError
-from sweeper.results import EpochRecord
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import Paused, TrainingPlan
-from sweeper.training.loop.reported import check_rung, check_rungs
+from sweeper.records.results import EpochRecord
+from sweeper.train.loop.logs import check_rung, check_rungs
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import Paused, TrainingPlan
 
 EPOCHS = 4
 

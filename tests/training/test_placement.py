@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from sweeper.training.loop import placement
-from sweeper.training.loop.placement import MOST_ON_GPU, put_arrays
+from sweeper.train.loop import runners
+from sweeper.train.loop.runners import MOST_ON_GPU, put_arrays
 
 DATA = (np.arange(30.0).reshape(10, 3), {"y": np.arange(10), "weights": None})
 
@@ -18,9 +18,9 @@ DATA = (np.arange(30.0).reshape(10, 3), {"y": np.arange(10), "weights": None})
 def gpu(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
     """A machine with a GPU, as far as TensorFlow's settings tell; its limits are to be appended."""
     limits: list[SimpleNamespace] = []
-    monkeypatch.setattr(placement.tf.config, "list_physical_devices", lambda _kind: ["GPU:0"])
+    monkeypatch.setattr(runners.tf.config, "list_physical_devices", lambda _kind: ["GPU:0"])
     monkeypatch.setattr(
-        placement.tf.config, "get_logical_device_configuration", lambda _gpu: limits or None
+        runners.tf.config, "get_logical_device_configuration", lambda _gpu: limits or None
     )
     return limits
 
@@ -28,7 +28,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
 def placed(arrays: object, monkeypatch: pytest.MonkeyPatch) -> tuple[str | None, list[str]]:
     """On which device, without allocating what a test could not."""
     notices: list[str] = []
-    monkeypatch.setattr(placement.tf, "constant", lambda array: array)
+    monkeypatch.setattr(runners.tf, "constant", lambda array: array)
     return put_arrays(arrays, "train", notices.append).device, notices
 
 
@@ -49,7 +49,7 @@ def test_what_is_larger_than_the_bound_stays_in_the_hosts_memory_and_that_is_sai
 
 
 def test_without_a_gpu_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement.tf.config, "list_physical_devices", lambda _kind: [])
+    monkeypatch.setattr(runners.tf.config, "list_physical_devices", lambda _kind: [])
     assert placed(sized(2**40), monkeypatch) == (None, [])
 
 
@@ -58,7 +58,7 @@ def test_batches_are_gathered_where_the_arrays_are_and_are_the_same(
 ) -> None:
     """A gather that TensorFlow placed on the GPU would copy the whole array there at each step."""
     anywhere = put_arrays(DATA, "train", lambda _: None)
-    monkeypatch.setattr(placement, "MOST_ON_GPU", 100)
+    monkeypatch.setattr(runners, "MOST_ON_GPU", 100)
     hosted = put_arrays(DATA, "train", lambda _: None)
     spec = [tf.TensorSpec((None,), tf.int64)]
     graph = tf.function(hosted.gather, input_signature=spec).get_concrete_function().graph

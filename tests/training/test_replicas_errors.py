@@ -14,9 +14,9 @@ from replicated import two_replicas, under
 from trainings import SEEDS, Watcher, digits, one_layer, plan, train
 
 from sweeper import Data, DataError, DefinitionError, FactoryError, Study, Trial
-from sweeper.execution.trial.strategies import check_made_in, strategy_scope
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.replicas.checking import check_strategy, describe_strategy
+from sweeper.run.trial.parts import check_made_in, strategy_scope
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.replicas.checking import check_strategy, describe_strategy
 
 
 def refused(

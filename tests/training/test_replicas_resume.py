@@ -26,14 +26,14 @@ from trainings import (
 
 import sweeper
 from sweeper import Data
-from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.checkpoints.reading import load_checkpoint, load_newest, read_manifest
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_manifest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.export.rebuilding import check_loaded
-from sweeper.training.encoding import replicas, replicas_of
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.state.weights import load_variables
+from sweeper.models.rebuilding import check_loaded
+from sweeper.train.codec import replicas, replicas_of
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.state.variables import load_variables
 
 Planner = Callable[[], TrainingPlan]
 

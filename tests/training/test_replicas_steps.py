@@ -13,13 +13,13 @@ from steps import GanStep
 from trainings import Watcher, plan, small_data, train
 
 from sweeper import Data, TrainingStep
-from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.checkpoints.reading import load_checkpoint
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.errors import FactoryError
 from sweeper.gradients import clip_by_global_norm
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.step import StepValues
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.step import StepValues
 
 
 def network() -> keras.Model:

@@ -34,12 +34,12 @@ from trainings import (
 )
 
 from sweeper import Data
-from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.checkpoints.reading import load_checkpoint, load_newest
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.reading import load_checkpoint, load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.state import state as state_module
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.state import state as state_module
 
 Planner = Callable[[], TrainingPlan]
 

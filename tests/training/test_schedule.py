@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sweeper import Every
-from sweeper.checkpoints.format import Snapshot
-from sweeper.checkpoints.policy import CheckpointEvery
-from sweeper.training.loop.keeping import SnapshotKeeper
-from sweeper.training.loop.schedule import CheckpointSchedule
-from sweeper.training.state.state import Position
+from sweeper.checkpoint.format import Snapshot
+from sweeper.spec.checkpointing import CheckpointEvery
+from sweeper.train.loop.keeping import CheckpointSchedule, SnapshotKeeper
+from sweeper.train.state.state import Position
 
 
 class Training:

@@ -22,23 +22,17 @@ import tensorflow as tf
 from growing_sets import Sees, Works
 from trainings import Watcher, one_layer, plan, train, unvalidated
 
-from sweeper.checkpoints.format import LoadedCheckpoint
-from sweeper.checkpoints.reading import load_newest
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.reading import load_newest
+from sweeper.definition.trial import Trial
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.inspection.code import may_shrink_sets
 from sweeper.replay.comparison import READ_AHEAD
-from sweeper.training.encoding import (
-    NotPlainError,
-    decode,
-    encode,
-    put_array,
-    take_array,
-)
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.state.reach import Reach
-from sweeper.training.state.tracked import check_trackable
-from sweeper.training.userstate.holders.positions import DatasetIterator
-from sweeper.trial import Trial
+from sweeper.train.codec import NotPlainError, decode, encode, put_array, take_array
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.state.reach import Reach
+from sweeper.train.state.tracked import check_trackable
+from sweeper.train.userstate.holders.positions import DatasetIterator
 
 
 def light(**options: Any) -> Any:

@@ -16,8 +16,8 @@ from trainings import Watcher, digits, equal, plan, small_data, train, unvalidat
 
 from sweeper import Data, TrainingStep
 from sweeper.gradients import clip_by_global_norm, clip_by_value, nan_to_zero, non_finite_to_zero
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.step import StepValues
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.step import StepValues
 
 Result = tuple[list[Any], dict[str, Any]]
 

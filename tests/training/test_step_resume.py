@@ -16,10 +16,10 @@ from steps import GanStep, GroupsStep, default, maker, settings, uncompiled
 from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
 
 from sweeper import AtStep, EverySteps, TrainingStep
-from sweeper.checkpoints.reading import load_checkpoint, load_newest
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.state import state as state_module
+from sweeper.checkpoint.reading import load_checkpoint, load_newest
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.state import state as state_module
 
 STEPS = 14
 """Of two epochs; seven in each."""
@@ -139,7 +139,7 @@ def test_without_what_the_step_leads_to_it_would_not(
     whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control: a walk that does not begin at the step loses its optimizers and weights."""
-    from sweeper.training.state import reach
+    from sweeper.train.state import reach
 
     expected, _ = whole("two networks", 10)
     monkeypatch.setattr(state_module, "Reach", lambda model, step: reach.Reach(model))

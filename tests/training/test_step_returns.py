@@ -16,7 +16,7 @@ import sweeper
 from sweeper import AtStep, EverySteps, FactoryError, TrainingStep
 from sweeper.errors import DefinitionError
 from sweeper.gradients import clip_by_global_norm, clip_by_value
-from sweeper.training.loop.loop import TrainingLoop
+from sweeper.train.loop.loop import TrainingLoop
 
 
 def returns(value: Any) -> Callable[..., Any]:

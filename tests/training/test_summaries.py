@@ -13,7 +13,7 @@ from tensorflow.core.util.event_pb2 import Event
 
 import sweeper
 from sweeper import Data
-from sweeper.training.state import callbacks
+from sweeper.train.state import callbacks
 
 X = np.arange(50.0).reshape(10, 5) / 50
 

@@ -15,8 +15,8 @@ from tensorflow.python.ops import resource_variable_ops
 from trainings import Watcher, classifying, one_layer, plan, train, unvalidated
 
 from sweeper.errors import UncapturableError
-from sweeper.training.randomness.hidden_state import HiddenState
-from sweeper.training.randomness.tracing import TracedFunctions
+from sweeper.train.randomness.hidden_state import HiddenState
+from sweeper.train.randomness.tracing import TracedFunctions
 
 
 @tf.function

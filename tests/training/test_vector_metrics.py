@@ -17,12 +17,12 @@ import tensorflow as tf
 from trainings import Watcher, digits, equal, plan, train, weights
 
 from sweeper import Data
-from sweeper.checkpoints.reading import load_checkpoint, load_newest
+from sweeper.checkpoint.reading import load_checkpoint, load_newest
 from sweeper.errors import NonFiniteError, ObjectiveError
-from sweeper.training.loop.logs import named_numbers
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import TrainingPlan
-from sweeper.training.state import state as state_module
+from sweeper.train.loop.logs import named_numbers
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.state import state as state_module
 
 X, LABELS = digits(96)
 Y = keras.utils.to_categorical(LABELS, 4)

@@ -20,11 +20,11 @@ from keras.src.legacy.saving import legacy_h5_format
 from trainings import Watcher, equal, mlp, one_layer, plan, train, unvalidated, weights
 
 from sweeper import WarmStart
-from sweeper.checkpoints.reading import load_checkpoint
+from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
-from sweeper.training.warmstart.locating import digest_now, locate
-from sweeper.training.warmstart.matching import match_warm_start
-from sweeper.training.warmstart.options import checked_warm_start, warm_start_of
+from sweeper.spec.warm_start import checked_warm_start, warm_start_of
+from sweeper.train.warmstart.beginning import match_warm_start
+from sweeper.train.warmstart.source import digest_now, locate
 
 Tree = tf.__internal__.tracking.AutoTrackable
 
@@ -450,7 +450,7 @@ def test_a_resumed_training_ends_alike_and_never_opens_the_file(base: Path, tmp_
 
 def test_what_was_taken_is_said(base: Path) -> None:
     said: list[str] = []
-    from sweeper.training.loop.loop import TrainingLoop
+    from sweeper.train.loop.loop import TrainingLoop
 
     loop = TrainingLoop(warm(base), Watcher(), said.append)
     report = loop.warm_start.match()

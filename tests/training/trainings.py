@@ -13,17 +13,17 @@ import pytest
 import tensorflow as tf
 
 from sweeper import Data
-from sweeper.checkpoints.format import LoadedCheckpoint, Snapshot
-from sweeper.checkpoints.store import CheckpointStore
-from sweeper.results import EpochRecord
-from sweeper.training.loop import loop as loop_module
-from sweeper.training.loop.loop import TrainingLoop
-from sweeper.training.loop.plan import Stopped, TrainingPlan
-from sweeper.training.randomness.fresh_entropy import FreshEntropy
-from sweeper.training.randomness.seeds import TrialSeeds, seed_everything
-from sweeper.training.state import state as state_module
-from sweeper.training.state.state import Position
-from sweeper.training.step import TrainingStep
+from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
+from sweeper.checkpoint.store import CheckpointStore
+from sweeper.records.results import EpochRecord
+from sweeper.train.loop import loop as loop_module
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import Stopped, TrainingPlan
+from sweeper.train.randomness.fresh_entropy import FreshEntropy
+from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
+from sweeper.train.state import state as state_module
+from sweeper.train.state.state import Position
+from sweeper.train.step import TrainingStep
 
 SEEDS = TrialSeeds(7, 3)
 

@@ -22,21 +22,21 @@ from recorded_replays import RecordedReplays
 from study_files import StudyText
 from sweeps import RunningCommand, database_url, sweep
 
-from sweeper.checkpoints.format import Snapshot
-from sweeper.checkpoints.reading import load_checkpoint, read_manifest
-from sweeper.checkpoints.store import CheckpointStore
+from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.reading import load_checkpoint, read_manifest
+from sweeper.checkpoint.store import CheckpointStore
+from sweeper.checks.ancestors import where_to_kill
+from sweeper.checks.verify import VerifyRequest, verify_with
+from sweeper.checks.verify_findings import Finding, TrialVerification
 from sweeper.cli.main import main
-from sweeper.definition import StudySettings
-from sweeper.execution import compared_replays
-from sweeper.execution.launch.opening import open_launcher
-from sweeper.execution.launch.trial_process import Launcher
-from sweeper.execution.protocol.study_source import StudySource
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.definition.definition import StudySettings
+from sweeper.run import compared_replays
+from sweeper.run.launch.launchers import open_launcher
+from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.protocol.messages import StudySource
 from sweeper.search.spec import search_spec
-from sweeper.storage.database import Database
-from sweeper.storage.repository import Repository
-from sweeper.verification.findings import Finding, TrialVerification
-from sweeper.verification.replay import where_to_kill
-from sweeper.verification.verify import VerifyRequest, verify_with
 
 STUDY = StudyText(
     head="""

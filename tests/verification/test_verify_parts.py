@@ -10,33 +10,31 @@ from typing import Literal
 
 import pytest
 
-from sweeper.cli.main import main
-from sweeper.declared.space import FloatRange
-from sweeper.definition import StudyDefinition, StudySettings
-from sweeper.errors import DefinitionChangedError, SweeperError, UnknownStudyError, UsageError
-from sweeper.execution.launch.launchers import Loaded
-from sweeper.execution.launch.opening import open_launcher
-from sweeper.execution.protocol.replays import Replay, ReplaySchedule
-from sweeper.execution.replays import Kill
-from sweeper.execution.unchanged import unchanged_settings
-from sweeper.results import EpochRecord
-from sweeper.search.sampling import open_search
-from sweeper.search.spaces import Observation
-from sweeper.search.spec import SamplerSpec
-from sweeper.storage.database import Database
-from sweeper.storage.queries.attempts import Ending
-from sweeper.storage.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.verification.choosing import choose
-from sweeper.verification.findings import (
+from sweeper.checks.ancestors import where_to_kill
+from sweeper.checks.decisions import redraw, rejudge
+from sweeper.checks.verify import VerifyRequest, choose
+from sweeper.checks.verify_findings import (
     Compared,
     Finding,
     StudyVerification,
     TrialVerification,
     Unverified,
 )
-from sweeper.verification.parameters import redraw, rejudge
-from sweeper.verification.replay import where_to_kill
-from sweeper.verification.verify import VerifyRequest
+from sweeper.cli.main import main
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.errors import DefinitionChangedError, SweeperError, UnknownStudyError, UsageError
+from sweeper.records.results import EpochRecord
+from sweeper.run.launch.launchers import Loaded, open_launcher
+from sweeper.run.protocol.messages import Replay, ReplaySchedule
+from sweeper.run.replays import Kill
+from sweeper.run.stored_study import unchanged_settings
+from sweeper.search.sampling import open_search
+from sweeper.search.spaces import Observation
+from sweeper.search.spec import SamplerSpec
+from sweeper.spec.space import FloatRange
 
 RATE = FloatRange(1e-4, 1e-1, log=True)
 
@@ -240,7 +238,7 @@ def test_warnings_and_notes_change_no_verdict_and_errors_do() -> None:
 
 
 def test_an_inline_replay_is_refused() -> None:
-    from sweeper.execution.protocol.study_source import StudySource
+    from sweeper.run.protocol.messages import StudySource
 
     with (
         pytest.raises(UsageError, match="every replay runs in a fresh process"),
@@ -271,7 +269,7 @@ def test_the_exit_code_says_whether_every_promise_holds(
         asked.append(request)
         return StudyVerification("digits", (trial,), (Unverified(4, "is running"),))
 
-    monkeypatch.setattr("sweeper.verification.verify.verify_study", verify)
+    monkeypatch.setattr("sweeper.checks.verify.verify_study", verify)
     assert main(["verify", "digits", "--interrupt", "--seed", "7", "--json"]) == code
     printed = capsys.readouterr()
     report = json.loads(printed.out)

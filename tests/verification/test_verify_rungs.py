@@ -9,10 +9,10 @@ from typing import Any
 
 from fake_workers import settings_of
 
-from sweeper.declared.budgets import Halving
+from sweeper.checks.decisions import check_rungs
+from sweeper.records.results import AttemptRecord, EpochRecord, TrialRecord
 from sweeper.records.rungs import ComparedTrial, RungDecision, RungRecord
-from sweeper.results import AttemptRecord, EpochRecord, TrialRecord
-from sweeper.verification.rungs import check_rungs
+from sweeper.spec.budgets import Halving
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SETTINGS = settings_of("digits", trials=3, epochs=9, budget=Halving(min_epochs=3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyte
 from rich.console import Console
 
-from sweeper.events import (
+from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKept,
@@ -17,9 +17,9 @@ from sweeper.events import (
     StudyOpened,
     TrainingStarted,
 )
-from sweeper.report.terminal.live import LiveProgress
-from sweeper.report.terminal.model import ProgressModel
-from sweeper.results import BestTrial
+from sweeper.records.results import BestTrial
+from sweeper.views.terminal.live import LiveProgress
+from sweeper.views.terminal.model import ProgressModel
 
 
 class Screen:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from sweeper.events import (
+from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKept,
@@ -26,10 +26,9 @@ from sweeper.events import (
     TrialVerified,
     VerificationOpened,
 )
-from sweeper.report.terminal.lines import LineProgress, Verbosity
-from sweeper.report.terminal.listener import can_redraw, progress_listener
-from sweeper.report.terminal.live import REDRAWS, LiveProgress
-from sweeper.report.terminal.model import ProgressModel
+from sweeper.views.terminal.lines import LineProgress, Verbosity
+from sweeper.views.terminal.live import REDRAWS, LiveProgress, can_redraw, progress_listener
+from sweeper.views.terminal.model import ProgressModel
 
 OPENED = StudyOpened(
     "digits", 16, 3, 5, "val_accuracy", "maximize", 2, "sqlite:///runs/sweeper.db", "sweeper resume"

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from sweeper.events import (
+from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKept,
@@ -20,9 +20,9 @@ from sweeper.events import (
     StudyOpened,
     TrainingStarted,
 )
-from sweeper.report.terminal.drawing import draw
-from sweeper.report.terminal.model import ProgressModel, Snapshot
-from sweeper.results import BestTrial, Outcome
+from sweeper.records.results import BestTrial, Outcome
+from sweeper.views.terminal.drawing import draw
+from sweeper.views.terminal.model import ProgressModel, Snapshot
 
 RESUME = "sweeper resume digits"
 

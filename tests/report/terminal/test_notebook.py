@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 from terminals import OPENED
 
-from sweeper.events import (
+from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
     EpochFinished,
@@ -23,17 +23,17 @@ from sweeper.events import (
     RunStopping,
     TrainingStarted,
 )
-from sweeper.report.terminal import notebook
-from sweeper.report.terminal.drawing import draw
-from sweeper.report.terminal.lines import LineProgress
-from sweeper.report.terminal.listener import progress_listener
-from sweeper.report.terminal.model import ProgressModel
-from sweeper.report.terminal.notebook import (
+from sweeper.views.terminal import live
+from sweeper.views.terminal.drawing import draw
+from sweeper.views.terminal.lines import LineProgress
+from sweeper.views.terminal.live import (
     MOST_LINES,
     WIDTH,
     NotebookProgress,
     notebook_display,
+    progress_listener,
 )
+from sweeper.views.terminal.model import ProgressModel
 
 ROOT = Path(__file__).parents[3]
 
@@ -58,7 +58,7 @@ def text_of(shown: str) -> str:
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is shown again by itself, however slow the machine is."""
-    monkeypatch.setattr(notebook, "REDRAW_SECONDS", 3600.0)
+    monkeypatch.setattr(live, "REDRAW_SECONDS", 3600.0)
 
 
 def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on() -> None:
@@ -121,9 +121,9 @@ def test_only_a_kernel_is_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 RUN = """
 import sys, threading
-from sweeper.report.terminal.listener import progress_listener
+from sweeper.views.terminal.live import progress_listener
 from terminals import OPENED
-from sweeper.events import AttemptStarted, EpochFinished, TrainingStarted
+from sweeper.records.events import AttemptStarted, EpochFinished, TrainingStarted
 
 with progress_listener(sys.stderr) as progress:
     def work():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from terminals import OPENED, Watched, first_moment, killing_moment, second_moment, third_moment
 
-from sweeper.events import (
+from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKept,
@@ -18,9 +18,9 @@ from sweeper.events import (
     TrialVerified,
     VerificationOpened,
 )
-from sweeper.report.terminal.live import LiveProgress
-from sweeper.report.terminal.model import ProgressModel
-from sweeper.results import BestTrial
+from sweeper.records.results import BestTrial
+from sweeper.views.terminal.live import LiveProgress
+from sweeper.views.terminal.model import ProgressModel
 
 WIDE = (
     """\

@@ -1,0 +1,265 @@
+"""Freeing disk: what of a study's checkpoints its own retention rules no longer keep.
+
+A worker applies the rules as it writes; what remains for here is what crashes left behind: the
+checkpoints of earlier attempts, half-written and half-deleted directories, and copies that did not
+verify, and what was pinned for audits that are over. Running trials are left alone. Afterwards the database lists what is there.
+
+Checkpoints in an object store are found where the database has some of the trial's, and below
+``--checkpoints``. One that the database knows is looked for by name: a listing that does not show
+it is no reason to forget it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sweeper.checkpoint.best import Retention, retention
+from sweeper.checkpoint.identity import Origin, is_set_aside
+from sweeper.checkpoint.operations import FileOperations, free_pins
+from sweeper.checkpoint.reading import read_kept, read_manifest
+from sweeper.checkpoint.remote_store import open_store
+from sweeper.checkpoint.store import leftovers, sweep_leftovers
+from sweeper.db.repository import FoundCheckpoint, Repository
+from sweeper.errors import CheckpointError, DefinitionError
+from sweeper.records.results import CheckpointRecord, TrialRecord
+from sweeper.run.worker.checkpoints import check_directories
+from sweeper.spec.checkpointing import Keep, parse_keep
+from sweeper.support.paths import (
+    Location,
+    RemotePath,
+    RunPaths,
+    absolute_location,
+    leads_outside,
+    parse_location,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """Something that can go.
+
+    Attributes:
+        why: ``"retention"``: a whole checkpoint that no rule keeps. ``"unfinished"``: left by a
+            process that died. ``"damaged"``: set aside because it did not verify.
+        bytes: Its size on disk.
+    """
+
+    study: str
+    trial: int
+    path: Location
+    why: Literal["retention", "unfinished", "damaged"]
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "trial": self.trial,
+            "path": str(self.path),
+            "why": self.why,
+            "bytes": self.bytes,
+        }
+
+
+def collect(
+    repository: Repository,
+    study: str,
+    runs_dir: Path,
+    *,
+    keep: Keep | None = None,
+    dry_run: bool = False,
+    checkpoints: Location | None = None,
+    tell: Callable[[Garbage], None] = lambda _: None,
+) -> tuple[Garbage, ...]:
+    """Find, and unless ``dry_run`` delete, what a study no longer needs of its checkpoints.
+
+    Args:
+        repository: The database of the study.
+        study: Its name.
+        runs_dir: Where its files are.
+        keep: Rules for finished trials instead of the study's own; unfinished trials always keep
+            what the study's rules keep. The best epoch's checkpoint stays where it is the value's.
+        dry_run: Only tell.
+        checkpoints: Where checkpoints go, when not below ``runs_dir``.
+        tell: Called with each as it goes, or would go, whatever happens afterwards.
+
+    Returns:
+        What went, or would go.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        DefinitionError: The study's rules have a predicate, which only its code knows.
+        ForeignCheckpointError: A directory, or a checkpoint in it, is another study's.
+        CheckpointError: Something cannot be deleted.
+    """
+    in_use = repository.audits.directories_in_use(study)
+    stored = repository.study(study)
+    rules = _rules(stored.definition, study, keep)
+    paths = RunPaths(runs_dir.absolute(), study)
+    apart = RunPaths(runs_dir.absolute(), study, absolute_location(checkpoints))
+    check_directories(apart.study_directories, stored, begun=repository.has_begun(study))
+    if not dry_run:
+        # The attempt of a process that was killed is open in the database until somebody looks.
+        repository.release_lost(study)
+    at = stored.definition.get("at", "last")
+
+    def valued(keep: Keep) -> Retention:
+        return retention(keep, at, stored.objective, stored.direction)
+
+    found: list[Garbage] = []
+    for trial in repository.trials(study):
+        directories = _directories(trial, paths, apart)
+        if trial.state == "running" or not directories:
+            continue
+        finished = trial.state in ("complete", "pruned", "failed")
+        chosen = valued(keep if keep is not None and finished else rules)
+        origin = Origin(study, stored.identity, trial.number, stored.seed)
+        garbage = list(_garbage(trial, directories, chosen, origin))
+        garbage += _pins(trial, paths.trial(trial.number) / "audit", in_use)
+        for item in garbage:
+            if not dry_run:
+                _delete(item)
+            found.append(item)
+            tell(item)
+        if not dry_run:
+            for directory in directories:
+                sweep_leftovers(directory, abandoned=True)
+            known = _known(trial, directories)
+            there = _there(directories, known)
+            there += _elsewhere(trial, directories, here=paths.trial(trial.number).is_dir())
+            repository.match_checkpoints(study, trial.number, there)
+    return tuple(found)
+
+
+def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
+    described = definition["keep"]
+    if "when" in described:
+        if keep is None:
+            msg = (
+                f"study {study!r} keeps checkpoints by the predicate {described['when']}, which "
+                "the database has no code of; say what to keep with --keep-last N"
+            )
+            raise DefinitionError(msg)
+        return keep
+    return parse_keep(described)
+
+
+def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:
+    """Return the checkpoint directory of each attempt, with the attempt's number.
+
+    On this disk, those that are there. In an object store no directory says how many attempts
+    there were; the database does.
+    """
+    found: dict[Location, int] = {}
+    for paths in below:
+        for attempt in sorted(paths.trial(trial.number).glob("attempt-*")):
+            order = attempt.name.removeprefix("attempt-")
+            if order.isdigit():
+                found[paths.checkpoints(trial.number, int(order))] = int(order)
+        if paths.checkpoints_root is not None:
+            for record in trial.attempts:
+                found[paths.checkpoints(trial.number, record.number)] = record.number
+    for checkpoint in trial.checkpoints:
+        location = parse_location(checkpoint.path)
+        attempt_name = location.parent.parent.name.removeprefix("attempt-")
+        if isinstance(location, RemotePath) and attempt_name.isdigit():
+            found[location.parent] = int(attempt_name)
+    return {location: order for location, order in found.items() if not leads_outside(location)}
+
+
+def _known(trial: TrialRecord, directories: Container[Location]) -> list[Location]:
+    """Return the checkpoints in an object store that the database knows."""
+    locations = (parse_location(checkpoint.path) for checkpoint in trial.checkpoints)
+    return [p for p in locations if isinstance(p, RemotePath) and p.parent in directories]
+
+
+def _elsewhere(
+    trial: TrialRecord, directories: Container[Location], *, here: bool
+) -> list[FoundCheckpoint]:
+    """Return the checkpoints on a disk outside ``directories`` that the database knows and that may still exist.
+
+    Args:
+        trial: The trial.
+        directories: Those that were looked at.
+        here: Whether this machine has the trial's other files; if not, its disk tells nothing.
+    """
+    return [
+        FoundCheckpoint(int(attempt_name), record)
+        for record in trial.checkpoints
+        if isinstance(location := parse_location(record.path), Path)
+        and location.parent not in directories
+        and (location.is_dir() or not here)
+        and (attempt_name := location.parent.parent.name.removeprefix("attempt-")).isdigit()
+    ]
+
+
+def _garbage(
+    trial: TrialRecord, directories: dict[Location, int], keep: Retention, origin: Origin
+) -> Iterator[Garbage]:
+    study, number = trial.study, trial.number
+    known = _known(trial, directories)
+    listed = read_kept(directories, known, origin=origin, unmarked=True)
+    current = [c for c in listed if directories[c.path.parent] > trial.anew_after]
+    # What ran under another definition, before the trial began anew, is gone on with by nobody.
+    history = [epoch.metrics for epoch in trial.epochs]
+    unkept = [*keep.select(current, history), *(c for c in listed if c.good and c not in current)]
+    for checkpoint in sorted(unkept, key=lambda c: (c.step, str(c.path))):
+        yield Garbage(study, number, checkpoint.path, "retention", _size(checkpoint.path))
+    for directory in directories:
+        if isinstance(directory, RemotePath):
+            from sweeper.checkpoint.remote_reading import RemoteListing
+
+            listing = RemoteListing.of(directory)
+            for unfinished in listing.unfinished():
+                yield Garbage(study, number, unfinished, "unfinished", listing.bytes(unfinished))
+            for damaged in listing.set_aside():
+                yield Garbage(study, number, damaged, "damaged", listing.bytes(damaged))
+            continue
+        for path in leftovers(directory, abandoned=True):
+            yield Garbage(study, number, path, "unfinished", _size(path))
+        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+            if is_set_aside(path.name):
+                yield Garbage(study, number, path, "damaged", _size(path))
+
+
+def _pins(trial: TrialRecord, directory: Path, in_use: Container[str]) -> Iterator[Garbage]:
+    """Yield pins of audits that have their verdict or were never recorded."""
+    for path in sorted(directory.glob("attempt-*/*")):
+        if str(path) not in in_use:
+            yield Garbage(trial.study, trial.number, path, "unfinished", _size(path))
+
+
+def _delete(item: Garbage) -> None:
+    if item.why == "retention" or (item.why == "damaged" and isinstance(item.path, RemotePath)):
+        open_store(item.path.parent).delete(item.path)
+    elif item.path.parent.parent.name == "audit" and isinstance(item.path, Path):
+        free_pins(item.path)
+    elif item.why == "damaged" and isinstance(item.path, Path):
+        try:
+            FileOperations().remove_tree(item.path)
+        except OSError as error:
+            msg = f"{item.path} cannot be deleted: {error}; remove it by hand"
+            raise CheckpointError(msg) from error
+
+
+def _there(directories: dict[Location, int], known: Sequence[Location]) -> list[FoundCheckpoint]:
+    found = []
+    for kept in read_kept(directories, known):
+        if not kept.good:
+            continue
+        manifest = read_manifest(kept.path)
+        record = CheckpointRecord(
+            manifest.step, manifest.epoch, manifest.digest, _size(kept.path), str(kept.path)
+        )
+        found.append(FoundCheckpoint(directories[kept.path.parent], record))
+    return found
+
+
+def _size(path: Location) -> int:
+    if isinstance(path, RemotePath):
+        return read_manifest(path).content_bytes
+    if path.is_symlink() or path.is_file():
+        return path.lstat().st_size
+    return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())

@@ -1,0 +1,172 @@
+"""`sweeper export`: a trial's model built and written in a process of its own, as trials run.
+
+The study's module is imported there as it is for its trials: the same hashes of strings, threads and
+kernels, and the same state of every generator. This process reads the database and the checkpoints,
+and imports neither TensorFlow nor the study.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sweeper.api.models import StoredModel, StudyModels, newest_of
+from sweeper.definition.definition import StudySettings
+from sweeper.errors import ExecutionError, ExportError, StudyFileError
+from sweeper.models.card import Exported
+from sweeper.models.formats import check_format
+from sweeper.models.preconditions import check_code, check_target
+from sweeper.records.model_source import At
+from sweeper.run.launch.launchers import WarmServer, choose_launcher
+from sweeper.run.launch.trial_process import Launcher, WithoutDatabase, converse
+from sweeper.run.protocol.messages import (
+    ExportOrder,
+    Failed,
+    Message,
+    ModelExported,
+    Suggest,
+    Warned,
+)
+from sweeper.run.worker.assignment import assignment_of
+from sweeper.spec.space import CategoricalChoice
+from sweeper.support.paths import RunPaths
+from sweeper.support.scratch import scratch_directory
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What to export.
+
+    Attributes:
+        models: The study's.
+        number: The trial's.
+        at: Which of its models.
+        format: A form's name.
+        path: Where it goes.
+        force: Whether what is there is replaced.
+        name, max_to_keep: See `HasModel.export`.
+        accept_changes: Go on although the code changed.
+        isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
+        notice: Called with what a person should know.
+    """
+
+    models: StudyModels
+    number: int
+    at: At
+    format: str
+    path: Path
+    force: bool
+    name: str
+    max_to_keep: int | None
+    accept_changes: bool
+    isolation: str
+    notice: Callable[[str], None]
+
+
+def export_apart(request: ExportRequest) -> Exported:
+    """Write a trial's model, in a process of its own.
+
+    Raises:
+        UsageError: The form or the path cannot be.
+        CheckpointError: The trial keeps no such model; what it keeps is listed.
+        DefinitionChangedError: The study's code is another one.
+        ExportError: It could not be written, or not be built there; the message has why.
+    """
+    path = request.path.absolute()
+    check_format(request.format, str(path))
+    check_target(path, force=request.force)
+    models = request.models
+    found = models.find(request.number, request.at)
+    server = WarmServer(models.code_source(found.row))
+    launcher: Launcher | None = None
+    try:
+        loaded = server.loaded()
+        check_code(
+            models.study,
+            request.number,
+            fingerprint=found.row.fingerprint,
+            stored=found.row.code,
+            now=loaded.code,
+            origin=found.chosen.loaded.origin,
+            accept=request.accept_changes,
+            notice=request.notice,
+        )
+        if loaded.settings.name not in (models.study, models.study.partition("~")[0]):
+            msg = f"{models.source} holds study {loaded.settings.name!r}, not {models.study!r}"
+            raise StudyFileError(msg)
+        launcher = choose_launcher(
+            server,
+            loaded,
+            request.isolation,
+            f"processes cannot be forked: {loaded.cannot_fork}; use isolation 'auto'",
+        )
+        card = _converse(launcher, request, found, path)
+    finally:
+        (launcher or server).close()
+    return Exported(str(path), card)
+
+
+def _converse(
+    launcher: Launcher, request: ExportRequest, found: StoredModel, path: Path
+) -> dict[str, object]:
+    settings = StudySettings.from_json({**found.row.definition, "trials": found.row.target})
+    training = newest_of(found.chosen.training, request.max_to_keep)
+    order = ExportOrder(
+        format=request.format,
+        path=str(path),
+        checkpoint=str(found.chosen.loaded.path),
+        training=tuple(str(each.path) for each in training),
+        card=found.card(request.at),
+        force=request.force,
+        name=request.name,
+    )
+    with scratch_directory("export") as scratch:
+        paths = RunPaths(Path(scratch), settings.name)
+        paths.attempt(request.number, 1).mkdir(parents=True)
+        files = found.directory if found.directory.is_dir() else paths.trial_files(request.number)
+        files.mkdir(parents=True, exist_ok=True)
+        assignment = replace(
+            assignment_of(settings, paths, request.number, 1, parent=found.trial.parent),
+            pruning=False,
+            files=str(files),
+            export=order,
+        )
+        supervisor = _Export(threading.Event(), "", found, request.notice)
+        status = converse(launcher, assignment, supervisor)
+        if supervisor.card is not None:
+            return supervisor.card
+        if supervisor.failed is None:
+            msg = (
+                f"the process that builds the model of trial {request.number} {status.describe()}; "
+                "nothing was written"
+            )
+            raise ExecutionError(msg)
+        failed = supervisor.failed
+        error = ExportError(failed.error)
+        if failed.traceback:
+            request.notice(failed.traceback)
+        raise error
+
+
+@dataclass
+class _Export(WithoutDatabase):
+    found: StoredModel
+    notice: Callable[[str], None]
+    card: dict[str, object] | None = field(default=None, init=False)
+    failed: Failed | None = field(default=None, init=False)
+
+    def value_of(self, question: Suggest) -> CategoricalChoice:
+        return self.found.value_of(question.name)
+
+    def receive(self, message: Message) -> None:
+        match message:
+            case ModelExported():
+                self.card = message.card
+            case Failed():
+                self.failed = message
+            case Warned():
+                self.notice(message.message)
+            case _:
+                pass

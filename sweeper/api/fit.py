@@ -1,0 +1,273 @@
+"""`fit`: one training that resumes exactly where it was, with no study and no database.
+
+It is ``model.fit`` with a directory of checkpoints: call it again after anything (a crash, Ctrl-C, a
+power cut) in a process that builds the same model, and it goes on. What a study adds, processes and
+isolation, is missing: the model is the caller's, and so is what else its process has done.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from sweeper.checkpoint.format import Committed, LoadedCheckpoint
+from sweeper.checkpoint.identity import Marker, Origin, claim_directory, read_marker
+from sweeper.checkpoint.reading import list_checkpoints, load_newest, read_kept
+from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
+from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.errors import (
+    CheckpointError,
+    FactoryError,
+    ForeignCheckpointError,
+    Interrupted,
+    UsageError,
+)
+from sweeper.records.results import EpochRecord
+from sweeper.run.signals import signals_to_stop
+from sweeper.spec.arguments import named_arguments
+from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, parse_every
+from sweeper.spec.warm_start import WarmStart, checked_warm_start
+from sweeper.support.paths import Location, RemotePath, parse_location
+from sweeper.support.shown import shown_url
+from sweeper.train.loop.keeping import SnapshotKeeper
+from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
+
+if TYPE_CHECKING:
+    import keras
+
+    from sweeper.train.data import Data
+    from sweeper.train.state.state import Position
+    from sweeper.train.step import TrainingStep
+
+Notice = Callable[[str], None]
+
+
+@named_arguments
+def fit(
+    model: keras.Model,
+    data: Data | tuple[Any, ...],
+    *,
+    epochs: int,
+    checkpoints: str | Path,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    checkpoint_every: str | Every = "epoch",
+    keep: Keep | None = None,
+    seed: int = 0,
+    deterministic: bool = True,
+    tracked: Mapping[str, Any] | None = None,
+    step: TrainingStep | None = None,
+    warm_start: WarmStart | str | os.PathLike[str] | None = None,
+    notice: Notice | None = None,
+) -> keras.callbacks.History:
+    """Train ``model``, from the newest checkpoint in ``checkpoints`` if there is one.
+
+    Args:
+        model: Compiled. Build it by the same code in every process; its weights are replaced when
+            the training resumes.
+        data: A `Data`, or ``(x, y)`` or ``(x, y, sample_weight)`` for ``Data(train=…)``.
+        epochs: Epochs in all, those before an interruption included.
+        checkpoints: The training's own directory; made if need be.
+        callbacks: As for ``model.fit``. Build them anew in every process.
+        checkpoint_every: ``"epoch"``, ``Every(…)`` or ``"auto"``.
+        keep: Which checkpoints stay; the last two by default.
+        seed: For the order of the data, and for Python's, NumPy's, TensorFlow's and Keras's global
+            generators when the training begins.
+        deterministic: Ask TensorFlow for deterministic kernels. Without, a resumed training is only
+            as exact as the kernels are.
+        tracked: Objects to capture beside the model, by name: see `Trial.track`.
+        step: Takes the place of the model's ``train_step`` and ``test_step``; the model then need
+            not be compiled. Make it anew in every process.
+        warm_start: What the model's variables begin with, where no checkpoint is there yet: a
+            `WarmStart` or a path. A training that goes on does not look at it.
+        notice: Called with a checkpoint that could not be used, and with what was taken from the
+            warm start; by default a warning.
+
+    Returns:
+        The history of all epochs, as ``model.fit`` returns it.
+
+    Raises:
+        Interrupted: SIGINT, SIGTERM or SIGHUP came; the step was finished and a checkpoint written.
+            Call again to go on.
+        KeyboardInterrupt: A second one came; the checkpoints before are there.
+        FactoryError: ``model`` is not a compiled ``keras.Model``, or ``step`` does not fit it.
+        UncapturableError: A callback or op has state that no checkpoint can hold; nothing has run.
+        RestoreError: The checkpoints are of another model; every mismatch is named.
+        ForeignCheckpointError: They are of other data, of another seed, or of a study's trial. Of
+            data that come in batches (a ``PyDataset``, a ``tf.data.Dataset``, a function) only the
+            form is compared; of arrays, what is in them.
+        UsageError: ``checkpoints`` is the URL of an object store.
+        WarmStartError: The warm start is not there, or does not fit the model; nothing was assigned.
+        CheckpointError: A checkpoint cannot be written.
+
+    Examples:
+        >>> import keras, numpy as np
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> data = (np.ones((8, 4)), np.ones(8))
+        >>> history = sweeper.fit(model, data, epochs=2, checkpoints="checkpoints/line")
+        >>> history.epoch
+        [0, 1]
+    """
+    directory = parse_location(str(checkpoints))
+    begin = checked_warm_start(warm_start)
+    if callable(begin):
+        msg = f"warm_start={warm_start!r}; fit has no trials: give it a path or a sweeper.WarmStart"
+        raise UsageError(msg)
+    if isinstance(directory, RemotePath):
+        msg = (
+            f"checkpoints={shown_url(checkpoints)!r}: fit keeps its checkpoints in a directory; a study "
+            "takes an object store (Study.run(checkpoints_dir=…))"
+        )
+        raise UsageError(msg)
+    import keras
+    import tensorflow as tf
+
+    from sweeper.train.data import Data
+    from sweeper.train.loop.loop import TrainingLoop
+    from sweeper.train.loop.plan import Stopped, TrainingPlan
+
+    if not isinstance(model, keras.Model):
+        msg = f"model is a {type(model).__name__}; expected a compiled keras.Model"
+        raise FactoryError(msg)
+    if step is not None and step.model is not model:
+        step.bind(model)
+    if not isinstance(data, Data):
+        data = Data(train=data)
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+    seeds = TrialSeeds(seed, 0)
+    seed_everything(seeds.child("training"))
+    sweep_leftovers(directory)
+    origin, unmarked = _origin(directory, data, seed)
+    loaded = load_newest([directory], notice or _warn, known=unmarked, origin=origin)
+    kept = read_kept([directory], unmarked, origin=origin)
+    claim_directory(directory, Marker("", origin.identity, seed, origin.definition), adopt=True)
+    if unmarked:
+        (notice or _warn)(
+            f"the checkpoints in {directory} are of an older version, which did not write down what "
+            "they were trained on; make sure that it is these data"
+        )
+    with _stop_signals() as stopping:
+        observer = _Observer(parse_every(checkpoint_every), stopping)
+        with BackgroundWriter(
+            CheckpointStore(directory, origin=origin),
+            keep or Keep(),
+            observer.committed,
+            lambda _path: None,
+            warn=notice or _warn,
+            kept=kept,
+            trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
+        ) as writer:
+            observer.writer = writer
+            plan = TrainingPlan(
+                model=model,
+                data=data,
+                callbacks=tuple(callbacks),
+                epochs=epochs,
+                objective=None,
+                order_seed=seeds.sequence("order"),
+                tracked=dict(tracked or {}),
+                step=step,
+                warm_start=begin,
+            )
+            loop = TrainingLoop(plan, observer, notice or _warn)
+            try:
+                loop.run(loaded)
+            except Stopped:
+                writer.close()
+                msg = (
+                    f"stopped at step {observer.step}, with a checkpoint in {directory}; call fit "
+                    "again with the same directory to go on"
+                )
+                raise Interrupted(msg) from None
+    return loop.history
+
+
+def _origin(directory: Path, data: Data, seed: int) -> tuple[Origin, tuple[Location, ...]]:
+    """Whose the checkpoints in ``directory`` must be, and those of an older version among them.
+
+    Raises:
+        ForeignCheckpointError: It is a study's.
+        CheckpointError: It cannot be read.
+    """
+    from sweeper.train.sources.opening import data_fingerprint, data_settings
+
+    marker = read_marker(directory)
+    if marker is not None and marker.study:
+        msg = (
+            f"{directory} belongs to {marker.describe()}; give this training a directory of its own"
+        )
+        raise ForeignCheckpointError(msg)
+    try:
+        unmarked = list_checkpoints(directory) if marker is None else ()
+    except OSError as error:
+        msg = f"the checkpoints in {directory} cannot be listed: {error}"
+        raise CheckpointError(msg) from error
+    identity = uuid.uuid4().hex if marker is None else marker.identity
+    origin = Origin("", identity, 0, seed, data_fingerprint(data), data_settings(data))
+    return origin, unmarked
+
+
+class _Observer(SnapshotKeeper):
+    """Watches a training for nobody but the one that called `fit`."""
+
+    def __init__(self, every: CheckpointEvery, stopping: threading.Event) -> None:
+        super().__init__(every)
+        self._stopping = stopping
+        self.step = 0
+
+    def committed(self, checkpoint: Committed | LoadedCheckpoint) -> None:
+        self.step = checkpoint.step
+
+    def started(self, position: Position, steps_per_epoch: int | None) -> None:
+        del steps_per_epoch
+        self.begin(position)
+
+    def steps_done(self, position: Position) -> None:
+        del position
+        self.writer.poll()
+
+    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
+        """Nobody is informed; the history has it."""
+
+    def stop_requested(self) -> bool:
+        return self._stopping.is_set()
+
+
+def _warn(message: str) -> None:
+    import warnings
+
+    warnings.warn(message, stacklevel=4)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT, SIGTERM and SIGHUP set; a second one ends the training at once.
+
+    In another thread than the main one, nothing sets it.
+    """
+    stopping = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if not stopping.is_set() or number not in (signal.SIGINT, signal.SIGTERM):
+            stopping.set()
+            return
+        msg = f"a second signal ({signal.Signals(number).name}): stopped without a checkpoint"
+        raise KeyboardInterrupt(msg)
+
+    before = {number: signal.signal(number, stop) for number in signals_to_stop()}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

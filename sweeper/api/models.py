@@ -1,0 +1,411 @@
+"""Models of a stored study's trials: the choice of one, and where it is loaded from.
+
+The database and the files are looked at when a model is asked for; the code is imported from where
+the stored study says that it is, unless this process has the definition already, or is given
+another file.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeper.checkpoint.best import best_checkpoint
+from sweeper.checkpoint.end import read_end
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.identity import Origin
+from sweeper.checkpoint.reading import load_checkpoint, read_kept
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow
+from sweeper.definition.definition import StudyDefinition
+from sweeper.errors import CheckpointError, ForeignCheckpointError, ParameterError, UsageError
+from sweeper.models.card import Exported
+from sweeper.models.formats import check_format
+from sweeper.models.preconditions import check_code, check_target
+from sweeper.records.model_source import At
+from sweeper.records.results import TrialRecord
+from sweeper.run.launch.sources import load_source, recall_source, target_source
+from sweeper.run.protocol.messages import StudySource
+from sweeper.run.trial.devices import import_tensorflow
+from sweeper.run.worker.checkpoints import locate
+from sweeper.spec.checkpointing import KeptCheckpoint
+from sweeper.spec.searching import Direction
+from sweeper.spec.space import CategoricalChoice, Distribution
+from sweeper.support.paths import (
+    Location,
+    RunPaths,
+    absolute_location,
+    end_model_beside,
+    parse_location,
+)
+from sweeper.support.tensorflow_start import look_for_gpus
+
+if TYPE_CHECKING:
+    import keras
+
+    from sweeper.models.rebuilding import ModelBuilder
+    from sweeper.spec.settings import Settings
+
+_WITHOUT_END = {
+    "pruned": "was pruned, so its training did not come to its end",
+    "failed": "failed, so its training did not come to its end",
+}
+
+_ATTEMPT = re.compile(r"attempt-(\d+)")
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """A model that a trial keeps.
+
+    Attributes:
+        loaded: Its variables, read and verified.
+        training: The trial's kept checkpoints up to it, oldest first; the last one holds the
+            optimizer as it was at the end of ``loaded``'s step.
+    """
+
+    loaded: LoadedCheckpoint
+    training: tuple[KeptCheckpoint, ...]
+
+
+@dataclass(frozen=True)
+class TrialFiles:
+    """What a trial has on disk, or in an object store.
+
+    Attributes:
+        kept: Its checkpoints that are there and whole by their manifests, oldest first.
+        ends: Where its model as training left it may be.
+        origin: Whose all of it must be.
+    """
+
+    trial: TrialRecord
+    kept: tuple[KeptCheckpoint, ...]
+    ends: tuple[Location, ...]
+    origin: Origin
+
+    @classmethod
+    def of(cls, trial: TrialRecord, paths: RunPaths, origin: Origin) -> TrialFiles:
+        """Look for them where the database says, or below the runs directory of today.
+
+        Raises:
+            ForeignCheckpointError: What is there is another study's.
+            CheckpointError: The disk or the object store does not tell.
+        """
+        located = [parse_location(path) for path in locate(trial, paths).known]
+        own = [path for path in located if _attempt(path) > trial.anew_after]
+        found = {c.step: c for c in read_kept((), own, origin=origin) if c.good}
+        ends = [paths.end_model(trial.number), *(end_model_beside(path) for path in reversed(own))]
+        kept = tuple(found[step] for step in sorted(found))
+        return cls(trial, kept, tuple(dict.fromkeys(ends)), origin)
+
+    def choose(self, at: At, objective: str, direction: Direction) -> ChosenModel:
+        """The model that is meant by ``at``.
+
+        Args:
+            at: ``"end"``, ``"best"`` or a step.
+            objective: The study's; the first of several.
+            direction: Which way is better.
+
+        Raises:
+            UsageError: ``at`` is none of these.
+            CheckpointError: The trial keeps no such model; what it keeps is listed.
+        """
+        if at == "end":
+            return self._end()
+        if at == "best":
+            best = best_checkpoint(self.kept, objective, direction)
+            if best is None:
+                lacked = f"has no checkpoint with the objective {objective!r}"
+                raise self._missing(lacked)
+            return self._of(best)
+        if isinstance(at, bool) or not isinstance(at, int):
+            msg = f"at={at!r}; it is 'end', 'best', or the step of a kept checkpoint"
+            raise UsageError(msg)
+        for checkpoint in self.kept:
+            if checkpoint.step == at:
+                return self._of(checkpoint)
+        lacked = f"has no checkpoint of step {at}"
+        raise self._missing(lacked)
+
+    def _end(self) -> ChosenModel:
+        trial = self.trial
+        if trial.state != "complete":
+            begun = _WITHOUT_END.get(trial.state, f"is {trial.state}, so its training goes on")
+            msg = f"trial {trial.number} of study {trial.study!r} {begun}; {self._advice()}"
+            raise CheckpointError(msg)
+        loaded = read_end(self.ends, [checkpoint.path for checkpoint in self.kept])
+        if loaded is None or not self.kept:
+            lacked = (
+                "keeps no model as training left it (a version of sweeper that kept none ran it, "
+                f"or {self.ends[0]} was removed)"
+            )
+            raise self._missing(lacked)
+        foreign = [] if loaded.origin is None else self.origin.differences(loaded.origin)
+        if foreign:
+            msg = (
+                f"the model as training left it in {loaded.path} cannot be used: "
+                f"{'; '.join(foreign)}. Name the runs directory of study {trial.study!r} "
+                "(--runs-dir, runs_dir=…)"
+            )
+            raise ForeignCheckpointError(msg)
+        return ChosenModel(loaded, self.kept)
+
+    def _of(self, checkpoint: KeptCheckpoint) -> ChosenModel:
+        before = tuple(each for each in self.kept if each.step <= checkpoint.step)
+        return ChosenModel(load_checkpoint(checkpoint.path), before)
+
+    def _missing(self, lacked: str) -> CheckpointError:
+        trial = self.trial
+        msg = f"trial {trial.number} of study {trial.study!r} {lacked}; {self._advice()}"
+        return CheckpointError(msg)
+
+    def _advice(self) -> str:
+        if not self.kept:
+            return "it keeps no checkpoint that could be loaded instead"
+        shown = ", ".join(f"{c.step} ({_epochs(c)})" for c in self.kept)
+        newest = self.kept[-1].step
+        return f"it keeps the checkpoints of the steps {shown}: at={newest} is the newest"
+
+
+def origin_of(study: str, identity: str, trial: TrialRecord, seed: int) -> Origin:
+    """Whose the trial's checkpoints must be, under whatever definition."""
+    return Origin(study, identity, trial.number, seed)
+
+
+def newest_of(training: Sequence[KeptCheckpoint], count: int | None) -> tuple[KeptCheckpoint, ...]:
+    """The newest ``count`` of a trial's checkpoints, oldest first; without a count the last."""
+    return tuple(training[-(count or 1) :])
+
+
+def _attempt(path: Location) -> int:
+    named = _ATTEMPT.fullmatch(path.parent.parent.name)
+    return 1 << 30 if named is None else int(named[1])
+
+
+def _epochs(checkpoint: KeptCheckpoint) -> str:
+    return f"{checkpoint.epoch} epoch{'' if checkpoint.epoch == 1 else 's'}"
+
+
+_GONE = (
+    "which is gone; give its new place: load_study(name, source='FILE[:NAME]'), or "
+    "`sweeper export … --source FILE[:NAME]`"
+)
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """One trial's model, found but not built.
+
+    Attributes:
+        row: The study's, with its code.
+        chosen: The variables, and the checkpoints around them.
+        directory: `Trial.directory`, whether or not it is there.
+    """
+
+    row: StudyRow
+    trial: TrialRecord
+    chosen: ChosenModel
+    directory: Path
+
+    def value_of(self, name: str) -> CategoricalChoice:
+        """The trial's parameter.
+
+        Raises:
+            ParameterError: It never asked for it.
+        """
+        params = self.trial.params
+        if name not in params:
+            has = ", ".join(map(repr, sorted(params))) or "none"
+            msg = (
+                f"the model factory asks for parameter {name!r}, which trial {self.trial.number} "
+                f"never asked for (it has {has}); its code has changed since"
+            )
+            raise ParameterError(msg)
+        return params[name]
+
+    def card(self, at: At) -> dict[str, Any]:
+        """What the database knows of it."""
+        row, trial, origin = self.row, self.trial, self.chosen.loaded.origin
+        return {
+            "study": row.name,
+            "trial": trial.number,
+            "state": trial.state,
+            "at": at,
+            "objective": row.objective,
+            "direction": row.direction,
+            "value": trial.value,
+            "parameters": dict(trial.params),
+            "seed": trial.seed,
+            "definition": row.fingerprint if origin is None else origin.definition,
+            "code": trial.code,
+        }
+
+
+@dataclass(frozen=True)
+class StudyModels:
+    """A `ModelSource` for the trials of one study.
+
+    Args:
+        study: Its name.
+        storage: The database's URL.
+        runs_dir: Where its files are.
+        checkpoints: Where its checkpoints are, if not below that.
+        definition: The study, where this process defined it.
+        source: ``FILE[:NAME]``, where its code is not where it was.
+    """
+
+    study: str
+    storage: str
+    runs_dir: Path
+    checkpoints: Location | None = None
+    definition: StudyDefinition | None = field(default=None, repr=False, compare=False)
+    source: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        study: str,
+        *,
+        definition: StudyDefinition | None = None,
+        source: str | None = None,
+    ) -> StudyModels:
+        """Return the models of the study stored where ``settings`` say."""
+        return cls(
+            study,
+            settings.storage,
+            settings.runs_dir.absolute(),
+            absolute_location(settings.checkpoints_location),
+            definition=definition,
+            source=source,
+        )
+
+    def load_model(self, number: int, at: At, *, accept_changes: bool) -> keras.Model:
+        """See `HasModel.load_model`."""
+        found = self.find(number, at)
+        with self._builder(found, accept_changes=accept_changes) as builder:
+            return builder.build(found.chosen.loaded)
+
+    def export(
+        self,
+        number: int,
+        path: str | Path,
+        format: str,  # noqa: A002 - as the command line calls it
+        at: At,
+        *,
+        accept_changes: bool,
+        force: bool = False,
+        name: str = "ckpt",
+        max_to_keep: int | None = None,
+    ) -> Exported:
+        """See `HasModel.export`."""
+        target = Path(path).absolute()
+        check_format(format, str(target))
+        check_target(target, force=force)
+        found = self.find(number, at)
+        with self._builder(found, accept_changes=accept_changes) as builder:
+            from sweeper.models.writing import ExportJob, export_model
+
+            training = newest_of(found.chosen.training, max_to_keep)
+            card = export_model(
+                builder,
+                ExportJob(
+                    form=format,
+                    path=target,
+                    loaded=found.chosen.loaded,
+                    training=[load_checkpoint(each.path) for each in training],
+                    card=found.card(at),
+                    force=force,
+                    name=name,
+                ),
+            )
+        return Exported(str(target), card)
+
+    def find(self, number: int, at: At) -> StoredModel:
+        """The model's variables, read and verified; nothing of the study's code is imported.
+
+        Raises:
+            UnknownStudyError: There is no such study or trial.
+            CheckpointError: The trial keeps no such model; what it keeps is listed.
+        """
+        paths = RunPaths(self.runs_dir.absolute(), self.study, self.checkpoints)
+        with Database.open(self.storage, create=False) as database:
+            repository = Repository(database)
+            row = repository.study(self.study)
+            trial = repository.trial(self.study, number)
+        files = TrialFiles.of(trial, paths, origin_of(row.name, row.identity, trial, row.seed))
+        chosen = files.choose(at, row.objective, row.direction)
+        return StoredModel(row, trial, chosen, paths.trial_files(number))
+
+    def code_source(self, row: StudyRow) -> StudySource:
+        """Where the study's code is.
+
+        Raises:
+            StudyFileError: It is gone, or another file by now; the message says how to give it.
+        """
+        if self.source is not None:
+            return target_source(self.source, self.study.partition("~")[0])
+        return recall_source(self.study, row.source, _GONE, row.code)
+
+    def load_definition(self, row: StudyRow) -> StudyDefinition:
+        """The study's definition, imported unless this process has it.
+
+        Raises:
+            StudyFileError, StudyImportError: It is not to be had.
+        """
+        if self.definition is not None:
+            return self.definition
+        return load_source(self.code_source(row))
+
+    @contextmanager
+    def _builder(self, found: StoredModel, *, accept_changes: bool) -> Iterator[ModelBuilder]:
+        import_tensorflow()
+        look_for_gpus()
+        from sweeper.models.rebuilding import ModelBuilder, TrialIdentity
+
+        definition = self.load_definition(found.row)
+        check_code(
+            self.study,
+            found.trial.number,
+            fingerprint=found.row.fingerprint,
+            stored=found.row.code,
+            now=definition.code(),
+            origin=found.chosen.loaded.origin,
+            accept=accept_changes,
+            notice=_warn,
+        )
+
+        def ask(name: str, distribution: Distribution) -> CategoricalChoice:
+            del distribution
+            return found.value_of(name)
+
+        with _directory(found.directory) as directory:
+            parent = found.trial.parent
+            identity = TrialIdentity(
+                self.study,
+                found.trial.number,
+                found.row.seed,
+                directory,
+                seeded_as=None if parent is None else parent.seeded_as,
+            )
+            yield ModelBuilder(definition, identity, ask, _warn)
+
+
+@contextmanager
+def _directory(own: Path) -> Iterator[Path]:
+    """The trial's own directory; an empty one of its own where this machine has none."""
+    if own.is_dir():
+        yield own
+        return
+    with tempfile.TemporaryDirectory(prefix="sweeper-") as directory:
+        yield Path(directory)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=2)

@@ -1,0 +1,193 @@
+"""Stored study, found by its name: its results, their figures, and the models of its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sweeper.api.continuing import CanBranch
+from sweeper.api.models import StudyModels
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.definition.definition import StudyDefinition
+from sweeper.errors import StudyFileError
+from sweeper.records.model_source import ModelSource
+from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
+from sweeper.support.paths import Location
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+class StudyFigures:
+    """The figures of `sweeper.views.figures`, imported when the first one is drawn."""
+
+    def learning_curves(
+        self, results: StudyResults, metric: str | None, *, compared: StudyResults | None
+    ) -> Figure:
+        """A metric of every trial over its epochs."""
+        from sweeper.views import figures
+
+        return figures.learning_curves(results, metric, compared=compared)
+
+    def parallel_coordinates(self, results: StudyResults) -> Figure:
+        """Every trial over its parameters."""
+        from sweeper.views import figures
+
+        return figures.parallel_coordinates(results)
+
+    def importances(
+        self,
+        results: StudyResults,
+        objective: str | None,
+        *,
+        method: Literal["ped-anova", "fanova"],
+        seed: int,
+    ) -> Figure:
+        """How much each parameter matters."""
+        from sweeper.views import figures
+
+        return figures.importances(results, objective, method=method, seed=seed)
+
+    def attempts_timeline(self, results: StudyResults) -> Figure:
+        """Every trial's attempts."""
+        from sweeper.views import figures
+
+        return figures.attempts_timeline(results)
+
+
+def drawable(results: StudyResults, models: ModelSource) -> StudyResults:
+    """The results with their models and what draws them, as a study gives them."""
+    return results.with_models(models, StudyFigures())
+
+
+@dataclass(frozen=True)
+class StoredStudy(CanBranch):
+    """A study in a database; what `load_study` gives for a study's name.
+
+    Everything but `definition`, `run`, `resume` and `extend` is read from the database alone.
+
+    Attributes:
+        name: Its name there.
+        models: Where its trials' models are had.
+
+    Examples:
+        >>> stored = sweeper.load_study("digits")  # by its name: its code is not imported
+        >>> stored.status().complete
+        2
+        >>> model = stored.best.load_model(at="best")
+    """
+
+    name: str
+    models: StudyModels
+
+    def _kept_in(self) -> tuple[str | None, Path | None, Location | None]:
+        return self.models.storage, self.models.runs_dir, self.models.checkpoints
+
+    def results(self) -> StudyResults:
+        """What the database holds of it now.
+
+        Raises:
+            UnknownStudyError: It is not there any more.
+            DatabaseUnavailableError: The database is not.
+        """
+        with Database.open(self.models.storage, create=False) as database:
+            found = Repository(database).results(self.name)
+        return drawable(found, self.models)
+
+    def status(self) -> StudyStatus:
+        """How many trials stand where; see `results` for errors."""
+        return self.results().status
+
+    @property
+    def trials(self) -> tuple[TrialRecord, ...]:
+        """Every trial that has begun, by its number."""
+        return self.results().trials
+
+    @property
+    def best(self) -> TrialRecord:
+        """The complete trial with the best objective.
+
+        Raises:
+            LookupError: No trial is complete yet, or there are several objectives.
+        """
+        return self.results().best
+
+    @property
+    def pareto(self) -> tuple[TrialRecord, ...]:
+        """The complete trials that no other beats; see `StudyResults.pareto`."""
+        return self.results().pareto
+
+    @property
+    def definition(self) -> StudyDefinition:
+        """The study as its code defines it, imported from where it is.
+
+        Raises:
+            StudyFileError: The code is gone; the message says how to give its path.
+            StudyImportError: It raised while it was imported.
+        """
+        with Database.open(self.models.storage, create=False) as database:
+            row = Repository(database).study(self.name)
+        return self.models.load_definition(row)
+
+    def run(self, **options: Any) -> StudyResults:
+        """As `Study.run` of its definition, in this study's database and directories.
+
+        Args:
+            options: The arguments of `Study.run`.
+
+        Raises:
+            StudyFileError: The code is gone, or is no `Study`.
+            SweeperError: As for `Study.run`.
+        """
+        results: StudyResults = self._runnable().run(**self._here(options))
+        return results
+
+    def extend(self, epochs: int, **options: Any) -> StudyResults:
+        """As `Study.extend` of its definition, in this study's database and directories.
+
+        Args:
+            epochs: Total number of epochs, finished ones included.
+            options: The other arguments of `Study.extend`.
+        """
+        results: StudyResults = self._runnable().extend(epochs, **self._here(options))
+        return results
+
+    def _runnable(self) -> Any:
+        definition: Any = self.definition
+        if not hasattr(definition, "run"):
+            msg = f"study {self.name!r} is a bare StudyDefinition; write sweeper.Study(…) instead"
+            raise StudyFileError(msg)
+        return definition
+
+    def _here(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        models = self.models
+        return {
+            "storage": models.storage,
+            "runs_dir": models.runs_dir,
+            "checkpoints_dir": models.checkpoints,
+            **options,
+        }
+
+    def resume(self, **options: Any) -> StudyResults:
+        """Go on with it where it was interrupted; the same as `run`, for the reader's sake.
+
+        Args:
+            options: The arguments of `Study.run`.
+        """
+        return self.run(**options)
+
+
+def is_stored(name: str, storage: str) -> bool:
+    """Whether there is a database at ``storage``, and a study of this name in it."""
+    from sweeper.errors import DatabaseUnavailableError
+
+    try:
+        with Database.open(storage, create=False) as database:
+            return name in Repository(database).study_names()
+    except DatabaseUnavailableError as error:
+        if error.passing:
+            raise
+        return False

@@ -1,0 +1,1 @@
+"""Checkpoints: their format, atomic commit, retention, background writing, and object stores."""

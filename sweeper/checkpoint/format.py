@@ -1,0 +1,356 @@
+"""The format of a checkpoint: a snapshot in memory, and three files in a directory.
+
+::
+
+    step-000000420/
+      tensors.safetensors   every variable and array
+      state.json            everything else, as plain values; nothing here is ever unpickled
+      manifest.json         written last: what the other two must be, and the position
+
+The manifest's first bytes are the XXH3-128 of the rest of it, so that a flipped bit is found in
+the manifest as surely as in the files that it describes, in whatever version wrote it.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+import xxhash
+
+from sweeper.checkpoint.identity import Origin
+from sweeper.checkpoint.tensors import (
+    Array,
+    ArrayLike,
+    TensorEntry,
+    as_array,
+    hash_tensor,
+    without_repeats,
+)
+from sweeper.checkpoint.values import JSON, decode_values, encode_values
+from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.support.installation import VERSION
+from sweeper.support.paths import Location
+
+FORMAT_VERSION = 1
+TENSORS_FILE = "tensors.safetensors"
+STATE_FILE = "state.json"
+MANIFEST_FILE = "manifest.json"
+
+_MANIFEST = re.compile(rb'\{"xxh3_128":"([0-9a-f]{32})","manifest":(.*)\}\n', re.DOTALL)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A training's whole state at one step, held in memory until it is written.
+
+    The state is encoded at once, so a list in it that training goes on changing spoils nothing.
+    Tensors are held by reference: give arrays that nobody writes to, or what
+    ``variable.value.read_value()`` returned, which TensorFlow leaves as it is.
+
+    Args:
+        step: Optimizer steps finished, counted over the whole trial.
+        epoch: Epochs finished.
+        tensors: Every variable and array by name, of any shape.
+        state: Everything else as plain values.
+        metrics: The metrics known at this step; empty in the middle of an epoch.
+        digest_names: The tensors whose values the digest is of, in order.
+        history: The metrics of each epoch that is over, for retention rules; not written.
+        repeated: Of some tensors those that usually have the same values, such as a variable's on
+            other devices: where all of them have, they are left out of the file and of the digest.
+
+    Attributes:
+        state_json: The encoded state.
+
+    Raises:
+        CheckpointError: A position is negative, a value in the state is of a type that would not
+            come back as it was, or ``digest_names`` names a tensor that is not there, or twice.
+    """
+
+    step: int
+    epoch: int
+    tensors: Mapping[str, ArrayLike] = field(repr=False)
+    state: Mapping[str, JSON] = field(repr=False)
+    metrics: Mapping[str, float]
+    digest_names: tuple[str, ...] = field(repr=False)
+    history: Sequence[Mapping[str, float]] = field(default=(), repr=False)
+    repeated: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    state_json: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("step", "epoch"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                msg = f"a snapshot's {name} is {value!r}; expected a whole number from 0"
+                raise CheckpointError(msg)
+        if missing := [name for name in self.digest_names if name not in self.tensors]:
+            msg = f"digest_names has {missing}, which the snapshot's tensors lack; add them"
+            raise CheckpointError(msg)
+        if len(set(self.digest_names)) != len(self.digest_names):
+            msg = "digest_names has a name twice; name each tensor once"
+            raise CheckpointError(msg)
+        metrics = {name: float(value) for name, value in self.metrics.items()}
+        object.__setattr__(self, "metrics", metrics)
+        object.__setattr__(self, "state_json", encode_values(self.state))
+
+    def hand_over(self) -> Mapping[str, ArrayLike]:
+        """Return the tensors and keep none, so that who writes them can let each go once written.
+
+        A variable whose value nobody holds is updated in place; one that is held is copied first.
+        """
+        tensors = self.tensors
+        object.__setattr__(self, "tensors", {})
+        return tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A checkpoint that is whole on disk.
+
+    Attributes:
+        step: Optimizer steps finished when it was taken.
+        epoch: Epochs finished when it was taken.
+        digest: XXH3-128 (hex) of the tensors in ``digest_names``.
+        bytes: Size of its files together.
+        path: Its directory, or its prefix in an object store.
+        metrics: The metrics known when it was taken.
+        trained_seconds: Seconds of training before it, over all attempts.
+        written_seconds: How long its writing took; None for one that was there before.
+    """
+
+    step: int
+    epoch: int
+    digest: str
+    bytes: int
+    path: Location
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    trained_seconds: float = 0.0
+    written_seconds: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedCheckpoint:
+    """A checkpoint that was read and verified. Each tensor owns its memory and may be written."""
+
+    step: int
+    epoch: int
+    digest: str
+    tensors: dict[str, Array] = field(repr=False)
+    state: dict[str, Any] = field(repr=False)
+    metrics: Mapping[str, float]
+    path: Location
+    bytes: int
+    trained_seconds: float = 0.0
+    origin: Origin | None = None
+
+
+@cache
+def library_versions() -> Mapping[str, str]:
+    """Return the versions of what a checkpoint's meaning depends on, as installed here."""
+    versions = {"python": platform.python_version(), "sweeper": VERSION}
+    for package in ("keras", "tensorflow", "numpy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed as a package"
+    return versions
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file as the manifest names it: its size in bytes and its XXH3-128 (hex)."""
+
+    name: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of `manifest.json`.
+
+    Attributes:
+        versions: Of the libraries that wrote the checkpoint.
+        origin: Whose it is; None where an older version wrote it, or nobody said.
+    """
+
+    step: int
+    epoch: int
+    digest: str
+    digest_names: tuple[str, ...]
+    metrics: Mapping[str, float]
+    trained_seconds: float
+    files: tuple[FileEntry, ...]
+    tensors: tuple[TensorEntry, ...]
+    versions: Mapping[str, str] = field(default_factory=library_versions)
+    origin: Origin | None = None
+
+    @property
+    def content_bytes(self) -> int:
+        """Size of the files that the manifest names."""
+        return sum(entry.size for entry in self.files)
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        *,
+        trained_seconds: float,
+        files: tuple[FileEntry, ...],
+        tensors: tuple[TensorEntry, ...],
+        origin: Origin | None = None,
+    ) -> Manifest:
+        """Return the manifest of ``snapshot``, given its written tensors and files."""
+        by_name = {entry.name: entry for entry in tensors}
+        digested = tuple(name for name in snapshot.digest_names if name in by_name)
+        return cls(
+            step=snapshot.step,
+            epoch=snapshot.epoch,
+            digest=combine_digests([by_name[name] for name in digested]),
+            digest_names=digested,
+            metrics=snapshot.metrics,
+            trained_seconds=trained_seconds,
+            files=files,
+            tensors=tensors,
+            origin=origin,
+        )
+
+    def file(self, name: str) -> FileEntry:
+        """Return the entry of the file ``name``, which `parse` has made sure of."""
+        return next(entry for entry in self.files if entry.name == name)
+
+    def render(self) -> bytes:
+        """Return the file's bytes."""
+        content = {
+            "format": FORMAT_VERSION,
+            "step": self.step,
+            "epoch": self.epoch,
+            "digest": self.digest,
+            "digest_names": list(self.digest_names),
+            "metrics": dict(self.metrics),
+            "trained_seconds": self.trained_seconds,
+            "files": [[f.name, f.size, f.digest] for f in self.files],
+            "tensors": [[t.name, t.dtype, list(t.shape), t.digest] for t in self.tensors],
+            "versions": dict(self.versions),
+        }
+        if self.origin is not None:
+            content["origin"] = self.origin.to_json()
+        body = encode_values(content, "manifest")
+        digest_of_body = xxhash.xxh3_128_hexdigest(body)
+        return b'{"xxh3_128":"%b","manifest":%b}\n' % (digest_of_body.encode(), body)
+
+    @classmethod
+    def parse(cls, text: bytes, path: Location) -> Manifest:
+        """Read a manifest and verify it against the digest at its head.
+
+        Args:
+            text: The file's bytes.
+            path: The file, for errors.
+
+        Raises:
+            CorruptCheckpointError: It is not what was written, or says what no manifest can.
+            CheckpointError: It is whole, and of a later format than this version reads.
+        """
+        match = _MANIFEST.fullmatch(text)
+        if match is None:
+            msg = f"{path} is not a manifest: {len(text)} bytes that do not have its form"
+            raise CorruptCheckpointError(msg)
+        expected, body = match[1].decode(), match[2]
+        seen = xxhash.xxh3_128_hexdigest(body)
+        if seen != expected:
+            msg = f"{path} has the digest {seen}, expected {expected}: it was changed or damaged"
+            raise CorruptCheckpointError(msg)
+        try:
+            content = decode_values(body)
+            version = _count(content["format"])
+            if version == FORMAT_VERSION:
+                return cls._of_content(content)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            msg = f"{path} is not a manifest: {type(error).__name__}: {error}"
+            raise CorruptCheckpointError(msg) from error
+        msg = (
+            f"{path} is of checkpoint format {version}, and this version of sweeper "
+            f"reads format {FORMAT_VERSION}; use the version that wrote it or a later one"
+        )
+        raise CheckpointError(msg)
+
+    @classmethod
+    def _of_content(cls, content: Mapping[str, Any]) -> Manifest:
+        """Return the manifest from the content that `render` wrote.
+
+        Its digest says only that it is as somebody wrote it, so everything is looked at: what is
+        read and allocated by it must not be more, or otherwise, than the files that it names.
+
+        Raises:
+            ValueError, TypeError, KeyError: It is something else.
+        """
+        manifest = cls(
+            step=_count(content["step"]),
+            epoch=_count(content["epoch"]),
+            digest=_text(content["digest"]),
+            digest_names=tuple(map(_text, content["digest_names"])),
+            metrics={_text(n): float(v) for n, v in dict(content["metrics"]).items()},
+            trained_seconds=float(content["trained_seconds"]),
+            files=tuple(FileEntry(_text(n), _count(s), _text(d)) for n, s, d in content["files"]),
+            tensors=tuple(
+                TensorEntry(_text(n), _text(t), tuple(map(_count, s)), _text(d))
+                for n, t, s, d in content["tensors"]
+            ),
+            versions={_text(n): _text(v) for n, v in dict(content["versions"]).items()},
+            origin=None if "origin" not in content else Origin.from_json(content["origin"]),
+        )
+        if (names := [entry.name for entry in manifest.files]) != [TENSORS_FILE, STATE_FILE]:
+            msg = f"it names the files {names}, expected {[TENSORS_FILE, STATE_FILE]}"
+            raise ValueError(msg)
+        named = {entry.name for entry in manifest.tensors}
+        if len(named) < len(manifest.tensors) or not named.issuperset(manifest.digest_names):
+            msg = "it names a tensor twice, or takes its digest of one that it does not have"
+            raise ValueError(msg)
+        if any(math.prod(max(d, 1) for d in entry.shape) >> 59 for entry in manifest.tensors):
+            msg = "it names a tensor of a shape that no memory could hold"
+            raise ValueError(msg)
+        size, claimed = manifest.files[0].size, sum(entry.nbytes for entry in manifest.tensors)
+        if claimed > size:
+            msg = f"its tensors have {claimed} bytes, and the file that holds them has {size}"
+            raise ValueError(msg)
+        return manifest
+
+
+def digest(snapshot: Snapshot) -> str:
+    """Return the XXH3-128 (hex) of the tensors in ``digest_names``, in their order.
+
+    It is taken over each tensor's dtype, shape and the XXH3-128 of its bytes; names do not enter,
+    so two models whose variables are called differently compare by value.
+    """
+    named = {name: as_array(name, snapshot.tensors[name]) for name in snapshot.digest_names}
+    arrays = without_repeats(named, snapshot.repeated).values()
+    return combine_digests([TensorEntry("", a.dtype.name, a.shape, hash_tensor(a)) for a in arrays])
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        msg = f"{value!r} where a whole number from 0 is expected"
+        raise ValueError(msg)
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        msg = f"{value!r} where a text is expected"
+        raise ValueError(msg)  # noqa: TRY004 - a value in a file, which is damaged
+    return value
+
+
+def combine_digests(entries: Sequence[TensorEntry]) -> str:
+    """Return the digest of tensors whose own digests are known; see `digest`."""
+    combined = xxhash.xxh3_128()
+    for entry in entries:
+        shape = ",".join(map(str, entry.shape))
+        combined.update(f"{entry.dtype}[{shape}]{entry.digest};".encode("ascii"))
+    return combined.hexdigest()

@@ -1,0 +1,384 @@
+"""Identity of a checkpoint and its directory: names, origin, and the marker of the study that owns it.
+
+A study's directory is named for the study, and so for every study of that name: another database's,
+or one whose database is gone. The marker says which, by the random identity that the study has in
+its database, and never by the name, which a study that is set aside leaves to the next. It is
+written before anything else is, compared at every start, and never replaced by another's: two who
+begin in one directory at the same moment cannot both have made it.
+
+A checkpoint that verifies is whole, which says nothing about whose it is. A directory outlives the
+database that filled it, and two databases can be given one directory; going on from what another
+study left there gives a result that is neither's. So every manifest bears its origin, and a reader
+that knows its own refuses every other one by name.
+
+A checkpoint is ``step-000000420``, or ``step-000000420.2`` when the same attempt took that step
+again: a directory cannot be replaced by a rename, and removing the first before the second is
+there would leave a moment with neither. ``step-000000420.corrupt-1`` was set aside by a reader.
+``.writing-…`` and ``.deleting-…`` are unfinished work, and no reader takes them for a checkpoint.
+
+Unfinished names carry who works on them, as `ProcessIdentity` has it, abridged: the host, the
+machine, the boot, the process namespace, the process's id and when it started.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from sweeper.checkpoint.operations import open_regular
+from sweeper.errors import CheckpointError, ForeignCheckpointError
+from sweeper.support.processes import ProcessIdentity
+
+_CHECKPOINT = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
+_SET_ASIDE = re.compile(r"step-\d{9,}(?:\.\d+)?\.corrupt-\d+")
+_HASH = r"((?:[0-9a-f]{8})?)"
+_UNFINISHED = re.compile(
+    rf"\.(?:writing|deleting)-.+-h{_HASH}-m{_HASH}-b{_HASH}-n{_HASH}-p(\d+)-s([0-9.e+-]+)-\d+"
+)
+_UNFINISHED_BEFORE = re.compile(
+    r"\.(?:writing|deleting)-.+-h[0-9a-f]{8}-b[0-9a-f]{8}-p\d+-s\d+-\d+"
+)
+_serial = count()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CheckpointName:
+    """The name of a whole checkpoint; the greater of two is the newer."""
+
+    step: int
+    revision: int = 1
+
+    def __str__(self) -> str:
+        suffix = "" if self.revision == 1 else f".{self.revision}"
+        return f"step-{self.step:09d}{suffix}"
+
+    @classmethod
+    def parse(cls, name: str) -> CheckpointName | None:
+        """Return what ``name`` says, or None if it is no whole checkpoint's name."""
+        match = _CHECKPOINT.fullmatch(name)
+        if match is None:
+            return None
+        parsed = cls(int(match[1]), int(match[2] or 1))
+        return parsed if str(parsed) == name else None
+
+
+def maker_of(name: str) -> ProcessIdentity | None:
+    """Return the abridged identity of the process that made the unfinished directory ``name``; None if the name has none."""
+    match = _UNFINISHED.fullmatch(name)
+    if match is None:
+        return None
+    host, machine, boot, namespace, pid, started = match.groups()
+    return ProcessIdentity(host, f"{machine}/{boot}/{namespace}", int(pid), float(started))
+
+
+def is_unfinished_of_an_older_version(name: str) -> bool:
+    """Return whether ``name`` is an unfinished directory of a version that did not record the machine."""
+    return _UNFINISHED_BEFORE.fullmatch(name) is not None
+
+
+def unfinished_name(work: str, name: str) -> str:
+    """Return a new name for this process's unfinished ``work`` ("writing", "deleting")."""
+    who = _this_process(os.getpid())
+    machine, boot, namespace = who.boot_id.split("/")
+    made_by = f"h{who.host}-m{machine}-b{boot}-n{namespace}-p{who.pid}-s{who.started!r}"
+    return f".{work}-{name}-{made_by}-{next(_serial)}"
+
+
+def aside_name(name: str, attempt: int) -> str:
+    """Return what the damaged checkpoint ``name`` is called, the ``attempt``-th of its name."""
+    return f"{name}.corrupt-{attempt}"
+
+
+def is_set_aside(name: str) -> bool:
+    """Return whether ``name`` is of a checkpoint that a reader set aside."""
+    return _SET_ASIDE.fullmatch(name) is not None
+
+
+@cache
+def _this_process(_pid: int) -> ProcessIdentity:
+    return ProcessIdentity.here().abridged()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Origin of one checkpoint.
+
+    Attributes:
+        study: The study's name; empty for a training without a study.
+        identity: The study's random identity in its database; of a training without a study, its
+            directory's.
+        trial: The trial's number.
+        seed: The study's seed.
+        definition: Fingerprint of the study's definition, or of a training's data. Empty for one
+            who only looks after the checkpoints: then those of every definition and seed are meant.
+        parameters: The trial's, by name.
+        former: Fingerprints of definitions whose checkpoints are gone on with too, because somebody
+            accepted the change. Not written down.
+        directory: `Trial.directory` when it was written, which paths in its state may begin with;
+            empty where there is none. It may be another one later.
+    """
+
+    study: str
+    identity: str
+    trial: int
+    seed: int
+    definition: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    former: tuple[str, ...] = ()
+    directory: str = ""
+
+    def of(self, parameters: Mapping[str, Any], directory: str) -> Origin:
+        """Return the same origin with these parameters and this `Trial.directory`."""
+        return replace(self, parameters=dict(parameters), directory=directory)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that a manifest holds."""
+        return {
+            "study": self.study,
+            "identity": self.identity,
+            "trial": self.trial,
+            "seed": self.seed,
+            "definition": self.definition,
+            "parameters": dict(self.parameters),
+            "directory": self.directory,
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> Origin:
+        """Read the form that `to_json` returns.
+
+        Raises:
+            ValueError, TypeError, KeyError: It is no such content.
+        """
+        texts = [content[name] for name in ("study", "identity", "definition", "directory")]
+        numbers = [content[name] for name in ("trial", "seed")]
+        if not all(isinstance(text, str) for text in texts):
+            msg = f"its origin has no names: {texts!r}"
+            raise ValueError(msg)
+        if any(isinstance(n, bool) or not isinstance(n, int) for n in numbers):
+            msg = f"its origin has no numbers: {numbers!r}"
+            raise ValueError(msg)
+        study, identity, definition, directory = texts
+        return cls(
+            study=study,
+            identity=identity,
+            trial=numbers[0],
+            seed=numbers[1],
+            definition=definition,
+            parameters=dict(content["parameters"]),
+            directory=directory,
+        )
+
+    def differences(self, found: Origin) -> list[str]:
+        """Return the reasons not to resume from a checkpoint of ``found``, one phrase each; empty if it may be used.
+
+        A study is its identity: its name is another one once it has been set aside. A trial may ask for further parameters while it trains, so only those that both have count.
+        """
+        if found.identity != self.identity:
+            return [_studies(found, self)]
+        different = []
+        if found.trial != self.trial:
+            different.append(f"it is of trial {found.trial}, and this is trial {self.trial}")
+        if not self.definition:
+            return different
+        if found.definition not in (self.definition, *self.former):
+            different.append(
+                f"it is of a definition with the fingerprint {found.definition[:8]}, and the "
+                f"study's is {self.definition[:8]}"
+                if self.study
+                else "it was trained on other data"
+            )
+        if found.seed != self.seed and found.definition not in self.former:
+            different.append(f"its seed was {found.seed}, and this one's is {self.seed}")
+        for name in sorted(found.parameters.keys() & self.parameters.keys()):
+            was, now = found.parameters[name], self.parameters[name]
+            if repr(was) != repr(now):
+                different.append(f"its {name} was {was!r}, and is {now!r} now")
+        return different
+
+
+def _studies(found: Origin, expected: Origin) -> str:
+    if not expected.study:
+        return f"it is of {_described(found)}"
+    if found.study == expected.study:
+        return (
+            f"it is of another study {found.study!r} (identity {found.identity[:8]}, seed "
+            f"{found.seed}), and this one is {expected.identity[:8]} (seed {expected.seed})"
+        )
+    return f"it is of {_described(found)}, and this is study {expected.study!r}"
+
+
+def _described(found: Origin) -> str:
+    name = f"study {found.study!r}" if found.study else "a training without a study"
+    return f"{name} (identity {found.identity[:8]}, seed {found.seed})"
+
+
+MARKER_FILE = "owner.json"
+
+_LARGEST = 1 << 16
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES, errno.ENOSYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Owner of a checkpoint directory: study, trial and seed.
+
+    Attributes:
+        study: The study's name; empty for a training without a study.
+        identity: The study's in its database, 32 characters; a training's own.
+        seed: The study's, or the training's.
+        definition: Fingerprint of the study's definition, or of the training's data.
+        written: When the marker was written, in ISO format.
+    """
+
+    study: str
+    identity: str
+    seed: int
+    definition: str
+    written: str = ""
+
+    def describe(self) -> str:
+        """For a person."""
+        what = f"study {self.study!r}" if self.study else "a training without a study"
+        since = f", since {self.written[:19]}" if self.written else ""
+        return f"{what} (identity {self.identity[:8]}, seed {self.seed}{since})"
+
+
+def read_marker(directory: Path) -> Marker | None:
+    """Read the marker of ``directory``; return None if it has none.
+
+    Raises:
+        ForeignCheckpointError: There is something in its place that nobody can read.
+        CheckpointError: It cannot be read.
+    """
+    path = directory / MARKER_FILE
+    try:
+        with open_regular(path) as file:
+            content = json.loads(file.read(_LARGEST))
+        return _parsed(content)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
+        msg = (
+            f"{path} does not name the owner of the directory ({type(error).__name__}: {error}); if it "
+            "is this study's, remove the file; sweeper writes it again"
+        )
+        raise ForeignCheckpointError(msg) from error
+    except OSError as error:
+        msg = f"{path} names the owner of the directory and cannot be read: {error}"
+        raise CheckpointError(msg) from error
+
+
+def foreign_owner(directory: Path, expected: Marker | None, *, adopt: bool = False) -> str | None:
+    """Say who else ``directory`` belongs to; None where it is free, or as expected.
+
+    Args:
+        directory: Of a study, or of a training's checkpoints.
+        expected: Who asks; None for one that has no identity yet, whose nothing can be.
+        adopt: Whether checkpoints without a marker are taken for one's own: an older version wrote
+            none, and only who has a record of such checkpoints can say that they are his.
+
+    Raises:
+        CheckpointError: It cannot be read.
+    """
+    found = read_marker(directory)
+    if found is None:
+        if adopt or not _holds_checkpoints(directory):
+            return None
+        return "somebody who left no marker there"
+    if expected is None or found.identity != expected.identity:
+        return found.describe()
+    return None
+
+
+def claim_directory(directory: Path, marker: Marker, *, adopt: bool = False) -> None:
+    """Make ``directory`` ``marker``'s, and leave it as it is if it is another's.
+
+    Args:
+        directory: Of a study, or of a training's checkpoints; made if need be.
+        marker: Whose it is to be.
+        adopt: As for `foreign_owner`.
+
+    Raises:
+        ForeignCheckpointError: It is another's; says whose.
+        CheckpointError: It cannot be read or written.
+    """
+    for _ in range(2):
+        foreign = foreign_owner(directory, marker, adopt=adopt)
+        if foreign is not None:
+            msg = (
+                f"{directory} belongs to {foreign}, and not to {marker.describe()}; going on with "
+                "what is there would mix the two, so nothing was read or written. Give this one "
+                f"another directory or another name, or move {directory} away"
+            )
+            raise ForeignCheckpointError(msg)
+        found = read_marker(directory)
+        if found is not None and (found.seed, found.definition) == (marker.seed, marker.definition):
+            return
+        try:
+            _write(directory, marker, replacing=found is not None)
+        except FileExistsError:
+            # Somebody else's, or another worker's of this study: it says itself.
+            continue
+        except OSError as error:
+            msg = (
+                f"{directory / MARKER_FILE} names the owner of the directory and cannot be written: "
+                f"{error}; make it writable, or name another directory with --runs-dir"
+            )
+            raise CheckpointError(msg) from error
+        return
+
+
+def _parsed(content: Mapping[str, object]) -> Marker:
+    study, identity, definition = (content[n] for n in ("study", "identity", "definition"))
+    seed, written = content["seed"], content["written"]
+    if not isinstance(seed, int) or not all(
+        isinstance(text, str) for text in (study, identity, definition, written)
+    ):
+        msg = f"it says {dict(content)!r}"
+        raise ValueError(msg)
+    return Marker(str(study), str(identity), seed, str(definition), str(written))
+
+
+def _holds_checkpoints(directory: Path) -> bool:
+    try:
+        names = [entry.name for entry in directory.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        msg = f"{directory} cannot be listed: {error}"
+        raise CheckpointError(msg) from error
+    return any(name.startswith("trial-") or CheckpointName.parse(name) for name in names)
+
+
+def _write(directory: Path, marker: Marker, *, replacing: bool) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    written = datetime.now(UTC).isoformat(timespec="seconds")
+    text = json.dumps({**asdict(marker), "written": written}, indent=1) + "\n"
+    path = directory / MARKER_FILE
+    temporary = directory / unfinished_name("writing", MARKER_FILE)
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if replacing:
+            temporary.replace(path)
+            return
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS or path.exists():
+                raise
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,243 @@
+"""Checkpoints in an object store, as a reader sees them: by name first, by listing besides.
+
+What is here does without a rename and without a lock. A damaged checkpoint is set aside by taking
+its manifest away: a copy under another name first, then the manifest itself is removed, and with
+it the checkpoint. A reader whose checkpoint is deleted under its hands finds it gone, which is no
+damage, and takes another.
+
+A store that cannot be reached is not an empty one: whoever takes it for that starts a trial from
+nothing that had hours behind it. So only what is certainly not there is passed over; every other
+fault is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import count
+from typing import BinaryIO
+
+from sweeper.checkpoint.format import (
+    MANIFEST_FILE,
+    STATE_FILE,
+    TENSORS_FILE,
+    LoadedCheckpoint,
+    Manifest,
+)
+from sweeper.checkpoint.identity import CheckpointName
+from sweeper.checkpoint.remote_objects import ObjectStore, objects_at
+from sweeper.checkpoint.verifying import manifest_of, read_verified
+from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.support.paths import RemotePath
+
+_FILES = (TENSORS_FILE, STATE_FILE, MANIFEST_FILE)
+_SET_ASIDE = f"{MANIFEST_FILE}.corrupt-"
+
+_Wanted = Callable[[dict[str, int]], bool]
+
+
+@dataclass(frozen=True)
+class RemoteListing:
+    """Listing below one attempt's prefix; it may be out of date.
+
+    Attributes:
+        sizes: By checkpoint, its objects' names and sizes in bytes.
+    """
+
+    directory: RemotePath
+    sizes: dict[CheckpointName, dict[str, int]]
+
+    @classmethod
+    def of(cls, directory: RemotePath, objects: ObjectStore | None = None) -> RemoteListing:
+        """Ask the store.
+
+        Raises:
+            CheckpointError: It does not answer, or refuses.
+        """
+        objects = objects or objects_at(directory)
+        try:
+            listed = objects.list(directory)
+        except OSError as error:
+            msg = f"the checkpoints in {directory} cannot be listed: {error}; {advise(directory)}"
+            raise CheckpointError(msg) from error
+        sizes: dict[CheckpointName, dict[str, int]] = {}
+        for names, size in listed.items():
+            name = CheckpointName.parse(names[0]) if len(names) == 2 else None
+            if name is not None:
+                sizes.setdefault(name, {})[names[1]] = size
+        return cls(directory, sizes)
+
+    def whole(self) -> tuple[RemotePath, ...]:
+        """Return the checkpoints that have a manifest, oldest first."""
+        return self._chosen(lambda names: MANIFEST_FILE in names)
+
+    def unfinished(self) -> tuple[RemotePath, ...]:
+        """Return the prefixes without a manifest: remains of an interrupted commit or deletion."""
+        return self._chosen(lambda names: MANIFEST_FILE not in names and not _aside(names))
+
+    def set_aside(self) -> tuple[RemotePath, ...]:
+        """Return the checkpoints that were set aside because they did not verify."""
+        return self._chosen(lambda names: MANIFEST_FILE not in names and _aside(names))
+
+    def bytes(self, path: RemotePath) -> int:
+        """Return the total size in bytes of everything below ``path``; 0 if it is not listed."""
+        name = CheckpointName.parse(path.name)
+        return 0 if name is None else sum(self.sizes.get(name, {}).values())
+
+    def _chosen(self, wanted: _Wanted) -> tuple[RemotePath, ...]:
+        return tuple(self.directory / str(n) for n in sorted(self.sizes) if wanted(self.sizes[n]))
+
+
+def list_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
+    """List an attempt's checkpoints, oldest first; see `RemoteListing.of`."""
+    return RemoteListing.of(directory).whole()
+
+
+def load_remote(path: RemotePath, objects: ObjectStore | None = None) -> LoadedCheckpoint:
+    """Read one checkpoint from its store, straight into its tensors, and verify all of it.
+
+    One that does not verify is read a second time before it counts as damaged.
+
+    Raises:
+        CorruptCheckpointError: Its manifest does not verify, or another file is missing or is not
+            what the manifest says.
+        CheckpointError: It has no manifest, so there is no such checkpoint (``__cause__`` is then
+            a FileNotFoundError); or the store cannot be read; or it is of a later format.
+    """
+    objects = objects or objects_at(path)
+    files = _RemoteFiles(path, objects)
+
+    def read() -> LoadedCheckpoint:
+        try:
+            return read_verified(files)
+        except CorruptCheckpointError:
+            return read_verified(files)
+
+    try:
+        return objects.retrying(read)
+    except FileNotFoundError as error:
+        missing = [name for name in _FILES if not _exists(objects, path / name)]
+        if MANIFEST_FILE in missing or not missing:
+            msg = f"the checkpoint {path} is gone"
+            raise CheckpointError(msg) from error
+        msg = f"{path / missing[0]} is missing; the manifest beside it names it"
+        raise CorruptCheckpointError(msg) from error
+    except OSError as error:
+        msg = f"the checkpoint {path} cannot be read: {error}; {advise(path)}"
+        raise CheckpointError(msg) from error
+
+
+def read_remote_manifest(path: RemotePath) -> Manifest:
+    """Read the manifest of the checkpoint at ``path``.
+
+    Raises:
+        OSError: It cannot be read; FileNotFoundError where there is no such checkpoint.
+        CheckpointError: It does not verify, or is of a later format.
+    """
+    return manifest_of(_RemoteFiles(path, objects_at(path)))[0]
+
+
+def set_aside_remote(path: RemotePath) -> str:
+    """Take the damaged checkpoint's manifest away, and say where it is now."""
+    objects = objects_at(path)
+    manifest = path / MANIFEST_FILE
+    try:
+        for attempt in count(1):
+            aside = path / f"{_SET_ASIDE}{attempt}"
+            if not objects.exists(aside):
+                break
+        objects.put(aside, objects.read(manifest))
+        objects.remove(manifest)
+    except OSError as error:
+        return f"It could not be set aside ({error})"
+    return f"It is set aside: its manifest is {aside} now"
+
+
+def remove_remote(path: RemotePath, objects: ObjectStore | None = None) -> None:
+    """Remove the checkpoint's manifest, which is the checkpoint, and then the rest.
+
+    Raises:
+        OSError: Something cannot be removed.
+    """
+    objects = objects or objects_at(path)
+    objects.remove(path / MANIFEST_FILE)
+    others = [names[0] for names in objects.list(path) if len(names) == 1]
+    for name in dict.fromkeys([TENSORS_FILE, STATE_FILE, *others]):
+        if name != MANIFEST_FILE:
+            objects.remove(path / name)
+
+
+def delete_remote(path: RemotePath, objects: ObjectStore | None = None) -> CheckpointName:
+    """Delete a checkpoint, and return its name.
+
+    Raises:
+        CheckpointError: ``path`` is not called as a checkpoint is, or cannot be removed.
+    """
+    name = CheckpointName.parse(path.name)
+    if name is None:
+        msg = f"{path} does not have the name of a checkpoint, so it is not deleted"
+        raise CheckpointError(msg)
+    try:
+        remove_remote(path, objects)
+    except OSError as error:
+        msg = f"the checkpoint {path} cannot be deleted: {error}; {advise(path)}"
+        raise CheckpointError(msg) from error
+    return name
+
+
+def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
+    """Remove what an attempt that is over left without a manifest; return what was removed.
+
+    A listing that is out of date may not show a manifest that is there, so each is asked for by
+    name first.
+
+    Raises:
+        CheckpointError: The store cannot be listed, or something cannot be removed.
+    """
+    objects = objects_at(directory)
+    removed = []
+    for path in RemoteListing.of(directory).unfinished():
+        try:
+            if not objects.exists(path / MANIFEST_FILE):
+                remove_remote(path, objects)
+                removed.append(path)
+        except OSError as error:
+            msg = f"unfinished work at {path} cannot be removed: {error}; remove it by hand"
+            raise CheckpointError(msg) from error
+    return tuple(removed)
+
+
+def advise(path: RemotePath) -> str:
+    """Return advice for an error of a remote store."""
+    return (
+        f"see that {path.protocol}://{path.parts[0]} is there, that this machine reaches it, and "
+        "that its credentials may read, write, list and delete there (--checkpoints names the place)"
+    )
+
+
+@dataclass(frozen=True)
+class _RemoteFiles:
+    path: RemotePath
+    objects: ObjectStore
+
+    def read(self, name: str) -> bytes:
+        return self.objects.read(self.path / name)
+
+    def size(self, name: str) -> int:
+        return self.objects.size(self.path / name)
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        return self.objects.open(self.path / name)
+
+
+def _aside(names: dict[str, int]) -> bool:
+    return any(name.startswith(_SET_ASIDE) for name in names)
+
+
+def _exists(objects: ObjectStore, path: RemotePath) -> bool:
+    try:
+        return objects.exists(path)
+    except OSError as error:
+        msg = f"{path} cannot be looked at: {error}; {advise(path)}"
+        raise CheckpointError(msg) from error

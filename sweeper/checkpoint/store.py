@@ -1,0 +1,335 @@
+"""One attempt's checkpoints on disk: committed whole or not at all, and deleted the same way.
+
+The order of a commit, and why each step is where it is:
+
+1. A directory with a name that no reader takes for a checkpoint. A writer that dies in it
+   leaves rubbish, never half a checkpoint.
+2. The three files, the manifest last, each fsynced. A rename is not ordered after the data on
+   every file system: without these, a power cut could leave the final name with empty files.
+3. The directory itself is fsynced: its entries are data of their own.
+4. The rename. Readers see all or nothing, and this is the moment at which the checkpoint exists.
+5. The parent is fsynced. Before that the rename can be undone by a power cut, so only now is the
+   checkpoint announced: a database must never name one that may vanish.
+
+A deletion runs backwards: renamed aside, the parent fsynced, and only then removed, so that a
+checkpoint that is half removed bears no checkpoint's name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import xxhash
+
+from sweeper.checkpoint.format import (
+    MANIFEST_FILE,
+    STATE_FILE,
+    TENSORS_FILE,
+    Committed,
+    FileEntry,
+    LoadedCheckpoint,
+    Manifest,
+    Snapshot,
+)
+from sweeper.checkpoint.identity import (
+    CheckpointName,
+    Origin,
+    is_set_aside,
+    is_unfinished_of_an_older_version,
+    maker_of,
+    unfinished_name,
+)
+from sweeper.checkpoint.operations import FileOperations, reading_lock
+from sweeper.checkpoint.reading import list_local, load_checkpoint
+from sweeper.checkpoint.tensors import TensorFile
+from sweeper.errors import CheckpointError
+from sweeper.support.paths import Location, RemotePath
+from sweeper.support.processes import ProcessIdentity, is_gone
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+_MANIFEST_ESTIMATE = 4096
+
+
+class CheckpointStore:
+    """The checkpoints of one attempt, which is the directory's only writer.
+
+    Args:
+        directory: Where they lie; made at the first commit.
+        origin: Whose they are, for their manifests; None where nobody resumes from them.
+        operations: The file system, when it is not the system's own.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        origin: Origin | None = None,
+        operations: FileOperations | None = None,
+    ) -> None:
+        self.directory = directory
+        self._origin = origin
+        self._operations = operations or FileOperations()
+
+    def commit(
+        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
+    ) -> Committed:
+        """Write ``snapshot`` and return when it is durable.
+
+        A step that is there already is kept until the new one stands beside it, as its next
+        revision; the newer revision is the one that is read.
+
+        Args:
+            snapshot: What to write.
+            trained_seconds: Seconds of training before it, over all attempts.
+            let_go: Take the snapshot's tensors from it, and let each go as soon as it is written:
+                a variable that is updated after that needs no copy.
+
+        Raises:
+            CheckpointError: It cannot be stored, or the disk is full, read-only or broken. What
+                was written is removed again; earlier checkpoints are as they were.
+        """
+        tensors = TensorFile(
+            snapshot.hand_over() if let_go else snapshot.tensors, snapshot.repeated
+        )
+        needed = tensors.size + len(snapshot.state_json) + _MANIFEST_ESTIMATE
+        temporary = self._temporary_directory(snapshot.step)
+        try:
+            self._ensure_directory(self.directory)
+            self._operations.make_directory(temporary)
+            manifest, size = self._write_files(temporary, snapshot, tensors, trained_seconds)
+            self._operations.fsync_directory(temporary)
+            path = self._rename_to_final_name(temporary, snapshot.step)
+            self._operations.fsync_directory(self.directory)
+        except OSError as error:
+            failure = self._explain(error, snapshot.step, needed)
+            self._discard(temporary, failure)
+            raise failure from error
+        except BaseException as error:
+            self._discard(temporary, error)
+            raise
+        return Committed(
+            step=snapshot.step,
+            epoch=snapshot.epoch,
+            digest=manifest.digest,
+            bytes=size,
+            path=path,
+            metrics=snapshot.metrics,
+            trained_seconds=trained_seconds,
+        )
+
+    def list(self) -> tuple[Path, ...]:
+        """Return the checkpoints' directories, oldest first, without opening any.
+
+        Raises:
+            CheckpointError: The directory cannot be read.
+        """
+        try:
+            return list_local(self.directory)
+        except OSError as error:
+            msg = f"the checkpoints in {self.directory} cannot be listed: {error}"
+            raise CheckpointError(msg) from error
+
+    def load(self, path: Path) -> LoadedCheckpoint:
+        """Read and verify one checkpoint; see `load_checkpoint` for its errors."""
+        return load_checkpoint(path)
+
+    def delete(self, path: Location) -> bool:
+        """Delete a checkpoint, of this attempt or another, or one that was set aside.
+
+        A trial that began with its checkpoints in an object store still has some there: those are
+        deleted too.
+
+        Returns:
+            Whether it is gone; False when somebody is reading it, and nothing was done.
+
+        Raises:
+            CheckpointError: ``path`` is not called as a checkpoint is, or cannot be removed.
+        """
+        if isinstance(path, RemotePath):
+            from sweeper.checkpoint.remote_reading import delete_remote
+
+            delete_remote(path)
+            return True
+        if CheckpointName.parse(path.name) is None and not is_set_aside(path.name):
+            msg = f"{path} does not have the name of a checkpoint, so it is not deleted"
+            raise CheckpointError(msg)
+        aside = path.with_name(unfinished_name("deleting", path.name))
+        try:
+            if path.is_symlink():
+                # What it leads to is not ours to delete.
+                self._operations.remove(path)
+                self._operations.fsync_directory(path.parent)
+                return True
+            with reading_lock(path, exclusive=True) as free:
+                if not free:
+                    return False
+                self._operations.rename(path, aside)
+            self._operations.fsync_directory(path.parent)
+            self._operations.remove_tree(aside)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            msg = f"the checkpoint {path} cannot be deleted: {error}"
+            raise CheckpointError(msg) from error
+        return True
+
+    def _temporary_directory(self, step: int) -> Path:
+        return self.directory / unfinished_name("writing", str(CheckpointName(step)))
+
+    def _write_files(
+        self, temporary: Path, snapshot: Snapshot, tensors: TensorFile, trained_seconds: float
+    ) -> tuple[Manifest, int]:
+        with self._file(temporary / TENSORS_FILE) as tensors_file:
+            entries = tensors.write(tensors_file.write)
+        with self._file(temporary / STATE_FILE) as state_file:
+            state_file.write(memoryview(snapshot.state_json))
+        manifest = Manifest.of(
+            snapshot,
+            origin=self._origin,
+            trained_seconds=trained_seconds,
+            files=(tensors_file.entry(), state_file.entry()),
+            tensors=entries,
+        )
+        with self._file(temporary / MANIFEST_FILE) as manifest_file:
+            manifest_file.write(memoryview(manifest.render()))
+        return manifest, manifest.content_bytes + manifest_file.size
+
+    @contextmanager
+    def _file(self, path: Path) -> Iterator[_HashedFile]:
+        """Give a new file to write to; it is durable when the block ends without an error."""
+        descriptor = self._operations.create(path)
+        try:
+            yield _HashedFile(path.name, descriptor, self._operations)
+            self._operations.fsync(descriptor)
+        finally:
+            self._operations.close(descriptor)
+
+    def _rename_to_final_name(self, temporary: Path, step: int) -> Path:
+        """Give the directory the first name of its step that is free, and return it."""
+        taken = [CheckpointName.parse(path.name) for path in list_local(self.directory)]
+        revision = max((n.revision for n in taken if n and n.step == step), default=0) + 1
+        while True:
+            path = self.directory / str(CheckpointName(step, revision))
+            try:
+                self._operations.rename(temporary, path)
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    raise
+                revision += 1
+            else:
+                return path
+
+    def _ensure_directory(self, directory: Path) -> None:
+        """Make the directory and its parents, each entry durable before something lies in it."""
+        if directory.is_dir():
+            return
+        if directory.parent != directory:
+            self._ensure_directory(directory.parent)
+        try:
+            self._operations.make_directory(directory)
+        except FileExistsError as error:
+            if not directory.is_dir():
+                raise NotADirectoryError(
+                    errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory)
+                ) from error
+        self._operations.fsync_directory(directory.parent)
+
+    def _discard(self, temporary: Path, failure: BaseException) -> None:
+        """Remove what was written so far; what prevents that is noted on ``failure``."""
+        try:
+            if temporary.is_dir():
+                self._operations.remove_tree(temporary)
+        except OSError as error:
+            failure.add_note(f"{temporary} could not be removed either: {error}")
+
+    def _explain(self, error: OSError, step: int, needed: int) -> CheckpointError:
+        try:
+            free = f"{self._operations.free_bytes(self.directory)} bytes are free"
+        except OSError as unknown:
+            free = f"how much is free cannot be found out: {unknown}"
+        advice = (
+            "free some space (sweeper gc), keep fewer checkpoints, or move the runs directory"
+            if error.errno in _FULL
+            else "make the directory writable, or move the runs directory (--runs-dir)"
+        )
+        msg = (
+            f"the checkpoint of step {step} cannot be written to {self.directory}: {error}. "
+            f"It needs about {needed} bytes, and {free}; {advice}"
+        )
+        return CheckpointError(msg)
+
+
+def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Location, ...]:
+    """Remove what dead processes left unfinished in ``directory``.
+
+    Of who writes into an object store nothing is known: give only attempts that are over.
+
+    Args:
+        directory: An attempt's checkpoints.
+        abandoned: Whether the caller knows that no attempt writes here any more, as when its
+            lease has run out: then also what another host left is removed, of which nothing can
+            be known from here. What a process living on this host works on is never touched.
+
+    Returns:
+        What was removed.
+
+    Raises:
+        CheckpointError: Something cannot be removed.
+    """
+    if isinstance(directory, RemotePath):
+        from sweeper.checkpoint.remote_reading import sweep_remote
+
+        return sweep_remote(directory)
+    operations = FileOperations()
+    removed = []
+    try:
+        for path in leftovers(directory, abandoned=abandoned):
+            operations.remove_tree(path)
+            removed.append(path)
+    except OSError as error:
+        msg = f"unfinished work in {directory} cannot be removed: {error}; remove it by hand"
+        raise CheckpointError(msg) from error
+    return tuple(removed)
+
+
+def leftovers(directory: Path, *, abandoned: bool = False) -> Iterator[Path]:
+    """Yield the paths that `sweep_leftovers` would remove from a directory of this machine.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    here = ProcessIdentity.here().abridged()
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        maker = maker_of(path.name)
+        if maker is None:
+            if abandoned and is_unfinished_of_an_older_version(path.name):
+                yield path
+            continue
+        gone = is_gone(maker, abridged=True)
+        if gone or (gone is None and abandoned and not maker.shares_host_with(here)):
+            yield path
+
+
+class _HashedFile:
+    """A file being written, hashed as it goes."""
+
+    def __init__(self, name: str, descriptor: int, operations: FileOperations) -> None:
+        self.name = name
+        self._descriptor = descriptor
+        self.size = 0
+        self._operations = operations
+        self._digest = xxhash.xxh3_128()
+
+    def write(self, data: memoryview) -> None:
+        self._digest.update(data)
+        self.size += len(data)
+        while data:
+            data = data[self._operations.write(self._descriptor, data) :]
+
+    def entry(self) -> FileEntry:
+        return FileEntry(self.name, self.size, self._digest.hexdigest())

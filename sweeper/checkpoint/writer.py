@@ -1,0 +1,260 @@
+"""A background thread that commits snapshots while the training goes on.
+
+The training thread hands over a snapshot, which only holds references, and returns. At most one
+write is in flight: a second waits for the first, so at most one snapshot is held beside the
+training's own state, whatever the disk does. An error of the thread is raised where training
+calls next; a checkpoint that fails in silence is found missing when it is needed.
+
+Everything is announced on the training thread, in the order in which it happened on disk: a
+checkpoint after its commit, a deletion after the commit that made it possible. So the other end
+of the pipe learns of nothing that is not yet, or no longer, there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Protocol, Self
+
+from sweeper.checkpoint.best import Retention
+from sweeper.checkpoint.format import Committed, Snapshot
+from sweeper.errors import CheckpointError
+from sweeper.spec.checkpointing import KeptCheckpoint
+from sweeper.support.paths import Location
+
+_LOG = logging.getLogger(__name__)
+
+
+class Store(Protocol):
+    """The part of a checkpoint store that the writer uses; both methods raise CheckpointError."""
+
+    def commit(
+        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
+    ) -> Committed:
+        """Make the snapshot durable; with ``let_go``, hold no tensor longer than its writing."""
+        ...
+
+    def delete(self, path: Location) -> bool:
+        """Delete a checkpoint; False while somebody reads it."""
+        ...
+
+
+class BackgroundWriter:
+    """Writes the snapshots of one attempt, and deletes what `Keep` no longer keeps.
+
+    Every method is for the training thread alone.
+
+    Args:
+        store: Where the checkpoints go.
+        keep: Which are kept.
+        committed: Called with each checkpoint, once it is durable.
+        deleted: Called with where each deleted checkpoint was.
+        warn: Called, once each, with those that cannot be deleted: they cost disk, and nothing else.
+        kept: The checkpoints that are there already, of earlier attempts too (see `read_kept`).
+        trained_seconds: What the checkpoint says that training goes on from.
+        clock: A monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keep: Retention,
+        committed: Callable[[Committed], None],
+        deleted: Callable[[Location], None],
+        *,
+        warn: Callable[[str], None] = _LOG.warning,
+        kept: Iterable[KeptCheckpoint] = (),
+        trained_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._keep = keep
+        self._committed = committed
+        self._deleted = deleted
+        self._warn = warn
+        self._undeletable: set[Location] = set()
+        self._kept = list(kept)
+        self._history: Sequence[Mapping[str, float]] = ()
+        self._clock = clock
+        self._begun = clock() - trained_seconds
+        self._stalled = 0.0
+        self._state = threading.Condition()
+        self._waiting: tuple[Snapshot, float, Store | None] | None = None
+        self._busy = False
+        self._closing = False
+        self._events: deque[Committed | Location | str] = deque()
+        self._errors: deque[BaseException] = deque()
+        self._thread = threading.Thread(
+            target=self._run, name="sweeper-checkpoint-writer", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def stalled_seconds(self) -> float:
+        """Seconds that the training thread has waited in here for the disk."""
+        return self._stalled
+
+    @property
+    def trained_seconds(self) -> float:
+        """Seconds of training so far, over all attempts."""
+        return self._clock() - self._begun
+
+    def submit(self, snapshot: Snapshot, aside: Store | None = None) -> None:
+        """Have ``snapshot`` written, after waiting for the one before it.
+
+        Keep no reference to it: each tensor is let go as soon as it is written, and afterwards the
+        snapshot has none. What is written to ``aside`` is no checkpoint of this attempt: it is
+        neither announced nor counted by the retention rules.
+
+        Raises:
+            CheckpointError: Writing an earlier one failed (``snapshot`` is then not taken), or
+                the writer is closed.
+        """
+        if self._closing:
+            msg = f"the writer is closed, so step {snapshot.step} cannot be written; make a new one"
+            raise CheckpointError(msg)
+        self.flush()
+        with self._state:
+            self._waiting = (snapshot, self.trained_seconds, aside)
+            self._busy = True
+            self._state.notify_all()
+
+    def poll(self) -> None:
+        """Announce what happened since the last call; returns at once.
+
+        Raises:
+            CheckpointError: Writing failed.
+        """
+        while self._events:
+            event = self._events.popleft()
+            if isinstance(event, Committed):
+                self._committed(event)
+            elif isinstance(event, str):
+                self._warn(event)
+            else:
+                self._deleted(event)
+        if self._errors:
+            raise self._errors.popleft()
+
+    def flush(self) -> None:
+        """Wait until nothing is in flight, and announce it.
+
+        Raises:
+            CheckpointError: Writing failed.
+        """
+        self._wait()
+        self.poll()
+
+    def close(self) -> None:
+        """Wait for the write in flight, announce it and end the thread; may be called again.
+
+        Raises:
+            CheckpointError: Writing failed.
+        """
+        self._wait()
+        with self._state:
+            self._closing = True
+            self._state.notify_all()
+        self._thread.join()
+        self.poll()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except CheckpointError as failure:
+            error.add_note(f"and the checkpoint in flight failed: {failure}")
+
+    def _wait(self) -> None:
+        if not self._busy:
+            return
+        begun = self._clock()
+        with self._state:
+            self._state.wait_for(lambda: not self._busy)
+        self._stalled += self._clock() - begun
+
+    def _run(self) -> None:
+        while self._await_work():
+            try:
+                self._write()
+            except BaseException as error:
+                _let_go_of_locals(error)
+                self._errors.append(error)
+            with self._state:
+                self._busy = False
+                self._state.notify_all()
+
+    def _await_work(self) -> bool:
+        with self._state:
+            self._state.wait_for(lambda: self._waiting is not None or self._closing)
+            return self._waiting is not None
+
+    def _write(self) -> None:
+        done = self._commit()
+        if done is None:
+            return
+        self._kept.append(
+            KeptCheckpoint(
+                step=done.step,
+                epoch=done.epoch,
+                path=done.path,
+                metrics=done.metrics,
+                trained_seconds=done.trained_seconds,
+            )
+        )
+        self._events.append(done)
+        doomed = self._keep.select(self._kept, self._history)
+        for checkpoint in [c for c in self._kept if c in doomed]:
+            try:
+                gone = self._store.delete(checkpoint.path)
+            except CheckpointError as error:
+                if checkpoint.path not in self._undeletable:
+                    self._undeletable.add(checkpoint.path)
+                    self._events.append(
+                        f"{error}; the training goes on, and `sweeper gc` tries again"
+                    )
+                continue
+            if gone:
+                self._kept.remove(checkpoint)
+                self._events.append(checkpoint.path)
+
+    def _commit(self) -> Committed | None:
+        """Commit what waits; None for what is no checkpoint of this attempt.
+
+        The snapshot lives in this frame alone, and goes with it.
+        """
+        if self._waiting is None:
+            msg = "nothing was handed over; submit a snapshot first"
+            raise CheckpointError(msg)
+        snapshot, trained_seconds, aside = self._waiting
+        self._waiting = None
+        self._history = snapshot.history
+        store = self._store if aside is None else aside
+        begun = self._clock()
+        done = store.commit(snapshot, trained_seconds=trained_seconds, let_go=True)
+        took = self._clock() - begun
+        return replace(done, written_seconds=took) if aside is None else None
+
+
+def _let_go_of_locals(error: BaseException) -> None:
+    """Free what the frames of a kept error hold: a snapshot is as large as the model."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__cause__ or seen.__context__

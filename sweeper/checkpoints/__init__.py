@@ -1,1 +1,0 @@
-"""Checkpoints on disk: their format, atomic commit, retention and background writing."""

@@ -1,1 +1,0 @@
-"""Checkpoints in an object store: its operations, and reading from it."""

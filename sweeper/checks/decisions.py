@@ -1,0 +1,254 @@
+"""Verification of a trial's parameters and of the decisions at its rungs, from stored values.
+
+A decision is a function of the values that its trials had reached, so it can be made again: a value
+or a decision that was changed in the database by hand is found by name.
+
+A draw is a pure function of the study's seed, the trial's number and the finished trials of its
+window. So it can be made again, and a parameter that was changed in the database by hand is found by
+name. Where the draw looks at other trials, their stored parameters may be what was changed: then
+all are drawn again in order, each from the redrawn ones before it, to find the first that is not
+what it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sweeper.checks.verify_findings import Finding
+from sweeper.definition.definition import StudySettings
+from sweeper.errors import SweeperError
+from sweeper.records.results import TrialRecord
+from sweeper.records.rungs import RungDecision, RungRecord
+from sweeper.search.sampling import open_search
+from sweeper.search.spaces import Observation, same_choice
+from sweeper.search.spec import SamplerSpec
+from sweeper.spec.budgets import promoted, rung_schedule
+from sweeper.spec.searching import value_at
+from sweeper.spec.space import CategoricalChoice
+
+
+@dataclass(frozen=True, slots=True)
+class Redrawn:
+    """What drawing a trial's parameters again gave.
+
+    Attributes:
+        differing: By parameter, what the sampler draws in place of what is stored.
+        suspect: The first trial whose parameters are not what the sampler draws. It can be an
+            earlier one: what this trial's sampler saw was then changed.
+        impossible: Why they could not be drawn again; None where they could.
+    """
+
+    differing: Mapping[str, CategoricalChoice]
+    suspect: int | None = None
+    impossible: str | None = None
+
+
+def redraw(spec: SamplerSpec, number: int, finished: Sequence[Observation]) -> Redrawn:
+    """Draw trial ``number``'s parameters again.
+
+    Args:
+        spec: How the study draws.
+        number: The trial's.
+        finished: The finished trials, that one included.
+    """
+    trials = {observation.number: observation for observation in finished}
+    try:
+        differing = _differing(spec, trials[number], finished)
+        if not differing or not spec.sampler_looks:
+            return Redrawn(differing, suspect=number if differing else None)
+    except (SweeperError, ValueError) as error:
+        if not spec.sampler_looks:
+            return Redrawn({}, impossible=str(error))
+    try:
+        return _in_order(spec, number, trials)
+    except (SweeperError, ValueError) as error:
+        return Redrawn({}, impossible=str(error))
+
+
+def rejudge(
+    spec: SamplerSpec, number: int, finished: Sequence[Observation], epochs: int
+) -> str | None:
+    """Ask the study's pruner about each epoch of a trial again.
+
+    Returns:
+        Where it decides otherwise than was done, in a sentence; None where it does not, or cannot
+        be asked.
+    """
+    trial = next(o for o in finished if o.number == number)
+    if spec.pruner is None or not trial.intermediate:
+        return None
+    values = sorted(trial.intermediate.items())
+    last = values[-1][0]
+    try:
+        search = open_search(spec, number, _window(spec, number, finished))
+        for count, (epoch, _) in enumerate(values, start=1):
+            if epoch == epochs - 1:
+                break
+            ended = trial.state == "pruned" and epoch == last
+            if search.judge(values[:count]) != ended:
+                does = "does not end" if ended else "ends"
+                return (
+                    f"the study's pruner, asked again, {does} trial {number} after epoch {epoch + 1}, "
+                    f"and the trial is {trial.state}"
+                )
+    except (SweeperError, ValueError):
+        return None
+    return None
+
+
+def _in_order(spec: SamplerSpec, number: int, trials: Mapping[int, Observation]) -> Redrawn:
+    """Draw all trials up to ``number`` again, each from the redrawn ones before it."""
+    corrected: dict[int, Observation] = {}
+    suspect = None
+    for other in sorted(n for n in trials if n <= number):
+        stored = trials[other]
+        wrong = _differing(spec, stored, list(corrected.values()))
+        if wrong and suspect is None:
+            suspect = other
+        if other == number:
+            return Redrawn(wrong, suspect=suspect)
+        corrected[other] = replace(stored, params={**stored.params, **wrong})
+    return Redrawn({})
+
+
+def _differing(
+    spec: SamplerSpec, trial: Observation, finished: Sequence[Observation]
+) -> dict[str, CategoricalChoice]:
+    search = open_search(spec, trial.number, _window(spec, trial.number, finished))
+    found = {}
+    for name, distribution in trial.distributions.items():
+        drawn = search.suggest(name, distribution)
+        if not same_choice(drawn, trial.params[name]):
+            found[name] = drawn
+    return found
+
+
+def _window(
+    spec: SamplerSpec, number: int, finished: Sequence[Observation]
+) -> Sequence[Observation]:
+    if spec.window is None:
+        return ()
+    return [o for o in finished if o.number <= number - spec.window]
+
+
+def check_rungs(
+    record: TrialRecord, trials: Mapping[int, TrialRecord], settings: StudySettings
+) -> list[Finding]:
+    """Decide the trial's rungs again, and compare; empty where all is as it is stored.
+
+    Args:
+        record: The trial.
+        trials: Every trial of the study, by number.
+        settings: The study's.
+    """
+    schedule = rung_schedule(settings.budget, settings.epochs)
+    if schedule is None:
+        return []
+    found: list[Finding] = []
+    before: RungDecision | None = None
+    for rung in record.rungs:
+        if rung.decision is None:
+            continue
+        found += _of_values(rung.decision, trials, settings)
+        found += _of_members(rung.decision, before)
+        found += _of_decision(rung.decision, trials, schedule.factor, settings)
+        found += _of_trial(record, rung)
+        before = rung.decision
+    return found
+
+
+def _of_values(
+    decision: RungDecision, trials: Mapping[int, TrialRecord], settings: StudySettings
+) -> Iterator[Finding]:
+    for each in decision.compared:
+        expected = _reached(trials.get(each.number), decision.epochs, settings)
+        if expected != each.value:
+            yield _finding(
+                decision,
+                f"compared trial {each.number} with the value {each.value!r}, and its epochs have "
+                f"{expected!r}",
+                stored=each.value,
+                replayed=expected,
+            )
+
+
+def _of_members(decision: RungDecision, before: RungDecision | None) -> Iterator[Finding]:
+    numbers = [each.number for each in decision.compared]
+    expected = list(range(decision.first, decision.first + len(numbers)))
+    if before is not None:
+        expected = [each.number for each in before.compared if each.promoted]
+    if numbers != expected:
+        yield _finding(
+            decision,
+            f"compared the trials {numbers}, and its members are {expected}",
+            stored=numbers,
+            replayed=expected,
+        )
+
+
+def _of_decision(
+    decision: RungDecision,
+    trials: Mapping[int, TrialRecord],
+    factor: int,
+    settings: StudySettings,
+) -> Iterator[Finding]:
+    values = {
+        each.number: _reached(trials.get(each.number), decision.epochs, settings)
+        for each in decision.compared
+    }
+    expected = list(promoted(values, factor, settings.direction))
+    stored = [each.number for each in decision.compared if each.promoted]
+    if stored != expected:
+        yield _finding(
+            decision,
+            f"promoted the trials {stored}, and by their values these are {expected}",
+            stored=stored,
+            replayed=expected,
+        )
+
+
+def _of_trial(record: TrialRecord, rung: RungRecord) -> Iterator[Finding]:
+    """What became of the trial must be what was decided."""
+    if rung.promoted:
+        wrong = record.state == "pruned" and len(record.epochs) == rung.epochs
+    else:
+        wrong = len(record.epochs) > rung.epochs
+    if rung.decision is not None and wrong:
+        what = "promoted" if rung.promoted else "left behind"
+        yield _finding(
+            rung.decision,
+            f"{what} trial {record.number}, which is {record.state} after {len(record.epochs)} epochs",
+            stored=rung.promoted,
+        )
+
+
+def _reached(trial: TrialRecord | None, epochs: int, settings: StudySettings) -> float | None:
+    """What the trial's epochs say that it was compared by."""
+    if trial is None:
+        return None
+    values = [
+        epoch.metrics[settings.objective]
+        for epoch in trial.epochs
+        if epoch.epoch < epochs and settings.objective in epoch.metrics
+    ]
+    paused = sum(attempt.outcome == "paused" for attempt in trial.attempts)
+    earlier = sum(rung.epochs < epochs for rung in trial.rungs)
+    if trial.state == "failed" and paused <= earlier:
+        return None
+    value = value_at(values, settings.at, settings.direction) if values else math.nan
+    return None if math.isnan(value) else value
+
+
+def _finding(
+    decision: RungDecision, said: str, *, stored: object = None, replayed: object = None
+) -> Finding:
+    return Finding(
+        "error",
+        "rung",
+        f"the rung after {decision.epochs} epochs of the trials from {decision.first} on {said}",
+        epoch=decision.epochs - 1,
+        stored=stored,
+        replayed=replayed,
+    )

@@ -1,0 +1,273 @@
+"""Kept checkpoints and the model of a finished trial, compared with the replay.
+
+It is no checkpoint's state where `EarlyStopping` put weights back or averages took their place, so no
+digest of a checkpoint vouches for it.
+
+Everything here reads. A damaged checkpoint stays where it is: setting it aside is for the trial
+that would resume from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeper.checkpoint.end import find_end, read_end, same_as
+from sweeper.checkpoint.format import (
+    MANIFEST_FILE,
+    STATE_FILE,
+    TENSORS_FILE,
+    LoadedCheckpoint,
+    Manifest,
+)
+from sweeper.checkpoint.identity import CheckpointName
+from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
+from sweeper.checkpoint.values import decode_values
+from sweeper.checks.verify_findings import Finding, Level
+from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.records.results import CheckpointRecord, EpochRecord, TrialRecord
+from sweeper.replay.comparison import compare_model, variable_names
+from sweeper.replay.findings import Difference
+from sweeper.run.compared_replays import Reference
+from sweeper.run.protocol.messages import Finished
+from sweeper.run.replays import Replayed
+from sweeper.support.paths import Location, RemotePath, RunPaths, end_model_beside, parse_location
+
+_TENSOR = re.compile(r"tensor '([^']+)'")
+
+
+@dataclass(frozen=True)
+class KeptCheckpoint:
+    """One checkpoint of a finished trial.
+
+    Attributes:
+        recorded: The database's row; None for one that is on disk only.
+        path: Its directory here; None where it is not on this machine.
+        manifest: What it holds by its own account; None where that cannot be read.
+        damage: What does not verify, or None.
+        damaged_file: The file that does not verify.
+        damaged_variable: The variable or tensor in it that does not.
+        epochs: The epochs that it knows to be over; empty where it is damaged.
+        between_epochs: Whether it was taken between two epochs.
+    """
+
+    step: int
+    epoch: int
+    recorded: CheckpointRecord | None
+    path: Location | None = None
+    manifest: Manifest | None = None
+    damage: str | None = None
+    damaged_file: str | None = None
+    damaged_variable: str | None = None
+    epochs: tuple[EpochRecord, ...] = ()
+    between_epochs: bool = True
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch whose steps came last before it, from 0."""
+        return max(0, self.epoch - 1) if self.between_epochs else self.epoch
+
+
+def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, ...]:
+    """Every checkpoint that the database or this disk has of ``trial``, read and verified whole.
+
+    In the order of their steps; of several at one step, each attempt's is there. Of those that
+    lie in an object store, only what the database has is.
+    """
+    found: dict[tuple[int, str], tuple[CheckpointRecord | None, Location | None]] = {}
+    for directory in sorted(paths.trial(trial.number).glob("attempt-*")):
+        if directory.name.removeprefix("attempt-").isdigit():
+            attempt = int(directory.name.removeprefix("attempt-"))
+            location = paths.checkpoints(trial.number, attempt)
+            for listed in list_checkpoints(location):
+                found[attempt, listed.name] = (None, listed)
+    strange: list[KeptCheckpoint] = []
+    for record in trial.checkpoints:
+        where = _position(record.path)
+        if where is None:
+            strange.append(KeptCheckpoint(record.step, record.epoch, record))
+            continue
+        path: Location | None = found.get(where, (None, None))[1]
+        if path is None:
+            path = _elsewhere(record.path)
+        found[where] = (record, path)
+    kept = [_read(record, path) for record, path in found.values()]
+    return tuple(sorted([*kept, *strange], key=lambda k: (k.step, k.epoch, str(k.path))))
+
+
+def references(
+    kept: Sequence[KeptCheckpoint], files: str
+) -> dict[tuple[int, int], Reference | None]:
+    """Return by position what a replay's checkpoints are compared with.
+
+    Args:
+        kept: The trial's checkpoints.
+        files: The trial's directory, where a checkpoint does not say it.
+    """
+    return {
+        (each.step, each.epoch): None
+        if each.path is None or each.manifest is None
+        else Reference(each.path, files, damaged=each.damage is not None)
+        for each in kept
+    }
+
+
+def _position(path: str) -> tuple[int, str] | None:
+    """The attempt and the directory's name that a stored path ends in: a study can be moved."""
+    parts = Path(path).parts[-3:]
+    if len(parts) < 3 or not re.fullmatch(r"attempt-\d+", parts[0]):
+        return None
+    return int(parts[0].removeprefix("attempt-")), parts[2]
+
+
+def _elsewhere(path: str) -> Location | None:
+    """A recorded checkpoint outside the runs directory, if it can be reached from here."""
+    location = parse_location(path)
+    return location if isinstance(location, RemotePath) or location.is_dir() else None
+
+
+def _read(record: CheckpointRecord | None, path: Location | None) -> KeptCheckpoint:
+    step, epoch = (0, 0) if record is None else (record.step, record.epoch)
+    if path is None:
+        return KeptCheckpoint(step, epoch, record)
+    if record is None:
+        name = CheckpointName.parse(path.name)
+        step = 0 if name is None else name.step
+    try:
+        loaded = load_checkpoint(path)
+    except CorruptCheckpointError as error:
+        return _damaged(record, path, step, epoch, str(error))
+    except CheckpointError as error:
+        if isinstance(path, RemotePath) and isinstance(error.__cause__, FileNotFoundError):
+            return KeptCheckpoint(step, epoch, record)
+        return KeptCheckpoint(step, epoch, record, path, damage=str(error))
+    return KeptCheckpoint(
+        step=loaded.step,
+        epoch=loaded.epoch,
+        recorded=record,
+        path=path,
+        manifest=read_manifest(path),
+        epochs=_epochs(loaded),
+        between_epochs=loaded.state["position"]["step_in_epoch"] == 0,
+    )
+
+
+def _epochs(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
+    saved: Sequence[Any] = loaded.state["history"]["epochs"]
+    return tuple(EpochRecord(epoch, metrics) for epoch, metrics in saved)
+
+
+def _damaged(
+    record: CheckpointRecord | None, path: Location, step: int, epoch: int, damage: str
+) -> KeptCheckpoint:
+    manifest, names = None, {}
+    try:
+        manifest = read_manifest(path)
+        names = variable_names(decode_values(read_state(path)))
+    except (OSError, ValueError, AttributeError, TypeError, CheckpointError):
+        # What is damaged may be just that; what could be read of it is enough.
+        names = names or {}
+    tensor = _TENSOR.search(damage)
+    files = (str(path / name) for name in (TENSORS_FILE, STATE_FILE, MANIFEST_FILE))
+    return KeptCheckpoint(
+        step=step if manifest is None else manifest.step,
+        epoch=epoch if manifest is None else manifest.epoch,
+        recorded=record,
+        path=path,
+        manifest=manifest,
+        damage=damage,
+        damaged_file=next((file for file in files if file in damage), str(path)),
+        damaged_variable=None if tensor is None else names.get(tensor[1], tensor[1]),
+    )
+
+
+def compare_end_models(
+    record: TrialRecord,
+    kept: Sequence[KeptCheckpoint],
+    replayed: Replayed,
+    *,
+    paths: RunPaths,
+    replay: RunPaths,
+    level: Level,
+) -> list[Finding]:
+    """What differs, while the replay's files are still on disk.
+
+    Args:
+        record: The finished trial.
+        kept: Its checkpoints.
+        replayed: What its replay came to; nothing is compared where that did not come to its end.
+        paths: Where the trial's files are.
+        replay: Where its replay's are.
+        level: Of what the replay alone contradicts.
+    """
+    if record.state != "complete":
+        return []
+    own = [each.path for each in kept if each.path is not None]
+    locations = [paths.end_model(record.number), *map(end_model_beside, reversed(own))]
+    try:
+        end = find_end(dict.fromkeys(locations))
+    except CheckpointError as error:
+        return [Finding("error", "file", str(error), file=str(locations[0]))]
+    if end is None:
+        message = "the trial keeps no model as training left it, so that was not compared"
+        return [Finding("note", "checkpoint", message)]
+    if not isinstance(replayed.end, Finished):
+        return []
+    ours = _model_of(end, kept)
+    if ours is None:
+        # What became of that checkpoint is a finding of its own.
+        return []
+    taken = [
+        path
+        for attempt in range(1, len(replayed.starts) + 1)
+        for path in list_checkpoints(replay.checkpoints(record.number, attempt))
+    ]
+    theirs = read_end([replay.end_model(record.number)], taken)
+    if theirs is None:
+        message = "the replay keeps no model as training left it"
+        return [Finding(level, "tensor", message, step=end.step, by_replay=True)]
+    return list(_differences(ours, theirs, end.path, level))
+
+
+def _model_of(end: LoadedCheckpoint, kept: Iterable[KeptCheckpoint]) -> LoadedCheckpoint | None:
+    same = same_as(end)
+    if same is None:
+        return end
+    for each in kept:
+        path, manifest = each.path, each.manifest
+        if path is None or manifest is None or each.damage is not None:
+            continue
+        if (path.name, manifest.digest) == (same["name"], same["digest"]):
+            return load_checkpoint(path)
+    return None
+
+
+def _differences(
+    ours: LoadedCheckpoint, theirs: LoadedCheckpoint, where: Location, level: Level
+) -> Iterator[Finding]:
+    sides = ("in the kept model", "in the replay's")
+    found = compare_model(ours.tensors, theirs.tensors, ours.state, sides)
+    if found:
+        shown = found[0].name
+        tensors = sum(name.startswith("model/") for name in {*ours.tensors, *theirs.tensors})
+        yield Finding(
+            level,
+            "tensor",
+            f"the model as training left it: {first_that_differs(found, tensors)}",
+            epoch=max(0, ours.epoch - 1),
+            step=ours.step,
+            file=str(where),
+            variable=shown,
+            by_replay=True,
+        )
+
+
+def first_that_differs(found: Sequence[Difference], tensors: int) -> str:
+    """Return a phrase with the first of ``found``, and how many of ``tensors`` differ."""
+    how = found[0].how.removeprefix("differs ")
+    return (
+        f"{found[0].name} is the first that differs ({how}); {len(found)} of {tensors} tensors do"
+    )

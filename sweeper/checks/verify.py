@@ -1,0 +1,484 @@
+"""`sweeper verify`: replay finished trials, compare, and store what that showed.
+
+The database is only read until a trial's verdict is known, and the study's directories are never
+written to: every replay has a temporary directory of its own. Where a trial differs, more replays look
+for the cause: a second one says whether it repeats, and what is measured; one has the parameters that
+the sampler draws, if those are not the stored ones; and one is not killed, if the first was.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from sweeper.checks.ancestors import (
+    STOPPED,
+    AncestorDiffersError,
+    Ancestors,
+    answers_of,
+    where_to_kill,
+)
+from sweeper.checks.decisions import Redrawn, check_rungs, redraw, rejudge
+from sweeper.checks.kept_checkpoints import compare_end_models, references, what_is_kept
+from sweeper.checks.verify_findings import (
+    Finding,
+    Level,
+    ReplayRun,
+    StudyVerification,
+    TrialVerification,
+    Unverified,
+)
+from sweeper.checks.witnesses import StoredTrial, compared, findings_of
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.definition.definition import StudySettings
+from sweeper.errors import MixedStudyError, SweeperError
+from sweeper.records.events import Event, Listener, Notice, TrialVerified, VerificationOpened
+from sweeper.records.results import TrialRecord
+from sweeper.records.status import none_complete
+from sweeper.replay.reports import StudyAuthors
+from sweeper.run.compared_replays import ComparedReplay, ReplayComparison
+from sweeper.run.launch.launchers import open_launcher
+from sweeper.run.launch.sources import load_source, recall_source
+from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.rehearsals import read_authors
+from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
+from sweeper.run.side_by_side import run_side_by_side
+from sweeper.run.signals import interrupting
+from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
+from sweeper.search.spaces import Observation
+from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
+from sweeper.support.paths import RunPaths
+from sweeper.support.scratch import scratch_directory
+from sweeper.train.fingerprint import differences
+
+_REPLAYED_STATES = ("complete", "pruned")
+
+
+def choose(
+    repository: Repository, study: str, which: int | Literal["best", "all"]
+) -> tuple[list[TrialRecord], tuple[Unverified, ...]]:
+    """The trials to verify, and those that ``"all"`` passes over.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial in it.
+        SweeperError: There is no trial to verify, or the one asked for cannot be.
+        MixedStudyError: It cannot be because it ran under another definition than the study's.
+    """
+    before = begun_before_a_change(repository, study)
+    status = repository.status(study)
+    mixed = f"; {len(status.codes)} codes are mixed in this study" if status.codes else ""
+    if which == "all":
+        chosen: list[TrialRecord] = []
+        passed_over = []
+        for trial in repository.trials(study):
+            reason = _why_not(trial, before)
+            if reason is None:
+                chosen.append(trial)
+            else:
+                passed_over.append(Unverified(trial.number, reason))
+        if not chosen and not mixed:
+            reasons = "; ".join(f"trial {t.number} {t.reason}" for t in passed_over)
+            msg = (
+                f"study {study!r} has no trial to verify"
+                f"{f': {reasons}' if reasons else ', none has begun; run it first'}"
+            )
+            raise SweeperError(msg)
+        return chosen, tuple(passed_over)
+    number = which
+    if number == "best":
+        best = status.best
+        if best is None and mixed:
+            msg = (
+                f"study {study!r} has no complete trial under its present code{mixed}, and none "
+                "under an earlier one can be verified, because that is not kept"
+            )
+            raise MixedStudyError(msg)
+        if best is None:
+            errors = [t.error for t in repository.trials(study) if t.state == "failed"]
+            msg = (
+                f"{none_complete(study, status.target, errors)}. So there is no best trial; name "
+                "one with --trial N, or verify all with --all"
+            )
+            raise SweeperError(msg)
+        number = best.number
+    trial = repository.trial(study, number)
+    reason = _why_not(trial, before)
+    if reason is not None:
+        msg = f"trial {number} of study {study!r} {reason}"
+        if mixed and trial.number in before:
+            raise MixedStudyError(msg + mixed)
+        raise SweeperError(msg)
+    return [trial], ()
+
+
+def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
+    """Why ``trial`` cannot be verified; None where it can."""
+    if trial.state == "failed":
+        return "failed, so it has no result to compare; `sweeper retry` gives it another attempt"
+    if trial.state not in _REPLAYED_STATES:
+        return f"is {trial.state}, not finished; verify it when it is (`sweeper resume`)"
+    if trial.number in before:
+        return (
+            f"began before the study's definition was changed ({before[trial.number]}), and the "
+            "definition that it ran under is not kept"
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """What to verify.
+
+    Attributes:
+        study: Its name in the database.
+        which: A trial's number, the best trial, or all that are finished.
+        interrupt: Whether each replay is killed once and resumed.
+        from_parent: Whether a branch's replay begins from its parent's checkpoint as it is kept,
+            and not with its ancestors.
+        seed: From which the steps are drawn at which replays are killed.
+        workers: Replays side by side.
+        isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
+        listener: Called with the progress.
+    """
+
+    study: str
+    which: int | Literal["best", "all"]
+    interrupt: bool
+    seed: int
+    workers: int
+    isolation: str
+    storage: str
+    runs_dir: Path
+    listener: Listener
+    from_parent: bool = False
+
+
+def verify_study(request: VerifyRequest) -> StudyVerification:
+    """Verify finished trials of a study, and add each verdict to the database.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial in it.
+        DefinitionChangedError: The study's file defines it otherwise than the database has it.
+        Interrupted: SIGINT or SIGTERM; trials whose verdict was known have it.
+        SweeperError: The trial has not finished, or its replay could not be run to its end.
+    """
+    with interrupting(STOPPED), Database.open(request.storage, create=False) as database:
+        repository = Repository(database)
+        row = repository.study(request.study)
+        choose(repository, request.study, request.which)
+        source = recall_source(request.study, row.source, code=row.code)
+
+        def notice(message: str) -> None:
+            request.listener(Notice(message))
+
+        with open_launcher(source, request.isolation, notice) as (launcher, loaded):
+            settings = unchanged_settings(repository, row, loaded)
+            definition = load_source(source) if needs_definition(settings) else None
+            search = search_spec(settings, definition, row.window)
+            return verify_with(request, repository, settings, search, launcher)
+
+
+def verify_with(
+    request: VerifyRequest,
+    repository: Repository,
+    settings: StudySettings,
+    search: SamplerSpec,
+    launcher: Launcher,
+) -> StudyVerification:
+    """Verify with a study that is loaded already; see `verify_study` for the errors.
+
+    Args:
+        request: What to verify.
+        repository: The study's database.
+        settings: The study's, as they are stored and as its file still has them.
+        search: How the study draws.
+        launcher: Starts the replays' processes.
+    """
+    chosen, passed_over = choose(repository, request.study, request.which)
+    telling = threading.Lock()
+
+    def tell(event: Event) -> None:
+        with telling:
+            request.listener(event)
+
+    verifier = _Verifier(request, repository, settings, search, launcher, tell)
+    tell(_opened(request, settings, len(chosen)))
+    trials = verifier.verify(chosen) if chosen else ()
+    codes = repository.status(request.study).codes
+    return StudyVerification(request.study, trials, passed_over, verifier.surroundings, codes)
+
+
+@dataclass
+class _Outcome:
+    """One replay with what it showed."""
+
+    comparison: ReplayComparison
+    findings: list[Finding]
+
+    @property
+    def equal(self) -> bool:
+        """Whether the replay and all that is stored agree."""
+        return not any(finding.level != "note" for finding in self.findings)
+
+
+@dataclass
+class _Verifier:
+    request: VerifyRequest
+    repository: Repository
+    settings: StudySettings
+    search: SamplerSpec
+    launcher: Launcher
+    tell: Listener
+    stopping: threading.Event = field(default_factory=threading.Event)
+    surroundings: Mapping[str, Any] = field(default_factory=dict)
+    ended: Mapping[int, Observation] = field(default_factory=dict)
+    all_trials: Mapping[int, TrialRecord] = field(default_factory=dict)
+
+    def verify(self, chosen: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
+        """Verify the trials side by side; the first error, or a signal, stops them all."""
+        name, below = self.settings.name, chosen[-1].number + 1
+        finished = self.repository.finished_before(name, below)
+        self.ended = {o.number: o for o in self.repository.finished_before(name, below, whole=True)}
+        if self.settings.budget is not None:
+            self.all_trials = {trial.number: trial for trial in self.repository.trials(name)}
+        fingerprints = self.repository.verdicts.fingerprints(self.settings.name)
+        work = [
+            functools.partial(self._trial, trial, finished, fingerprints.get(trial.number, ()))
+            for trial in chosen
+        ]
+        return run_side_by_side(work, self.request.workers, self.stopping)
+
+    def _trial(
+        self,
+        record: TrialRecord,
+        finished: Sequence[Observation],
+        ran_under: Sequence[tuple[int, Mapping[str, Any]]],
+    ) -> TrialVerification:
+        number, promised = record.number, self.settings.deterministic
+        began = time.monotonic()
+        paths = RunPaths(self.request.runs_dir.absolute(), self.settings.name)
+        stored = StoredTrial(
+            record=record,
+            observed=self.ended[number],
+            kept=what_is_kept(record, paths),
+            study_seed=self.settings.seed,
+            objectives=tuple(objective.name for objective in self.settings.objectives),
+            at=self.settings.at,
+            direction=self.settings.direction,
+        )
+        steps = [a.end_step or 0 for a in record.attempts] + [c.step for c in record.checkpoints]
+        kill = None
+        if self.request.interrupt:
+            start = 0 if record.parent is None else record.parent.step
+            kill = where_to_kill(self.request.seed, number, max(steps, default=0), start)
+        outcome = self._replay(stored, record.params, kill)
+        replayed = outcome.comparison.replayed
+        self.surroundings = replayed.fingerprint
+        findings = list(outcome.findings)
+        findings += check_rungs(record, self.all_trials, self.settings)
+        if record.parent is None:
+            redrawn = redraw(self.search, number, finished)
+            findings = [*self._parameters(stored, redrawn, outcome), *findings]
+            misjudged = rejudge(self.search, number, finished, self.settings.epochs)
+            if misjudged is not None:
+                findings.append(Finding("warning", "promise", misjudged))
+        if kill is None and self.request.interrupt:
+            findings.append(Finding("note", "replay", "the trial is too short to be killed in"))
+        if kill is not None and promised and not outcome.equal:
+            findings.append(self._undisturbed(stored))
+        if not promised:
+            message = "the study has deterministic=False: exactness is not promised"
+            findings.append(Finding("note", "promise", message))
+        verification = TrialVerification(
+            study=self.settings.name,
+            number=number,
+            mode="interrupt" if self.request.interrupt else "replay",
+            findings=tuple(findings),
+            explanations=_explanations(ran_under, replayed.fingerprint),
+            compared=compared(stored, outcome.comparison),
+            replay=ReplayRun(
+                isolation=self.launcher.isolation,
+                seconds=replayed.seconds,
+                steps=getattr(replayed.end, "step", None),
+                starts=tuple(replayed.starts),
+                killed_at=None if kill is None else kill.after,
+                seed=None if kill is None else self.request.seed,
+            ),
+            promised=promised,
+        )
+        self._write(verification)
+        seconds = time.monotonic() - began
+        self.tell(TrialVerified(number, verification.verdict, seconds))
+        return verification
+
+    def _replay(
+        self, stored: StoredTrial, params: Mapping[str, Any], kill: Kill | None
+    ) -> _Outcome:
+        """Run the trial again, with these parameters, and compare it with what is stored."""
+        record, level = stored.record, self._level
+        order = ReplayOrder(
+            settings=replace(self.settings, epochs=record.length or self.settings.epochs),
+            number=record.number,
+            answers=Answers(params, answers_of(record).distributions),
+            parent=record.parent,
+            checkpoints=tuple(dict.fromkeys((each.step, each.epoch) for each in stored.kept)),
+            prune_after=_pruned_after(record),
+            kills=() if kill is None else (kill,),
+            when_stopped=STOPPED,
+        )
+
+        def prepare(directory: Path) -> ReplayOrder:
+            self._ancestors().provide(record, directory)
+            return order
+
+        own = RunPaths(self.request.runs_dir.absolute(), self.settings.name)
+        with scratch_directory("verify") as directory:
+            replay = ComparedReplay(
+                prepare=prepare,
+                directory=Path(directory),
+                references=references(stored.kept, str(own.trial_files(record.number))),
+                launchers=[self.launcher],
+                stopping=self.stopping,
+                authors=lambda: self._authors,
+                objectives=stored.objectives,
+                epochs={each.epoch: each.metrics for each in record.epochs},
+                sides=("in the kept checkpoint", "in the replay"),
+                tell=self.tell,
+            )
+            try:
+                comparison = replay.run()
+            except AncestorDiffersError as error:
+                finding = Finding(level, "replay", str(error))
+                return _Outcome(ReplayComparison(Replayed()), [finding])
+            at_the_end = compare_end_models(
+                record,
+                stored.kept,
+                comparison.replayed,
+                paths=own,
+                replay=RunPaths(replay.first, self.settings.name),
+                level=level,
+            )
+        findings = findings_of(stored, comparison, promised=self.settings.deterministic)
+        return _Outcome(comparison, [*findings, *at_the_end])
+
+    @property
+    def _level(self) -> Level:
+        """Level of what the replay alone contradicts."""
+        return "error" if self.settings.deterministic else "warning"
+
+    @functools.cached_property
+    def _authors(self) -> StudyAuthors | None:
+        """What the user wrote, read once."""
+        return read_authors(self.launcher, self.settings, self.search)
+
+    def _ancestors(self) -> Ancestors:
+        name = self.settings.name
+        return Ancestors(
+            settings=self.settings,
+            paths=RunPaths(self.request.runs_dir.absolute(), name),
+            trial=lambda number: self.repository.trial(name, number),
+            launcher=self.launcher,
+            tell=self.tell,
+            stopping=self.stopping,
+            kept=self.request.from_parent,
+        )
+
+    def _parameters(
+        self, stored: StoredTrial, redrawn: Redrawn, outcome: _Outcome
+    ) -> list[Finding]:
+        """What the sampler's draw says of the stored parameters."""
+        number = stored.record.number
+        if redrawn.impossible is not None:
+            message = f"the parameters could not be drawn again: {redrawn.impossible}"
+            return [Finding("warning", "parameter", message)]
+        if not redrawn.differing:
+            return []
+        drawn = {**stored.record.params, **redrawn.differing}
+        cause = ""
+        if not outcome.equal:
+            again = self._replay(stored, drawn, None)
+            if again.equal:
+                cause = "; with what is drawn, the replay equals everything that is stored"
+        elif redrawn.suspect != number:
+            cause = (
+                f"; the first trial that is stored otherwise than it is drawn is {redrawn.suspect}"
+            )
+        explained = outcome.equal and self._draws_may_differ()
+        return [
+            Finding(
+                "warning" if explained else "error",
+                "parameter",
+                f"parameter {name!r} is {stored.record.params[name]!r} in the database, and the "
+                f"study's sampler draws {value!r} for trial {number}{cause}",
+                epoch=None if outcome.equal else 0,
+                variable=name,
+                stored=stored.record.params[name],
+                replayed=value,
+            )
+            for name, value in redrawn.differing.items()
+        ]
+
+    def _draws_may_differ(self) -> bool:
+        """Whether a draw may rightly be another one now: it hangs on more than is stored."""
+        changed = self.repository.definition_changes(self.settings.name)
+        return self.search.window is not None or bool(changed)
+
+    def _undisturbed(self, stored: StoredTrial) -> Finding:
+        """After a killed replay that differs: does one that is not killed?"""
+        equal = self._replay(stored, stored.record.params, None).equal
+        message = (
+            "a replay that was not killed equals the trial: it is the resuming that differs"
+            if equal
+            else "a replay that was not killed differs as well: the trial does not repeat"
+        )
+        return Finding("note", "replay", message)
+
+    def _write(self, verification: TrialVerification) -> None:
+        self.repository.verdicts.record(
+            self.settings.name,
+            verification.number,
+            verification.mode,
+            verification.verdict,
+            verification.to_json(),
+            epoch=verification.epoch,
+            step=verification.step,
+            variable=verification.variable,
+        )
+
+
+def _pruned_after(record: TrialRecord) -> int | None:
+    """The last epoch of a pruned trial."""
+    return max((e.epoch for e in record.epochs), default=None) if record.state == "pruned" else None
+
+
+def _explanations(
+    ran_under: Sequence[tuple[int, Mapping[str, Any]]], now: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """What is otherwise in the replay's surroundings than in each attempt's, a phrase each."""
+    found: dict[str, list[int]] = {}
+    for attempt, fingerprint in ran_under:
+        for difference in differences(fingerprint, now):
+            found.setdefault(difference, []).append(attempt)
+    several = len(ran_under) > 1
+    return tuple(
+        f"{difference} (attempt {', '.join(map(str, attempts))})" if several else difference
+        for difference, attempts in found.items()
+    )
+
+
+def _opened(request: VerifyRequest, settings: StudySettings, trials: int) -> VerificationOpened:
+    return VerificationOpened(
+        study=settings.name,
+        trials=trials,
+        epochs=settings.epochs,
+        objective=settings.objective,
+        direction=settings.direction,
+        workers=max(1, min(request.workers, trials)),
+        storage=request.storage,
+    )

@@ -1,0 +1,221 @@
+"""What a verification found, as frozen records that become a report and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from sweeper.records.code import CodeGroup
+from sweeper.records.results import VerificationMode, VerificationVerdict
+
+Level = Literal["error", "warning", "note"]
+
+What = Literal[
+    "seed",
+    "parameter",
+    "replay",
+    "file",
+    "metric",
+    "tensor",
+    "state",
+    "checkpoint",
+    "value",
+    "digest",
+    "fingerprint",
+    "promise",
+    "rung",
+]
+"""What a finding is about: one word that programs can tell findings apart by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be, or that limits what the verification shows.
+
+    Attributes:
+        level: ``"error"``: a promise does not hold. ``"warning"`` and ``"note"`` change no verdict.
+        message: A sentence with the names that the user wrote, and both values.
+        epoch: The epoch that it is about, from 0.
+        step: Of the checkpoint that it is about.
+        file: The file that it is about.
+        variable: The parameter, metric, variable or tensor that it is about.
+        stored: What the database or the kept checkpoint has.
+        replayed: What the replay has; None where that was not compared.
+        by_replay: Whether the replay alone contradicts what is stored; else that contradicts
+            itself, and no difference of surroundings explains it.
+    """
+
+    level: Level
+    what: What
+    message: str
+    epoch: int | None = None
+    step: int | None = None
+    file: str | None = None
+    variable: str | None = None
+    stored: Any = None
+    replayed: Any = None
+    by_replay: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRun:
+    """How the trial was run again.
+
+    Attributes:
+        steps: Optimizer steps at its end.
+        starts: The step that each of its processes began at.
+        killed_at: The step at which the first process was to be killed; None without a kill.
+        seed: From which that step was drawn.
+    """
+
+    isolation: str
+    seconds: float
+    steps: int | None
+    starts: tuple[int, ...]
+    killed_at: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How much was compared: a verdict says no more than that."""
+
+    epochs: int = 0
+    metrics: int = 0
+    checkpoints: int = 0
+    tensors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialVerification:
+    """One trial's verification.
+
+    Attributes:
+        findings: In the order of their importance; causes come before what follows from them.
+        explanations: Differences between what the trial ran under and what the replay did.
+        promised: Whether the study asks for deterministic kernels.
+    """
+
+    study: str
+    number: int
+    mode: VerificationMode
+    findings: tuple[Finding, ...]
+    explanations: tuple[str, ...]
+    compared: Compared
+    replay: ReplayRun | None
+    promised: bool = True
+
+    @property
+    def verdict(self) -> VerificationVerdict:
+        if any(finding.level == "error" for finding in self.findings):
+            return "differs"
+        return "holds" if self.promised else "unpromised"
+
+    @property
+    def epoch(self) -> int | None:
+        """The first epoch that differs."""
+        return min((f.epoch for f in self._differing if f.epoch is not None), default=None)
+
+    @property
+    def step(self) -> int | None:
+        """Of the first checkpoint that differs or is damaged."""
+        return min((f.step for f in self._differing if f.step is not None), default=None)
+
+    @property
+    def variable(self) -> str | None:
+        """The first variable that differs in that checkpoint."""
+        step = self.step
+        named = [f for f in self._differing if f.variable and f.what in ("tensor", "file")]
+        return next((f.variable for f in named if f.step == step), None)
+
+    @property
+    def message(self) -> str:
+        """The verdict in a sentence."""
+        if self._differing:
+            more = len(self._differing) - 1
+            also = f" (and {more} more)" if more else ""
+            return f"{self._differing[0].message}{also}"
+        counted = ", ".join(
+            f"{count} {name if count != 1 else name.removesuffix('s')}"
+            for name, count in (
+                ("epochs", self.compared.epochs),
+                ("checkpoints", self.compared.checkpoints),
+            )
+            if count
+        )
+        how = f"final digest, value, {counted} equal" if counted else "final digest and value equal"
+        if self.replay is not None and len(self.replay.starts) > 1:
+            last = self.replay.starts[-1]
+            how += f", killed at step {self.replay.killed_at} and resumed at step {last}"
+        if not self.promised:
+            how += "; exactness is not promised (deterministic=False)"
+        return how
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether the replay differs, and nothing that is known says why."""
+        causes = any(finding.what == "parameter" for finding in self._differing)
+        replays = any(finding.by_replay for finding in self._differing)
+        return replays and not causes and not self.explanations
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "number": self.number,
+            "mode": self.mode,
+            "verdict": self.verdict,
+            "message": self.message,
+            "epoch": self.epoch,
+            "step": self.step,
+            "variable": self.variable,
+            "findings": [asdict(finding) for finding in self.findings],
+            "explanations": list(self.explanations),
+            "compared": asdict(self.compared),
+            "replay": None if self.replay is None else asdict(self.replay),
+            "promised": self.promised,
+        }
+
+    @property
+    def _differing(self) -> Sequence[Finding]:
+        return [finding for finding in self.findings if finding.level == "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unverified:
+    """A trial that ``--all`` passed over, and why."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class StudyVerification:
+    """Everything that one `sweeper verify` found.
+
+    Attributes:
+        surroundings: What the replays ran under.
+        codes: The study's trials by the code that they ran under, where there are several: then the
+            study is mixed, and its trials do not compare.
+    """
+
+    study: str
+    trials: tuple[TrialVerification, ...]
+    passed_over: tuple[Unverified, ...] = ()
+    surroundings: Mapping[str, Any] = field(default_factory=dict)
+    codes: tuple[CodeGroup, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether no trial differs, and all ran under one definition and code."""
+        return not self.codes and all(trial.verdict != "differs" for trial in self.trials)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "holds": self.holds,
+            "trials": [trial.to_json() for trial in self.trials],
+            "passed_over": [asdict(trial) for trial in self.passed_over],
+            "surroundings": dict(self.surroundings),
+            **({"codes": [group.to_json() for group in self.codes]} if self.codes else {}),
+        }

@@ -1,0 +1,411 @@
+"""Findings of a verification: contradictions within what is stored of a trial, and with its replay.
+
+Three witnesses know a trial's metrics: the database, the kept checkpoints' history, and the replay.
+Where they disagree, a finding names all the values, so that a reader sees which one stands alone.
+What contradicts itself without a replay is an error whatever the study promises; what only the
+replay contradicts is one where exactness is promised. The replay is compared, and what is measured
+in it excused, by `sweeper.run.compared_replays`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sweeper.checks.kept_checkpoints import KeptCheckpoint, first_that_differs
+from sweeper.checks.verify_findings import Compared, Finding, Level, What
+from sweeper.records.results import TrialRecord
+from sweeper.replay.comparison import epoch_path
+from sweeper.replay.findings import Difference, errors
+from sweeper.run.compared_replays import ComparedCheckpoint, ReplayComparison
+from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
+from sweeper.run.replays import Replayed
+from sweeper.search.spaces import Observation
+from sweeper.spec.searching import At, Direction, value_at
+from sweeper.train.randomness.seeds import TrialSeeds
+
+_SHOWN_EPOCHS = 3
+_SHOWN_VALUES = 3
+_VARIABLES = ("model", "optimizer", "optimizers", "metrics", "reachable")
+
+
+@dataclass(frozen=True)
+class StoredTrial:
+    """Everything that is stored of a finished trial.
+
+    Attributes:
+        observed: The same trial as Optuna's tables have it.
+        study_seed: From which the trial's own seed is drawn.
+        objectives: The metrics that its values are, the first one first.
+        at, direction: Which epoch's objective is its value, and which way is better.
+    """
+
+    record: TrialRecord
+    observed: Observation
+    kept: tuple[KeptCheckpoint, ...]
+    study_seed: int
+    objectives: tuple[str, ...]
+    at: At = "last"
+    direction: Direction = "minimize"
+
+
+def findings_of(
+    stored: StoredTrial, comparison: ReplayComparison, *, promised: bool
+) -> list[Finding]:
+    """Return everything that differs; causes before what follows from them.
+
+    Args:
+        stored: The finished trial.
+        comparison: Its replay, compared with what is kept.
+        promised: Whether the study promises exactness.
+    """
+    level: Level = "error" if promised else "warning"
+    replayed = comparison.replayed
+    metrics = list(_metrics(stored, comparison, level))
+    return [
+        *_seed(stored),
+        *_questions(stored, replayed, level),
+        *_files(stored),
+        *_ending(stored, replayed, level),
+        *metrics,
+        *_optunas(stored),
+        *_checkpoints(stored, comparison, level, reported=bool(metrics)),
+        *_final(stored, replayed, level),
+        *_repeats(comparison),
+        *_limits(stored, comparison),
+    ]
+
+
+def compared(stored: StoredTrial, comparison: ReplayComparison) -> Compared:
+    """Return how much of the trial and its replay could be laid side by side."""
+    epochs = [e for e in stored.record.epochs if e.epoch in comparison.replayed.epochs]
+    return Compared(
+        epochs=len(epochs),
+        metrics=sum(len(epoch.metrics) for epoch in epochs),
+        checkpoints=len(comparison.checkpoints),
+        tensors=sum(each.tensors for each in comparison.checkpoints.values()),
+    )
+
+
+def _seed(stored: StoredTrial) -> Iterator[Finding]:
+    record = stored.record
+    number = record.number if record.parent is None else record.parent.seeded_as
+    drawn = TrialSeeds(stored.study_seed, number).root
+    if record.seed != drawn:
+        yield Finding(
+            "error",
+            "seed",
+            f"the seed of trial {record.number} is {record.seed} in the database, and "
+            f"seed={stored.study_seed} of the study gives {drawn}",
+            stored=record.seed,
+            replayed=drawn,
+        )
+
+
+def _questions(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Finding]:
+    for misfit in replayed.misfits:
+        yield Finding(level, "parameter", misfit)
+    if replayed.misfits or isinstance(replayed.end, Failed):
+        return
+    for name, value in stored.record.params.items():
+        if name not in replayed.asked:
+            message = f"the trial asked for parameter {name!r}, and its replay does not"
+            yield Finding(level, "parameter", message, variable=name, stored=value)
+
+
+def _files(stored: StoredTrial) -> Iterator[Finding]:
+    for kept in stored.kept:
+        if kept.damage is not None:
+            variable = f" ({kept.damaged_variable})" if kept.damaged_variable else ""
+            yield Finding(
+                "error",
+                "file",
+                f"{kept.damage}{variable}",
+                step=kept.step,
+                file=kept.damaged_file or str(kept.path),
+                variable=kept.damaged_variable,
+            )
+
+
+def _ending(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Finding]:
+    end, state = replayed.end, stored.record.state
+    if isinstance(end, Failed) and not replayed.misfits:
+        after = max(replayed.epochs, default=None)
+        when = "before its first epoch ended" if after is None else f"after epoch {after + 1}"
+        message = f"the trial is {state}, and its replay failed {when}: {end.error}"
+        first = 0 if after is None else after + 1
+        yield Finding(level, "replay", message, epoch=first, by_replay=True)
+
+
+def _metrics(stored: StoredTrial, comparison: ReplayComparison, level: Level) -> Iterator[Finding]:
+    """The epochs that differ: the first ones each metric by metric, the rest counted."""
+    replayed = comparison.replayed
+    excused = {each.path for each in comparison.epochs if each.level == "note"}
+    history = _history(stored.kept)
+    database = {record.epoch: record.metrics for record in stored.record.epochs}
+    again = {number: record.metrics for number, record in replayed.epochs.items()}
+    cut = isinstance(replayed.end, Failed)
+    by_epoch: dict[int, list[Finding]] = {}
+    for epoch in sorted({*database, *again}):
+        witnesses = {"database": database.get(epoch, {})}
+        if epoch in again or not cut:
+            witnesses["replay"] = again.get(epoch, {})
+        found = [
+            finding
+            for name in dict.fromkeys(n for metrics in witnesses.values() for n in metrics)
+            for finding in _metric(
+                epoch,
+                name,
+                witnesses,
+                history.get(epoch),
+                "note" if epoch_path(epoch, name) in excused else level,
+            )
+        ]
+        if found:
+            by_epoch[epoch] = found
+    for number, findings in enumerate(by_epoch.values()):
+        if number < _SHOWN_EPOCHS:
+            yield from findings
+    if len(by_epoch) > _SHOWN_EPOCHS:
+        rest = len(by_epoch) - _SHOWN_EPOCHS
+        message = f"epochs that differ, beside those: {rest}; the last is epoch {max(by_epoch) + 1}"
+        yield Finding("note", "metric", message)
+
+
+def _metric(
+    epoch: int,
+    name: str,
+    witnesses: Mapping[str, Mapping[str, float]],
+    history: tuple[KeptCheckpoint, Mapping[str, float]] | None,
+    level: Level,
+) -> Iterator[Finding]:
+    values = {who: metrics.get(name) for who, metrics in witnesses.items()}
+    inner = False
+    if history is not None:
+        kept, metrics = history
+        values[f"checkpoint of step {kept.step}"] = metrics.get(name)
+        inner = not _equal(values["database"], metrics.get(name))
+    if all(_equal(value, values["database"]) for value in values.values()):
+        return
+    shown = [f"{_shown(value)} in the {who}" for who, value in values.items()]
+    others = [value for who, value in values.items() if who != "database"]
+    changed = ""
+    if inner and all(_equal(value, others[0]) for value in others):
+        changed = ": the database has another value than the one that was trained"
+    yield Finding(
+        "error" if inner else level,
+        "metric",
+        f"epoch {epoch + 1}: {name} is {', '.join(shown[:-1])} and {shown[-1]}{changed}",
+        epoch=epoch,
+        variable=name,
+        stored=values["database"],
+        replayed=values.get("replay"),
+        by_replay=not inner,
+    )
+
+
+def _optunas(stored: StoredTrial) -> Iterator[Finding]:
+    """Where Optuna's rows and ours, written in one transaction, say two things."""
+    record, objective = stored.record, stored.objectives[0]
+    by_epoch = {epoch.epoch: epoch.metrics.get(objective) for epoch in record.epochs}
+    for epoch, value in stored.observed.intermediate.items():
+        if not _equal(value, by_epoch.get(epoch)):
+            yield Finding(
+                "error",
+                "metric",
+                f"epoch {epoch + 1}: {objective} is {_shown(by_epoch.get(epoch))}, and "
+                f"Optuna's intermediate value is {value!r}",
+                epoch=epoch,
+                variable=objective,
+                stored=value,
+            )
+    reported = [value for _, value in sorted(by_epoch.items()) if value is not None]
+    expected = value_at(reported, stored.at, stored.direction) if reported else None
+    if record.state == "complete" and by_epoch and not _equal(record.value, expected):
+        yield Finding(
+            "error",
+            "value",
+            f"the trial's value is {record.value!r}, and {objective} of its {stored.at} epoch is "
+            f"{_shown(expected)}",
+            epoch=max(by_epoch),
+            variable=objective,
+            stored=record.value,
+        )
+
+
+def _checkpoints(
+    stored: StoredTrial, comparison: ReplayComparison, level: Level, *, reported: bool
+) -> Iterator[Finding]:
+    """Yield what differs in checkpoints.
+
+    Args:
+        stored: The finished trial.
+        comparison: Its replay's checkpoints.
+        level: Of what the replay alone contradicts.
+        reported: Whether metrics differ already, of which each checkpoint has a history.
+    """
+    for kept in stored.kept:
+        if kept.recorded is not None and kept.manifest is not None:
+            files, database = kept.manifest.digest, kept.recorded.digest
+            if files != database:
+                yield Finding(
+                    "error",
+                    "checkpoint",
+                    f"the checkpoint of step {kept.step} has the digest {files} in {kept.path}, "
+                    f"and {database} in the database",
+                    step=kept.step,
+                    file=str(kept.path),
+                    stored=database,
+                )
+    by_position = {(kept.step, kept.epoch): kept for kept in stored.kept}
+    for position, seen in comparison.checkpoints.items():
+        yield from checkpoint_findings(by_position[position], seen, level, reported=reported)
+
+
+def checkpoint_findings(
+    kept: KeptCheckpoint, seen: ComparedCheckpoint, level: Level, *, reported: bool
+) -> Iterator[Finding]:
+    """Yield what differs between a kept checkpoint and the replay's; see `_checkpoints`."""
+    subject = f"the checkpoint of step {kept.step}"
+
+    def finding(at: Level, what: What, message: str, variable: str) -> Finding:
+        return Finding(
+            at,
+            what,
+            message,
+            epoch=kept.last_epoch,
+            step=kept.step,
+            file=None if kept.path is None else str(kept.path),
+            variable=variable,
+            by_replay=True,
+        )
+
+    found = errors(seen.differences)
+    variables = [each for each in found if each.component in _VARIABLES]
+    if variables:
+        message = f"{subject}: {first_that_differs(variables, seen.tensors)}"
+        yield finding(level, "tensor", message, variables[0].name)
+    elif kept.manifest is None and kept.recorded and kept.recorded.digest != seen.digest:
+        yield Finding(
+            level,
+            "checkpoint",
+            f"{subject} has the digest {kept.recorded.digest} in the database, and {seen.digest} in "
+            "the replay; its files are not here, so no variable can be named",
+            epoch=kept.last_epoch,
+            step=kept.step,
+            stored=kept.recorded.digest,
+            replayed=seen.digest,
+            by_replay=True,
+        )
+    rest = [
+        each for each in found if each not in variables and not (reported and _is_reported(each))
+    ]
+    # What callbacks keep follows the weights: where those differ, they are the cause.
+    follows = [each for each in rest if variables and each.excusable]
+    states = [each for each in rest if each not in follows]
+    for each in states[:_SHOWN_VALUES]:
+        yield finding(level, "state", f"{subject}: {each}", each.name)
+    if len(states) > _SHOWN_VALUES:
+        more = f"{subject}: {len(states) - _SHOWN_VALUES} more values differ"
+        yield Finding("note", "state", more, step=kept.step)
+    measured = [each for each in seen.differences if each.level == "note"]
+    for names, why in ((follows, "as the weights do"), (measured, "which no result depends on")):
+        if names:
+            shown = ", ".join(each.name for each in names[:_SHOWN_VALUES])
+            yield Finding("note", "state", f"{subject}: {shown} differ, {why}", step=kept.step)
+
+
+def _is_reported(difference: Difference) -> bool:
+    return difference.component == "history" or difference.path.startswith("position/logs")
+
+
+def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Finding]:
+    record, end = stored.record, replayed.end
+    last = next((k for k in reversed(stored.kept) if k.recorded is not None), None)
+    if last is not None and last.recorded is not None and record.digest is not None:
+        ended = max((a.end_step or 0 for a in record.attempts), default=0)
+        if last.step == ended and last.recorded.digest != record.digest:
+            yield Finding(
+                "error",
+                "digest",
+                f"the trial's digest is {record.digest}, and its last checkpoint's, of step "
+                f"{last.step}, is {last.recorded.digest}",
+                step=last.step,
+                stored=record.digest,
+            )
+    if not isinstance(end, Finished | PrunedHere):
+        return
+    final = max(replayed.epochs, default=None)
+    for name, was, now in _values(stored, end):
+        if not _equal(was, now):
+            yield Finding(
+                level,
+                "value",
+                f"the trial's {name} is {_shown(was)}, and the replay's is {_shown(now)}",
+                epoch=final,
+                variable=name,
+                stored=was,
+                replayed=now,
+                by_replay=True,
+            )
+    if record.digest is not None and record.digest != end.digest:
+        yield Finding(
+            level,
+            "digest",
+            f"the final digest is {record.digest}, and the replay's is {end.digest}",
+            epoch=final,
+            stored=record.digest,
+            replayed=end.digest,
+            by_replay=True,
+        )
+
+
+def _values(
+    stored: StoredTrial, end: Finished | PrunedHere
+) -> Iterator[tuple[str, float | None, float | None]]:
+    """Each objective with its stored value and the replay's."""
+    further = end.further_values if isinstance(end, Finished) else ()
+    again = (end.value, *further)
+    observed = stored.observed.values or (stored.observed.value,)
+    for index, name in enumerate(stored.objectives):
+        was = observed[index] if index < len(observed) else None
+        yield f"value ({name})", was, again[index] if index < len(again) else None
+
+
+def _repeats(comparison: ReplayComparison) -> Iterator[Finding]:
+    if comparison.repeats is False:
+        message = "a second replay differs from both: the trial does not repeat at all"
+        yield Finding("note", "replay", message)
+
+
+def _limits(stored: StoredTrial, comparison: ReplayComparison) -> Iterator[Finding]:
+    """What could not be compared, and so is not vouched for."""
+    for kept in stored.kept:
+        subject = f"the checkpoint of step {kept.step}"
+        if kept.path is None and kept.recorded is not None:
+            message = f"{subject} is not on this machine ({kept.recorded.path}); its digest alone "
+            yield Finding("note", "file", f"{message}is compared", step=kept.step)
+        if (kept.step, kept.epoch) not in comparison.checkpoints:
+            message = f"{subject} was taken where the replay took none; it is not compared"
+            yield Finding("note", "checkpoint", message, step=kept.step)
+
+
+def _history(
+    kept: Sequence[KeptCheckpoint],
+) -> dict[int, tuple[KeptCheckpoint, Mapping[str, float]]]:
+    """Each epoch's metrics as the newest whole checkpoint that knows it has them."""
+    found = {}
+    for checkpoint in kept:
+        for record in checkpoint.epochs:
+            found[record.epoch] = (checkpoint, record.metrics)
+    return found
+
+
+def _equal(one: float | None, other: float | None) -> bool:
+    """Whether two metrics are the same bits; NaN equals NaN, and nothing equals nothing."""
+    return json.dumps(one) == json.dumps(other)
+
+
+def _shown(value: float | None) -> str:
+    return "missing" if value is None else repr(value)

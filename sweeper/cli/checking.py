@@ -1,0 +1,420 @@
+"""Verbs that show whether the promises hold: ``check``, ``doctor``, ``evaluate`` and ``verify``.
+
+Exit code 0 where every promise holds, 4 where one does not. Standard output holds the verdicts
+alone; progress goes to standard error.
+
+Exit code 0 where every checkpoint was measured, 3 where some could not be. Standard output holds the
+ranking alone; progress, and what could not be measured, go to standard error.
+
+Exit code 0 where everything is in order, 1 where something is broken so that no study can run, 4
+where something that is promised by default cannot be promised here. Notes change no exit code.
+
+Exits with 4 where a promise does not hold, that is, where there is an error among the findings.
+"""
+
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sweeper.cli.options import (
+    AsCsv,
+    AsJson,
+    Debug,
+    Quiet,
+    RunsDir,
+    Storage,
+    StudyName,
+    Verbose,
+    verbosity_of,
+)
+from sweeper.cli.output import (
+    check_one_form,
+    print_csv,
+    print_json,
+    print_table,
+    say_beginning,
+    strict,
+)
+from sweeper.errors import Interrupted, SweeperError, UsageError
+
+if TYPE_CHECKING:
+    from sweeper.api.evaluating import StudyEvaluation
+    from sweeper.checks.verify_findings import StudyVerification, TrialVerification
+    from sweeper.spec.settings import Settings
+
+DOES_NOT_HOLD = 4
+"""The exit code where a promise does not hold."""
+
+
+def check(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE[:NAME]",
+            help="A Python file or module, and the study's variable if it holds several.",
+            show_default=False,
+        ),
+    ],
+    *,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            help="Trials side by side, for the estimates. (default: one per core; "
+            "env: SWEEPER_WORKERS)",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    _debug: Debug = False,
+) -> None:
+    """Check a study before it runs: independence, exactness, limits of the promises, cost."""
+    say_beginning(source)
+    from sweeper.checks.check import check_study
+    from sweeper.spec.settings import load_settings
+
+    settings = load_settings(workers=workers)
+    try:
+        report = check_study(source, workers=settings.workers, tell=_tell)
+    except KeyboardInterrupt:
+        msg = "the check was stopped; its trials and files were deleted"
+        raise Interrupted(msg) from None
+    if as_json:
+        print_json(report.to_json())
+    else:
+        from sweeper.views.verb_tables import check_page
+
+        run = settings.command("run", source, workers=workers)
+        commands = (run,) if report.holds else ()
+        print_table(check_page(report, commands))
+    if not report.holds:
+        raise typer.Exit(1 if report.lacks_packages else DOES_NOT_HOLD)
+
+
+def _tell(doing: str) -> None:
+    """Progress goes to standard error."""
+    typer.echo(f"{doing} ...", err=True)
+
+
+def doctor(
+    *,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Check versions, devices, files and the database; exit 1 if broken, 4 if a promise cannot hold."""
+    from sweeper.checks.doctor import diagnose
+    from sweeper.spec.settings import load_settings
+
+    settings = load_settings(storage=storage, runs_dir=runs_dir)
+    diagnosis = diagnose(settings)
+    if as_json:
+        print_json(diagnosis.to_json())
+    else:
+        from sweeper.views.verb_tables import diagnosis_page
+
+        print_table(diagnosis_page(diagnosis))
+    if diagnosis.exit_code:
+        raise typer.Exit(diagnosis.exit_code)
+
+
+NOT_ALL = 3
+"""The exit code where some checkpoints could not be evaluated."""
+
+
+def evaluate(
+    study: StudyName,
+    *,
+    trial: Annotated[
+        int | None,
+        typer.Option(
+            "--trial",
+            metavar="N",
+            min=0,
+            help="The only trial to evaluate. (default: every trial)",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="FILE:NAME",
+            help="A Data or a function `trial -> Data`; its test data are used, or else its validation data. "
+            "(default: the study's own Data(test=…))",
+            show_default=False,
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="Metric to rank by. (default: the study's objective without val_)",
+            show_default=False,
+        ),
+    ] = None,
+    direction: Annotated[
+        str | None,
+        typer.Option(
+            "--direction",
+            metavar="maximize|minimize",
+            help="Whether a larger value is better. (default: the objective's, or by the name)",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            "--top",
+            metavar="K",
+            min=1,
+            help="Print only the best K; all are evaluated and stored.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            help="Trials side by side. (default: one per core; env: SWEEPER_WORKERS)",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Evaluate every kept checkpoint on held-out data and rank them; exit 3 if some failed."""
+    check_one_form(as_json=as_json, as_csv=as_csv)
+    from sweeper.spec.settings import load_settings
+
+    verbosity = verbosity_of(quiet=quiet, verbose=verbose)
+    settings = load_settings(storage=storage, runs_dir=runs_dir, workers=workers)
+    if verbosity != "quiet":
+        say_beginning(f"the study {study}")
+    from sweeper.api.evaluating import EvaluationRequest, evaluate_study
+    from sweeper.api.held_out import held_out_data
+    from sweeper.run.options import WorkerOptions
+    from sweeper.views.terminal.live import progress_listener
+
+    with progress_listener(sys.stderr, verbosity) as progress:
+        found = evaluate_study(
+            EvaluationRequest(
+                study=study,
+                options=WorkerOptions.resolved(settings, slots=settings.workers),
+                listener=progress,
+                trial=trial,
+                data=held_out_data(data),
+                metric=metric,
+                direction=direction,
+            )
+        )
+    shown = found.records[:top]
+    if as_json:
+        print_json([{"rank": rank, **each.to_json()} for rank, each in enumerate(shown, 1)])
+    elif as_csv:
+        from sweeper.views.rows import evaluation_rows
+
+        print_csv(evaluation_rows(shown))
+    else:
+        from sweeper.views.verb_tables import ranking_table
+
+        print_table(ranking_table(shown, found.ranked_by))
+    typer.echo(_export(found, settings), err=as_json or as_csv)
+    if found.not_evaluated:
+        raise typer.Exit(NOT_ALL)
+
+
+def _export(found: "StudyEvaluation", settings: "Settings") -> str:
+    """Return the command that exports the best model."""
+    best = found.records[0]
+    output = f"{found.study}-{best.trial}-{best.step}.keras"
+    words = ["--trial", str(best.trial), "--at", str(best.step), "--format", "keras"]
+    command = settings.command("export", found.study, *words, "--output", output)
+    return f"the best is trial {best.trial} at step {best.step}; its model: {command}"
+
+
+BROKEN_PROMISE = 4
+"""The exit code where a promise does not hold."""
+
+_SHOWN_FINDINGS = 12
+
+
+def verify(
+    study: StudyName,
+    *,
+    trial: Annotated[
+        int | None,
+        typer.Option(
+            "--trial",
+            metavar="N",
+            min=0,
+            help="The trial to verify. (default: the best one)",
+            show_default=False,
+        ),
+    ] = None,
+    all_trials: Annotated[
+        bool, typer.Option("--all", metavar="", help="Verify every finished trial.")
+    ] = False,
+    interrupt: Annotated[
+        bool,
+        typer.Option(
+            "--interrupt", metavar="", help="Kill each replay at a random step and resume it."
+        ),
+    ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            min=0,
+            help="Seed of the steps to kill at. (default: random; it is printed)",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            help="Replays side by side. (default: one per core; env: SWEEPER_WORKERS)",
+            show_default=False,
+        ),
+    ] = None,
+    from_parent: Annotated[
+        bool,
+        typer.Option(
+            "--from-parent",
+            metavar="",
+            help="Replay a branch from its parent's kept checkpoint, without replaying its ancestors.",
+        ),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="PATH",
+            help="Also write the JSON report to this file.",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Replay finished trials and compare every bit; exit 4 if a promise does not hold."""
+    from sweeper.spec.settings import load_settings
+
+    if trial is not None and all_trials:
+        msg = "--trial N and --all were both given; give one of them"
+        raise UsageError(msg)
+    settings = load_settings(storage=storage, runs_dir=runs_dir, workers=workers)
+    verbosity = verbosity_of(quiet=quiet, verbose=verbose)
+    if verbosity != "quiet":
+        say_beginning(f"the study {study}")
+    which: int | Literal["best", "all"] = "best" if trial is None else trial
+    kill_seed = secrets.randbelow(1 << 32) if seed is None else seed
+    if interrupt:
+        typer.echo(f"replays are killed at steps drawn from --seed {kill_seed}", err=True)
+    from sweeper.checks.verify import VerifyRequest, verify_study
+    from sweeper.views.terminal.live import progress_listener
+
+    with progress_listener(sys.stderr, verbosity) as progress:
+        found = verify_study(
+            VerifyRequest(
+                study=study,
+                which="all" if all_trials else which,
+                interrupt=interrupt,
+                seed=kill_seed,
+                workers=settings.workers,
+                isolation=settings.isolation,
+                storage=settings.storage,
+                runs_dir=settings.runs_dir,
+                listener=progress,
+                from_parent=from_parent,
+            )
+        )
+    if report is not None:
+        _write(report, found)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        for line in _lines(found):
+            typer.echo(line)
+    if not found.holds:
+        raise typer.Exit(BROKEN_PROMISE)
+
+
+def _write(path: Path, found: "StudyVerification") -> None:
+    import json
+
+    text = json.dumps(strict(found.to_json()), allow_nan=False, ensure_ascii=False, indent=2)
+    try:
+        path.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        msg = f"the report cannot be written to {path}: {error.strerror or error}"
+        raise SweeperError(msg) from None
+
+
+def _lines(found: "StudyVerification") -> list[str]:
+    """Format the verdicts for people: one line for each trial, then its differences and their likely causes."""
+    lines = [line for trial in found.trials for line in _trial_lines(trial)]
+    lines += [f"trial {each.number} passed over: it {each.reason}" for each in found.passed_over]
+    good = sum(trial.verdict != "differs" for trial in found.trials)
+    lines.append(f"{good} of {len(found.trials)} verified trials hold")
+    if found.codes:
+        lines.append(
+            "the study is mixed: its trials ran under several codes, so they do not compare"
+        )
+        lines += [
+            f"  {group.code}{', the present one' if group.current else ''}: trials "
+            f"{', '.join(map(str, group.trials))}"
+            for group in found.codes
+        ]
+    return lines
+
+
+def _trial_lines(trial: "TrialVerification") -> list[str]:
+    from sweeper.views.formats import one_line, time_text
+
+    took = "" if trial.replay is None else f"  ({time_text(trial.replay.seconds)})"
+    if trial.verdict == "differs":
+        lines = [f"trial {trial.number} DIFFERS{took}"]
+        worth = [f for f in trial.findings if f.level == "error"]
+        lines += [f"  {one_line(f.message)}" for f in worth[:_SHOWN_FINDINGS]]
+        if len(worth) > _SHOWN_FINDINGS:
+            lines.append(f"  and {len(worth) - _SHOWN_FINDINGS} more: --json has them")
+    else:
+        lines = [f"trial {trial.number} {trial.verdict}: {trial.message}{took}"]
+    lines += [
+        f"  {finding.level}: {one_line(finding.message)}"
+        for finding in trial.findings
+        if finding.level != "error"
+    ]
+    if trial.explanations:
+        what = (
+            "could explain it"
+            if trial.verdict == "differs"
+            else "is different on this machine, and does not change the result"
+        )
+        lines.append(f"  what {what}: {'; '.join(trial.explanations)}")
+    elif trial.unexplained:
+        lines.append("  nothing that is known of the surroundings could explain it")
+    return lines

@@ -1,0 +1,408 @@
+"""Verbs that make, keep and remove: ``init``, ``export``, ``gc``, ``rm`` and ``db``."""
+
+import shlex
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sweeper.cli.options import (
+    AcceptChanges,
+    AsJson,
+    Checkpoints,
+    Debug,
+    RunsDir,
+    Storage,
+    StudyName,
+    complete_study,
+    study_name,
+)
+from sweeper.cli.output import print_json, read_settings
+from sweeper.errors import CorruptCheckpointError, SweeperError, UsageError
+from sweeper.support.paths import RunPaths, absolute_location, is_name
+
+if TYPE_CHECKING:
+    from sweeper.api.collection import Garbage
+    from sweeper.models.card import Exported
+    from sweeper.records.model_source import At
+
+
+def upgrade(*, storage: Storage = None, runs_dir: RunsDir = None, _debug: Debug = False) -> None:
+    """Upgrade the tables of an older version's database. Copy the database first."""
+    from sweeper.db.database import Database
+
+    before, after = Database.upgrade(read_settings(storage, runs_dir).storage)
+    if before == after:
+        typer.echo(f"nothing to do: the tables are at revision {after}")
+    else:
+        typer.echo(f"upgraded from revision {before} to {after}")
+
+
+def copy(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="The database's URL.", show_default=False),
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="The URL of an empty database.", show_default=False),
+    ],
+    *,
+    _debug: Debug = False,
+) -> None:
+    """Copy every study into an empty database, such as from SQLite to PostgreSQL, and check the copy.
+
+    Nothing may be running. Checkpoints stay where they are.
+    """
+    from sweeper.db.copying import copy_database
+    from sweeper.db.database import Database
+    from sweeper.support.shown import shown_url
+
+    with (
+        Database.open(source, create=False) as origin,
+        Database.open(target, create=True) as destination,
+    ):
+        copied = copy_database(origin, destination)
+    rows = {table.name: table.rows for table in copied}
+    typer.echo(
+        f"studies: {rows['sweeper_studies']}, trials: {rows['sweeper_trials']}; copied "
+        f"{sum(rows.values())} rows in {len(rows)} tables; counts and digests agree"
+    )
+    typer.echo(f"use it with: export SWEEPER_STORAGE={shown_url(target)}", err=True)
+
+
+def export(
+    study: StudyName,
+    *,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="keras, weights, savedmodel, frozen, tf-checkpoint or safetensors.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            metavar="PATH",
+            help="File or directory to write; PATH.json and PATH.md describe it.",
+            show_default=False,
+        ),
+    ],
+    trial: Annotated[
+        int | None,
+        typer.Option(
+            "--trial",
+            metavar="N",
+            min=0,
+            help="The trial. (default: the best one)",
+            show_default=False,
+        ),
+    ] = None,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="end|best|STEP",
+            help="The model at the end of training, of the best kept epoch, or of a kept step. (default: end)",
+            show_default=False,
+        ),
+    ] = "end",
+    force: Annotated[
+        bool, typer.Option("--force", metavar="", help="Replace what is at PATH.")
+    ] = False,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Name of TensorFlow's checkpoints: NAME-STEP. (default: ckpt)",
+            show_default=False,
+        ),
+    ] = "ckpt",
+    max_to_keep: Annotated[
+        int | None,
+        typer.Option(
+            "--max-to-keep",
+            metavar="K",
+            min=1,
+            help="Write the trial's newest K kept checkpoints; only for tf-checkpoint.",
+            show_default=False,
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="FILE[:NAME]",
+            help="The study's file on this machine, if it has moved.",
+            show_default=False,
+        ),
+    ] = None,
+    accept_changes: AcceptChanges = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    checkpoints: Checkpoints = None,
+    _debug: Debug = False,
+) -> None:
+    """Write a trial's model for other tools, verified, with a description beside it."""
+    from sweeper.api.exporting import ExportRequest, export_apart
+    from sweeper.api.models import StudyModels
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+
+    if max_to_keep is not None and form != "tf-checkpoint":
+        msg = (
+            f"--max-to-keep is for --format tf-checkpoint, and {form} holds one model; leave it out"
+        )
+        raise UsageError(msg)
+    from sweeper.models.formats import check_format
+
+    check_format(form, str(output))
+    settings = read_settings(storage, runs_dir, checkpoints)
+    if trial is None:
+        with Database.open(settings.storage, create=False) as database:
+            best = Repository(database).status(study).best
+        if best is None:
+            msg = f"study {study!r} has no best trial; name one with --trial N"
+            raise SweeperError(msg)
+        trial = best.number
+    try:
+        exported = export_apart(
+            ExportRequest(
+                models=StudyModels.of(settings, study, source=source),
+                number=trial,
+                at=_at(at),
+                format=form,
+                path=output,
+                force=force,
+                name=name,
+                max_to_keep=max_to_keep,
+                accept_changes=accept_changes,
+                isolation="auto" if settings.isolation == "inline" else settings.isolation,
+                notice=lambda message: typer.echo(message, err=True),
+            )
+        )
+    except CorruptCheckpointError as error:
+        show = settings.command("show", study, str(trial))
+        msg = f"{error}; `{show}` lists the trial's checkpoints: take another one with --at"
+        raise CorruptCheckpointError(msg) from error
+    if as_json:
+        print_json(exported.to_json())
+        return
+    for line in _lines(exported):
+        typer.echo(line)
+
+
+def _at(text: str) -> "At":
+    if text in ("end", "best"):
+        return text  # type: ignore[return-value]
+    if text.isdecimal():
+        return int(text)
+    msg = (
+        f"--at {text}; it is end, best, or the step of a kept checkpoint (`sweeper show` has them)"
+    )
+    raise UsageError(msg)
+
+
+def _lines(exported: "Exported") -> list[str]:
+    card = exported.card
+    verified = card["verified"]
+    allowed = verified["tolerance"]
+    where = f"at {card['at']} (step {card['step']}, {card['epoch']} epochs)"
+    lines = [
+        f"wrote {exported.path}",
+        f"  {card['format']} of trial {card['trial']} of {card['study']}, {where}",
+    ]
+    for what in ("inputs", "outputs"):
+        for name, form in card["details"].get(what, {}).items():
+            lines.append(f"  {what[:-1]:<8}{name}  {form}")
+    if card["details"].get("needs"):
+        lines.append(
+            f"  needs   {', '.join(card['details']['needs'])}: import or register them where it is "
+            "loaded"
+        )
+    if card["details"].get("checkpoints"):
+        lines.append(f"  holds   {', '.join(card['details']['checkpoints'])}")
+    within = "bit for bit" if not allowed else f"to {allowed:g}"
+    lines.append(f"  verified on {verified['samples']} samples: predictions agree {within}")
+    lines.append(f"  card    {exported.to_json()['cards'][1]}")
+    return lines
+
+
+def gc(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STUDY]...",
+            parser=study_name,
+            help="Names of studies. (default: all)",
+            autocompletion=complete_study,
+        ),
+    ] = None,
+    *,
+    keep_last: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-last",
+            metavar="N",
+            min=1,
+            help="Keep the newest N checkpoints of finished trials, instead of the study's own rules.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Print what would be deleted, and delete nothing.", metavar=""
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    checkpoints: Checkpoints = None,
+    _debug: Debug = False,
+) -> None:
+    """Delete checkpoints that no rule keeps, and remains of crashes. Running trials keep everything."""
+    from sweeper.api.collection import collect
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+    from sweeper.spec.checkpointing import Keep
+
+    settings = read_settings(storage, runs_dir, checkpoints)
+    keep = None if keep_last is None else Keep(last=keep_last)
+    with Database.open(settings.storage, create=False) as database:
+        repository = Repository(database)
+        garbage: list[Garbage] = []
+        try:
+            for study in studies or repository.study_names():
+                collect(
+                    repository,
+                    study,
+                    settings.runs_dir,
+                    keep=keep,
+                    dry_run=dry_run,
+                    checkpoints=settings.checkpoints_location,
+                    tell=garbage.append,
+                )
+        except BaseException:
+            # What has gone is said, also where the next study ends with an error.
+            if garbage:
+                _report(garbage, dry_run=dry_run, as_json=as_json)
+            raise
+        _report(garbage, dry_run=dry_run, as_json=as_json)
+
+
+def _report(garbage: "Sequence[Garbage]", *, dry_run: bool, as_json: bool) -> None:
+    from sweeper.views.formats import size_text
+
+    if as_json:
+        print_json([item.to_json() for item in garbage])
+        return
+    for item in garbage:
+        typer.echo(f"{item.why:<10}  {size_text(item.bytes):>9}  {item.path}")
+    total = size_text(sum(item.bytes for item in garbage))
+    typer.echo(f"{'would free' if dry_run else 'freed'} {total}")
+
+
+TEMPLATES = ("arrays", "tf-data", "step")
+"""What the data are, or, last, that the training step is the user's own."""
+
+
+def init(
+    file: Annotated[
+        Path, typer.Argument(metavar="[FILE]", help="The file to write.", show_default=False)
+    ] = Path("study.py"),
+    *,
+    template: Annotated[
+        str,
+        typer.Option(
+            "--template",
+            metavar="|".join(TEMPLATES),
+            help="NumPy arrays, a tf.data pipeline, or your own training step.",
+            autocompletion=lambda: list(TEMPLATES),
+        ),
+    ] = TEMPLATES[0],
+    force: Annotated[
+        bool, typer.Option("--force", metavar="", help="Overwrite an existing file.")
+    ] = False,
+    _debug: Debug = False,
+) -> None:
+    """Write a study file that runs as it is, for you to change; study.py by default."""
+    if template not in TEMPLATES:
+        msg = f"--template {template}: there is none such; expected {', '.join(TEMPLATES)}"
+        raise UsageError(msg)
+    if file.suffix != ".py":
+        msg = f"{str(file)!r} does not end in .py, as a study's file must; try {file}.py"
+        raise UsageError(msg)
+    words = {"file": shlex.quote(str(file)), "name": _name(file)}
+    text = (files("sweeper.cli") / "templates" / f"{template}.py.txt").read_text("utf-8")
+    for word, value in words.items():
+        text = text.replace(f"{{{word}}}", value)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        msg = f"{file} is there already; name another file, or overwrite it with --force"
+        raise UsageError(msg) from None
+    except OSError as error:
+        msg = f"{file} cannot be written: {error.strerror or error}; name another file"
+        raise SweeperError(msg) from error
+    typer.echo(f"{file} holds the study {words['name']!r}; next:")
+    for verb in ("check", "run"):
+        typer.echo(f"  sweeper {verb} {words['file']}")
+
+
+def _name(file: Path) -> str:
+    """Return a valid study name made from the file's name."""
+    name = "".join(c if c.isascii() and c.isalnum() else "-" for c in file.stem).strip("-")
+    if name in {"", "study"}:
+        return "first-study"
+    return name if is_name(name) else "first-study"
+
+
+def rm(
+    study: StudyName,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Do not ask.")] = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    checkpoints: Checkpoints = None,
+    _debug: Debug = False,
+) -> None:
+    """Remove a study: its trials, their checkpoints and logs, and its rows in the database."""
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+    from sweeper.run.stored_study import remove_study, study_directories
+
+    settings = read_settings(storage, runs_dir, checkpoints)
+    paths = RunPaths(
+        settings.runs_dir.absolute(), study, absolute_location(settings.checkpoints_location)
+    )
+    with Database.open(settings.storage, create=False) as database:
+        repository = Repository(database)
+        repository.removal.check_at_rest(study, "removed")
+        trials = repository.trials(study)
+        if not yes:
+            typer.echo(f"study {study} has {len(trials)} trials, and its files are in", err=True)
+            for directory in study_directories(repository, trials, paths):
+                typer.echo(f"  {directory}", err=True)
+            try:
+                agreed = typer.confirm("remove all of it for good?", err=True)
+            except typer.Abort:
+                msg = "no answer, so nothing was removed; --yes removes without asking"
+                raise UsageError(msg) from None
+            if not agreed:
+                typer.echo("nothing was removed")
+                return
+        directories = remove_study(repository, paths)
+    typer.echo(f"removed study {study}: {len(trials)} trials")
+    for directory in directories:
+        typer.echo(f"  {directory}")

@@ -1,0 +1,550 @@
+"""Verbs that run trials, and end them: ``run``, ``resume``, ``extend``, ``branch``, ``worker``, ``stop`` and ``retry``.
+
+A run that ends with failed trials exits with 3, one that was interrupted with 130 and the exact
+command that goes on with it. Standard output holds the summary alone.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sweeper.cli.options import (
+    AsJson,
+    Checkpoints,
+    Debug,
+    Flags,
+    Grace,
+    RunsDir,
+    Storage,
+    StudyName,
+    TrialNumber,
+    expanded,
+    stored_hint,
+)
+from sweeper.cli.output import print_json, print_table, say_beginning
+from sweeper.cli.reading import next_commands
+from sweeper.errors import Interrupted, StudyFileError, SweeperError, UsageError
+from sweeper.records.events import Event, Listener, StudyOpened
+from sweeper.records.lengths import Extension
+
+if TYPE_CHECKING:
+    from sweeper.db.repository import Repository
+    from sweeper.records.results import StudyResults
+    from sweeper.run.options import HostSpec
+    from sweeper.spec.settings import Settings
+    from sweeper.views.terminal.lines import Verbosity
+
+FAILED_TRIALS = 3
+"""The exit code of a run that was done, but in which trials failed."""
+
+
+@expanded()
+def run(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE[:NAME]",
+            help="A Python file or module, and the study's variable if it holds several.",
+            show_default=False,
+        ),
+    ],
+    *,
+    flags: Flags,
+    _debug: Debug = False,
+) -> None:
+    """Run a study to its total number of trials; run it again to continue it."""
+    _sweep(
+        flags, source=source, extension=None if flags.epochs is None else Extension(flags.epochs)
+    )
+
+
+@expanded(without="fresh epochs")
+def resume(study: StudyName, *, flags: Flags, _debug: Debug = False) -> None:
+    """Continue a study: interrupted trials first, then the rest."""
+    _sweep(flags, study=study)
+
+
+@expanded(without="fresh epochs")
+def extend(
+    study: StudyName,
+    *,
+    epochs: Annotated[
+        int,
+        typer.Option(
+            "--epochs",
+            metavar="N",
+            min=1,
+            help="Total number of epochs, finished ones included.",
+            show_default=False,
+        ),
+    ],
+    trial: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--trial",
+            metavar="N",
+            min=0,
+            help="Only this trial; may be repeated. (default: all complete trials)",
+            show_default=False,
+        ),
+    ] = None,
+    best: Annotated[
+        int | None,
+        typer.Option(
+            "--best", metavar="K", min=1, help="Only the K best trials.", show_default=False
+        ),
+    ] = None,
+    flags: Flags,
+    _debug: Debug = False,
+) -> None:
+    """Train finished trials for more epochs, from where they ended."""
+    if trial and best is not None:
+        msg = "--trial and --best were both given; give one of them"
+        raise UsageError(msg)
+    _sweep(flags, study=study, extension=Extension(epochs, tuple(trial) if trial else None, best))
+
+
+class _WithResumeCommand:
+    """A listener that passes every event on, with the resume command once the study is known.
+
+    Only here is it known both how the study is called and what was typed to get at it.
+    """
+
+    def __init__(self, listener: Listener, resume_command: Callable[[str], str]) -> None:
+        self._listener = listener
+        self._resume_command = resume_command
+        self.study: str | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StudyOpened):
+            self.study = event.study
+            event = replace(event, resume_command=self._resume_command(event.study))
+        self._listener(event)
+
+
+def _sweep(
+    flags: Flags,
+    source: str | None = None,
+    study: str | None = None,
+    extension: Extension | None = None,
+) -> None:
+    verbosity = flags.verbosity
+    if verbosity != "quiet":
+        say_beginning(source or f"the study {study}")
+    settings = flags.settings()
+    if settings.gpus is not None and settings.engine == "local":
+        from sweeper.run.worker.gpus import find_gpus
+
+        # Before there is a study: one that cannot be run leaves nothing behind.
+        find_gpus(settings.gpus)
+    known = study
+    try:
+        from sweeper.run.launch.server_process import begin_server
+
+        # First, because what is imported below takes a while, and the server takes longer.
+        with begin_server(settings.isolation) as server:
+            from sweeper.run.options import RunRequest
+            from sweeper.run.run import run_sweep
+            from sweeper.views.terminal.live import progress_listener
+
+            with progress_listener(sys.stderr, verbosity) as progress:
+                listener = _WithResumeCommand(
+                    progress, lambda study: _command(flags, settings, "resume", study)
+                )
+                try:
+                    results = run_sweep(
+                        RunRequest(
+                            flags.worker_options(settings, settings.workers),
+                            listener,
+                            source=source,
+                            study=study,
+                            trials=flags.trials,
+                            engine=settings.engine,
+                            engine_address=settings.engine_address,
+                            accept_changes=flags.accept_changes,
+                            fresh=flags.fresh,
+                            server=server,
+                            extension=extension,
+                        )
+                    )
+                finally:
+                    known = listener.study or study
+    except StudyFileError as error:
+        msg = f"{error}{stored_hint(source or '', settings)}"
+        raise StudyFileError(msg) from None
+    except (Interrupted, KeyboardInterrupt) as interruption:
+        typer.echo(f"interrupted: {interruption}" if str(interruption) else "interrupted", err=True)
+        typer.echo("resume with:", err=True)
+        # The same run again, if it ended before the study was known.
+        words = ("run", source or "") if known is None else ("resume", known)
+        typer.echo(f"  {_command(flags, settings, *words)}", err=True)
+        raise typer.Exit(Interrupted.exit_code) from None
+    _summarize(results, settings, as_json=flags.as_json)
+
+
+def _summarize(results: "StudyResults", settings: "Settings", *, as_json: bool) -> None:
+    if as_json:
+        print_json(results.status.to_json())
+    else:
+        from sweeper.views.tables import study_summary
+
+        commands = next_commands(results.status, settings)
+        print_table(study_summary(results.status, commands))
+    if results.status.failed:
+        _say_failures(results, settings)
+        raise typer.Exit(FAILED_TRIALS)
+
+
+def _say_failures(results: "StudyResults", settings: "Settings") -> None:
+    from sweeper.views.formats import last_line
+
+    for trial in results.trials:
+        if trial.state == "failed":
+            show = settings.command("show", trial.study, str(trial.number))
+            error = last_line(trial.error or "no error was kept")
+            typer.echo(f"trial {trial.number} failed: {error}", err=True)
+            typer.echo(f"  {show}", err=True)
+
+
+def _command(flags: Flags, settings: "Settings", *words: str) -> str:
+    return settings.command(
+        *words,
+        workers=flags.workers,
+        trials=flags.trials,
+        # A study that is stored knows by now how far its trials train.
+        epochs=flags.epochs if words[0] == "run" else None,
+        engine=settings.engine,
+        isolation=settings.isolation,
+        engine_address=settings.engine_address,
+        gpus=settings.gpus,
+        trials_per_gpu=settings.trials_per_gpu,
+        checkpoints=settings.checkpoints,
+    )
+
+
+def branch(
+    study: StudyName,
+    number: TrialNumber,
+    *,
+    epoch: Annotated[
+        int | None,
+        typer.Option(
+            "--epoch",
+            metavar="E",
+            min=0,
+            help="Begin after E epochs. (default: at the newest checkpoint)",
+            show_default=False,
+        ),
+    ] = None,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step",
+            metavar="S",
+            min=0,
+            help="Begin at the checkpoint of step S.",
+            show_default=False,
+        ),
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Give a parameter another value; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            "--epochs",
+            metavar="M",
+            min=1,
+            help="Total number of epochs. (default: the parent's)",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    checkpoints: Checkpoints = None,
+    _debug: Debug = False,
+) -> None:
+    """Add a trial that begins at a checkpoint of trial N, with other parameters."""
+    from sweeper.api.branching import BranchRequest, branch_trial
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+    from sweeper.spec.settings import load_settings
+    from sweeper.support.paths import RunPaths, absolute_location
+
+    given = dict(_pair(text) for text in values or [])
+    settings = load_settings(storage=storage, runs_dir=runs_dir, checkpoints=checkpoints)
+    apart = absolute_location(settings.checkpoints_location)
+    paths = RunPaths(settings.runs_dir.absolute(), study, apart)
+    with Database.open(settings.storage, create=False) as database:
+        repository = Repository(database)
+        request = BranchRequest(
+            study, number, epoch=epoch, step=step, given=given, as_text=True, epochs=epochs
+        )
+        branched = branch_trial(repository, paths, request)
+        at_work = any(worker.live for worker in repository.workers(study))
+    for remark in branched.remarks:
+        typer.echo(f"warning: {remark}", err=True)
+    trial = branched.trial
+    if as_json:
+        print_json(trial.to_json())
+    elif trial.parent is not None:
+        parent = trial.parent
+        changed = ", ".join(f"{name}={value!r}" for name, value in parent.changed.items())
+        typer.echo(
+            f"trial {trial.number} of study {study} begins at step {parent.step} of trial "
+            f"{parent.number} (epoch {parent.epoch} of {parent.epochs}), with "
+            f"{changed or 'no parameter changed'}"
+        )
+    if not at_work:
+        typer.echo(f"  {settings.command('resume', study)}", err=True)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        msg = f"--set {text!r}; expected a parameter and its value, as --set learning_rate=0.001"
+        raise UsageError(msg)
+    return name, value
+
+
+_LOOK = 0.25
+"""Seconds between two looks at who is left."""
+
+_WAIT = 120.0
+
+
+def stop(
+    study: StudyName,
+    *,
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now",
+            metavar="",
+            help="Kill the trials; they repeat the steps since their last checkpoint when resumed.",
+        ),
+    ] = False,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait", metavar="SECONDS", min=0, help="How long to wait until all have stopped."
+        ),
+    ] = _WAIT,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Stop a study on every machine: each worker checkpoints its trial and ends."""
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+    from sweeper.spec.settings import load_settings
+
+    settings = load_settings(storage=storage, runs_dir=runs_dir)
+    with Database.open(settings.storage, create=False) as database:
+        repository = Repository(database)
+        repository.request_stop(study, "kill" if now else "drain")
+        deadline = time.monotonic() + wait
+        left = _left(repository, study)
+        while left and time.monotonic() < deadline:
+            time.sleep(_LOOK)
+            left = _left(repository, study)
+        status = repository.status(study)
+    if left:
+        again = settings.command("stop", study, "--now")
+        msg = (
+            f"study {study!r} was asked to stop, and after {wait:g} s {len(left)} "
+            f"{'is' if len(left) == 1 else 'are'} still at work: {', '.join(left)}. A step or a "
+            f"checkpoint may take long; `{again}` kills"
+        )
+        raise SweeperError(msg)
+    paused = f", {status.paused} paused at a rung" if status.paused else ""
+    typer.echo(
+        f"study {study} has stopped: {status.finished} of {status.target} trials finished, "
+        f"{status.interrupted} to be resumed{paused}"
+    )
+    if status.finished < status.target:
+        typer.echo(f"  {settings.command('resume', study)}", err=True)
+
+
+def _left(repository: "Repository", study: str) -> list[str]:
+    """Return the running trials, and the workers that have not left."""
+    left = [
+        f"a worker on {worker.host} (process {worker.pid})"
+        for worker in repository.workers(study)
+        if worker.live
+    ]
+    running = repository.status(study, each=False).running
+    if running and not left:
+        left.append(f"{running} running trial{'s' * (running > 1)}")
+    return left
+
+
+def retry(
+    study: StudyName,
+    number: Annotated[
+        int | None,
+        typer.Argument(metavar="[N]", min=0, help="The trial's number, from 0."),
+    ] = None,
+    *,
+    failed: Annotated[
+        bool, typer.Option("--failed", metavar="", help="Every trial that has failed.")
+    ] = False,
+    storage: Storage = None,
+    runs_dir: RunsDir = None,
+    _debug: Debug = False,
+) -> None:
+    """Give failed trials another attempt, from the newest checkpoint of the same code."""
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+    from sweeper.spec.settings import load_settings
+
+    if failed == (number is not None):
+        msg = "give the number of a trial, or --failed for every one that has failed"
+        raise UsageError(msg)
+    settings = load_settings(storage=storage, runs_dir=runs_dir)
+    with Database.open(settings.storage, create=False) as database:
+        repository = Repository(database)
+        if number is None:
+            numbers = repository.retry_failed(study)
+        else:
+            repository.retry(study, number)
+            numbers = (number,)
+        at_work = any(worker.live for worker in repository.workers(study))
+    if not numbers:
+        typer.echo(f"no trial of study {study} has failed")
+        return
+    names = ", ".join(map(str, numbers))
+    typer.echo(
+        f"trial{'s' * (len(numbers) > 1)} {names} of study {study} will have another attempt"
+    )
+    if not at_work:
+        typer.echo(f"  {settings.command('resume', study)}", err=True)
+
+
+DEFAULT_GRACE = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WorkerFlags(Flags):
+    """Options of a worker: it has a deadline by default, and no trial runs inside its own process."""
+
+    grace: Grace = DEFAULT_GRACE
+    isolation: Annotated[
+        str | None,
+        typer.Option(
+            "--isolation",
+            metavar="auto|fork|spawn",
+            help="How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
+            show_default=False,
+        ),
+    ] = None
+
+
+@expanded(
+    "grace fail_fast accept_inexact gpus trials_per_gpu gpu_memory isolation quiet verbose storage "
+    "runs_dir checkpoints"
+)
+def worker(
+    study: StudyName,
+    *,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            "--slots",
+            metavar="N",
+            min=1,
+            help="Trials side by side. (default: one per core, or as many as fit on the GPUs)",
+            show_default=False,
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="FILE[:NAME]",
+            help="The study's file on this machine, if it has moved.",
+            show_default=False,
+        ),
+    ] = None,
+    unless_stopped: Annotated[
+        bool,
+        typer.Option(
+            "--unless-stopped",
+            metavar="",
+            help="Exit with code 0 at once if `sweeper stop` has stopped the study.",
+        ),
+    ] = False,
+    flags: _WorkerFlags,
+    ordered: Annotated[bool, typer.Option("--ordered", hidden=True)] = False,
+    _debug: Debug = False,
+) -> None:
+    """Run trials of a study on this machine until the study is done."""
+    if ordered:
+        _run(_read_spec(study))
+        return
+    if flags.verbosity != "quiet":
+        say_beginning(f"the study {study}")
+    from sweeper.run.options import HostSpec
+
+    settings = replace(flags, workers=slots).settings()
+    if settings.gpus is not None:
+        from sweeper.run.worker.gpus import find_gpus
+
+        # Before it joins the study: one that cannot serve it leaves nothing there.
+        find_gpus(settings.gpus)
+    again = settings.command("worker", study, checkpoints=settings.checkpoints)
+    wanted = settings.workers if slots is not None or settings.gpus is None else None
+    spec = HostSpec(
+        study,
+        flags.worker_options(settings, wanted),
+        source=source,
+        unless_stopped=unless_stopped,
+        resume_command=again,
+    )
+    _run(spec, again, flags.verbosity)
+
+
+def _read_spec(study: str) -> "HostSpec":
+    """Read from standard input the specification that a cluster run wrote for this host."""
+    from sweeper.run.cluster.placement import read_spec
+
+    try:
+        spec = read_spec(sys.stdin.read())
+    except ValueError as error:
+        msg = f"--ordered is for `sweeper run --engine`, which writes an order here: {error}"
+        raise UsageError(msg) from error
+    if spec.study != study:
+        msg = f"the order is for study {spec.study!r}, and {study!r} was named"
+        raise UsageError(msg)
+    return spec
+
+
+def _run(spec: "HostSpec", again: str = "", verbosity: "Verbosity" = "normal") -> None:
+    from sweeper.run.cluster.host import run_worker
+    from sweeper.views.terminal.live import progress_listener
+
+    try:
+        with progress_listener(sys.stderr, verbosity) as progress:
+            status = run_worker(spec, progress)
+    except (Interrupted, KeyboardInterrupt) as interruption:
+        typer.echo(f"interrupted: {interruption}" if str(interruption) else "interrupted", err=True)
+        if again:
+            typer.echo("serve it again with:", err=True)
+            typer.echo(f"  {again}", err=True)
+        raise typer.Exit(Interrupted.exit_code) from None
+    typer.echo(
+        f"study {status.study}: {status.finished} of {status.target} trials finished, "
+        f"{status.failed} of them failed",
+        err=True,
+    )

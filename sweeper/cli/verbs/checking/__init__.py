@@ -1,1 +1,0 @@
-"""Verbs that show whether the promises hold, and what checkpoints are worth."""

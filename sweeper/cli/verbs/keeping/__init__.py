@@ -1,1 +1,0 @@
-"""Verbs that make, keep and remove: study files, models, disk, databases."""

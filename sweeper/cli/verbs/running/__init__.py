@@ -1,1 +1,0 @@
-"""Verbs that run trials, and end them."""

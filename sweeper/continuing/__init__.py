@@ -1,1 +1,0 @@
-"""Continuations of trials that have run: branches from their checkpoints, and more epochs."""

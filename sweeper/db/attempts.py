@@ -1,0 +1,388 @@
+"""Everything that a worker writes about its attempt; each write is refused once the attempt is superseded.
+
+The disk is the truth: a checkpoint that is there and whole can be resumed from, whether or not
+anyone wrote it down; one that is written down and gone cannot.
+
+Every function first locks the attempt's row and checks that it is open and its trial's current
+one. A worker that was cut off and comes back late can therefore change nothing, whatever it
+believes.
+
+Optuna's samplers could read nothing else. What a parameter is stands in a row of its own, so that
+to check it costs the same in the ten-thousandth trial as in the first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from sweeper.db import optuna_rows
+from sweeper.db.claims import is_open
+from sweeper.db.rungs import DecidedRung, lock_rounds, reach, settle
+from sweeper.db.studies import find_study
+from sweeper.db.tables import Attempt, Checkpoint, Epoch, Parameter, Study, Trial, UtcNow
+from sweeper.errors import NonFiniteError, StorageError, SupersededError
+from sweeper.records.results import CheckpointRecord, EpochRecord, Outcome
+from sweeper.search.spaces import check_alike, from_text, to_text
+from sweeper.spec.retries import Fault
+from sweeper.spec.space import CategoricalChoice, Distribution
+
+_KNOWN = sa.select(Parameter.number, Parameter.distribution).where(
+    Parameter.study_id == sa.bindparam("study_id"), Parameter.name == sa.bindparam("name")
+)
+
+
+_INSERTS = {
+    "postgresql": postgresql.insert(Parameter).on_conflict_do_nothing(),
+    "sqlite": sqlite.insert(Parameter).on_conflict_do_nothing(),
+}
+
+
+def check_in_study(
+    connection: Connection,
+    name: str,
+    distribution: Distribution,
+    *,
+    study_id: int,
+    optuna_study_id: int,
+    number: int,
+) -> None:
+    """Check a parameter of trial ``number`` against the first trial that has it.
+
+    Raises:
+        ParameterError: There it is of another kind, or has other choices.
+    """
+    asked = {"study_id": study_id, "name": name}
+    first = connection.execute(_KNOWN, asked).first()
+    if first is None:
+        # A study from before there were such rows has the parameter in Optuna's tables alone.
+        found = optuna_rows.first_with(connection, optuna_study_id, name)
+        _insert(connection, study_id, name, found or (number, to_text(distribution)))
+        # Another trial may have been quicker; its row is the one that counts.
+        first = connection.execute(_KNOWN, asked).one()
+    check_alike(name, distribution, from_text(first.distribution), first.number)
+
+
+def _insert(connection: Connection, study_id: int, name: str, found: tuple[int, str]) -> None:
+    """Insert the row unless there is one by now."""
+    connection.execute(
+        _INSERTS[connection.dialect.name],
+        {"study_id": study_id, "name": name, "number": found[0], "distribution": found[1]},
+    )
+
+
+_CURRENT = (
+    sa.select(
+        Trial.id,
+        Trial.number,
+        Trial.current_attempt,
+        Trial.optuna_trial_id,
+        Trial.study_id,
+        Study.name.label("study"),
+        Study.optuna_study_id,
+        Attempt.number.label("attempt"),
+        Attempt.outcome,
+    )
+    .join(Trial, Trial.id == Attempt.trial_id)
+    .join(Study, Study.id == Trial.study_id)
+    .where(Attempt.id == sa.bindparam("token"))
+    .with_for_update(of=Attempt)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """End of an attempt: outcome, error and result.
+
+    Attributes:
+        outcome: "complete", "pruned" and "failed" end the trial; "interrupted" never does, and
+            "paused" leaves that to its rung's decision.
+        end_step: Optimizer steps finished, counted over the whole trial.
+        value: The objective, the first of several; needed for "complete", and infinite at worst.
+        digest: Of the final training state, for "complete" and "pruned".
+        error: The error with its traceback.
+        final: Whether a crashed or lost attempt was the trial's last, so that the trial has
+            failed. A complete, pruned or failed attempt always is; an interrupted one never.
+        further_values: The objectives after the first.
+        fault: Why it ended badly, to be counted; a crashed one counts as a crash by itself.
+        goes_on: Whether the trial goes on although the attempt has failed.
+        rung: After how many epochs a paused one stopped.
+    """
+
+    outcome: Outcome
+    end_step: int | None = None
+    value: float | None = None
+    digest: str | None = None
+    error: str | None = None
+    final: bool = False
+    further_values: tuple[float, ...] = ()
+    fault: Fault | None = None
+    goes_on: bool = False
+    rung: int | None = None
+
+    @property
+    def result(self) -> optuna_rows.TrialResult | None:
+        """Return the trial's result; None if the trial will be resumed."""
+        if self.outcome == "failed" and self.goes_on:
+            return None
+        if self.outcome in ("complete", "pruned", "failed"):
+            return self.outcome
+        return "failed" if self.final and self.outcome != "interrupted" else None
+
+
+def record_process(
+    connection: Connection, token: int, pid: int, isolation: str, start_step: int | None
+) -> None:
+    """Store the trial's process, how it is isolated, and the step from which it goes on."""
+    lock_current(connection, token)
+    connection.execute(
+        sa.update(Attempt)
+        .where(Attempt.id == token)
+        .values(pid=pid, isolation=isolation, start_step=start_step)
+    )
+
+
+def record_fingerprint(
+    connection: Connection, token: int, fingerprint: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Store what the attempt runs under, as JSON; return the newest earlier attempt's."""
+    trial = lock_current(connection, token)
+    connection.execute(
+        sa.update(Attempt)
+        .where(Attempt.id == token)
+        .values(fingerprint=json.dumps(dict(fingerprint), sort_keys=True))
+    )
+    before = connection.scalar(
+        sa.select(Attempt.fingerprint)
+        .where(
+            Attempt.trial_id == trial.id,
+            Attempt.number < trial.attempt,
+            Attempt.fingerprint.is_not(None),
+        )
+        .order_by(Attempt.number.desc())
+        .limit(1)
+    )
+    return None if before is None else json.loads(before)
+
+
+def record_parameter(
+    connection: Connection,
+    token: int,
+    name: str,
+    distribution: Distribution,
+    value: CategoricalChoice,
+) -> CategoricalChoice:
+    """Store a parameter unless an earlier attempt did; return the value that holds."""
+    trial = lock_current(connection, token)
+    return optuna_rows.set_parameter(
+        connection,
+        trial.optuna_trial_id,
+        name,
+        optuna_rows.Parameter(distribution, value),
+        lambda: check_in_study(
+            connection,
+            name,
+            distribution,
+            study_id=trial.study_id,
+            optuna_study_id=trial.optuna_study_id,
+            number=trial.number,
+        ),
+    )
+
+
+def record_epochs(
+    connection: Connection,
+    token: int,
+    epochs: Sequence[EpochRecord],
+    values: Mapping[int, float],
+) -> None:
+    """Store finished epochs, replacing those of the same numbers; NaN and infinity are kept."""
+    trial = lock_current(connection, token)
+    if epochs:
+        connection.execute(
+            sa.delete(Epoch).where(
+                Epoch.trial_id == trial.id, Epoch.epoch.in_([e.epoch for e in epochs])
+            )
+        )
+        connection.execute(
+            sa.insert(Epoch),
+            [
+                {
+                    "trial_id": trial.id,
+                    "epoch": record.epoch,
+                    "metrics": json.dumps({n: float(v) for n, v in record.metrics.items()}),
+                }
+                for record in epochs
+            ],
+        )
+    optuna_rows.set_intermediate_values(connection, trial.optuna_trial_id, values)
+
+
+def record_checkpoint(connection: Connection, token: int, checkpoint: CheckpointRecord) -> None:
+    """Store a committed checkpoint, replacing one at the same path."""
+    trial = lock_current(connection, token)
+    _forget(connection, trial.id, checkpoint.path)
+    connection.execute(
+        sa.insert(Checkpoint), checkpoint_columns(trial.id, trial.attempt, checkpoint)
+    )
+
+
+def checkpoint_columns(trial_id: int, attempt: int, checkpoint: CheckpointRecord) -> dict[str, Any]:
+    """Return the row of a checkpoint."""
+    return {"trial_id": trial_id, "attempt": attempt, **asdict(checkpoint)}
+
+
+def forget_checkpoint(connection: Connection, token: int, path: str) -> None:
+    """Delete the record of a checkpoint of this trial, of whichever attempt; none is no error."""
+    _forget(connection, lock_current(connection, token).id, path)
+
+
+def move_checkpoints(
+    connection: Connection, token: int, moved: Mapping[str, str], gone: Collection[str]
+) -> None:
+    """Have checkpoints of this trial listed at other paths, or no more; none is no error."""
+    trial = lock_current(connection, token)
+    for path in gone:
+        _forget(connection, trial.id, path)
+    for before, now in moved.items():
+        _forget(connection, trial.id, now)
+        connection.execute(
+            sa.update(Checkpoint)
+            .where(Checkpoint.trial_id == trial.id, Checkpoint.path == before)
+            .values(path=now)
+        )
+
+
+def finish(
+    connection: Connection, token: int, ending: Ending, *, again: bool = False
+) -> tuple[DecidedRung, ...]:
+    """Close the attempt, and with it the trial unless it will be resumed; see the repository."""
+    if ending.outcome == "complete" and ending.value is None:
+        msg = "a complete trial needs a value; finish it as failed, or give the objective"
+        raise StorageError(msg)
+    values = () if ending.value is None else (ending.value, *ending.further_values)
+    if ending.outcome == "complete" and any(math.isnan(value) for value in values):
+        msg = (
+            "the objective is NaN, which no trial can be ranked by; lower the learning rate, or "
+            "choose another objective"
+        )
+        raise NonFiniteError(msg)
+    if again and _closed_as(connection, token) == ending.outcome:
+        return ()
+    decides = ending.result is not None or ending.outcome == "paused"
+    if decides:
+        lock_rounds(connection, token)
+    trial = lock_current(connection, token)
+    connection.execute(
+        sa.update(Attempt)
+        .where(Attempt.id == token)
+        .values(
+            outcome=ending.outcome,
+            ended_at=UtcNow(),
+            end_step=ending.end_step,
+            error=ending.error,
+        )
+    )
+    fault = ending.fault or ("crash" if ending.outcome == "crashed" else None)
+    connection.execute(
+        sa.update(Trial)
+        .where(Trial.id == trial.id)
+        .values(
+            crashes=Trial.crashes + int(fault == "crash"),
+            memory_faults=Trial.memory_faults + int(fault == "memory"),
+            errors=Trial.errors + int(fault == "error"),
+            result=ending.result,
+            digest=ending.digest if ending.result in ("complete", "pruned") else None,
+        )
+    )
+    if ending.result is not None:
+        optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, values)
+    if ending.outcome == "paused":
+        if ending.value is None or ending.rung is None:
+            msg = "a trial that pauses needs the value that its rung compares; finish it otherwise"
+            raise StorageError(msg)
+        reach(connection, trial.id, ending.rung, ending.value, ending.digest)
+    return settle(connection, trial.study_id, trial.number) if decides else ()
+
+
+def lock_current(connection: Connection, token: int) -> Any:
+    """Lock the attempt's row; return its trial's ids if it is open and current."""
+    row = connection.execute(_CURRENT, {"token": token}).first()
+    if row is None:
+        msg = f"the database has no attempt {token}; this worker's claim was never stored there"
+        raise SupersededError(msg)
+    if row.outcome is None and row.attempt == row.current_attempt:
+        return row
+    state = f"ended as {row.outcome}" if row.outcome else "open"
+    msg = (
+        f"attempt {row.attempt} of trial {row.number} of study {row.study!r} is {state}, and "
+        f"attempt {row.current_attempt} is the trial's current one; this write is refused, and "
+        "this attempt must stop"
+    )
+    raise SupersededError(msg)
+
+
+def _closed_as(connection: Connection, token: int) -> str | None:
+    return connection.scalar(sa.select(Attempt.outcome).where(Attempt.id == token))
+
+
+def _forget(connection: Connection, trial_id: int, path: str) -> None:
+    connection.execute(
+        sa.delete(Checkpoint).where(Checkpoint.trial_id == trial_id, Checkpoint.path == path)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheckpoint:
+    """A whole checkpoint on disk, and the attempt whose directory it is in."""
+
+    attempt: int
+    record: CheckpointRecord
+
+
+def match_checkpoints(
+    connection: Connection, study: str, number: int, found: Sequence[FoundCheckpoint]
+) -> int:
+    """Replace what is stored of a trial's checkpoints by ``found``; return how many rows changed.
+
+    Of attempts before the trial began anew none is stored, because none is gone on with.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        StorageError: The trial is running: its attempt alone writes about its checkpoints.
+    """
+    trial = connection.execute(
+        sa.select(Trial.id, Trial.anew_after, is_open().label("running")).where(
+            Trial.study_id == find_study(connection, study).id, Trial.number == number
+        )
+    ).one()
+    if trial.running:
+        msg = (
+            f"trial {number} of study {study!r} is running, so its checkpoints are its own; "
+            "wait until it has ended"
+        )
+        raise StorageError(msg)
+    stored = {
+        row.path: row
+        for row in connection.execute(sa.select(Checkpoint).where(Checkpoint.trial_id == trial.id))
+    }
+    wanted = {c.record.path: c for c in found if c.attempt > trial.anew_after}
+    gone = [path for path in stored if path not in wanted]
+    new = [checkpoint for path, checkpoint in wanted.items() if path not in stored]
+    if gone:
+        connection.execute(
+            sa.delete(Checkpoint).where(Checkpoint.trial_id == trial.id, Checkpoint.path.in_(gone))
+        )
+    if new:
+        connection.execute(
+            sa.insert(Checkpoint),
+            [checkpoint_columns(trial.id, one.attempt, one.record) for one in new],
+        )
+    return len(gone) + len(new)

@@ -1,0 +1,573 @@
+"""Audits of a study: intervals to compare, claims on them by compare-and-set, and their results.
+
+An interval is recorded by the attempt that pinned it, claimed by whoever compares it, and decided
+once. All of it is in the database: any worker of the machine may take over from one that is gone.
+
+A claim is one update that names the claim which it takes the place of, so two workers never have
+one audit; a verdict is one update that names its own claim, so none is written twice, and none by a
+worker that was cut off meanwhile. After three claims without a verdict an audit is no more tried:
+what killed its process each time would go on doing so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.db import optuna_rows
+from sweeper.db.attempts import lock_current
+from sweeper.db.database import Database
+from sweeper.db.leases import was_there
+from sweeper.db.studies import find_study, lock_study, trials_of
+from sweeper.db.tables import AnyRow, Attempt, Audit, Study, Trial, UtcAfter, UtcNow, Worker
+from sweeper.errors import SupersededError
+from sweeper.records.exactness import AuditedDifference, AuditOutcome, AuditRecord, Exactness
+from sweeper.spec.space import CategoricalChoice, Distribution
+from sweeper.support.processes import ProcessIdentity, is_gone
+
+
+def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
+    """Count a study's verdicts, and find the first that is a difference."""
+    of_study = Audit.trial_id.in_(trials_of(study.id))
+    counted = sa.select(Audit.outcome, sa.func.count()).where(of_study).group_by(Audit.outcome)
+    counts = {row[0]: int(row[1]) for row in connection.execute(counted)}
+    first = None
+    if counts.get("differs"):
+        first = connection.execute(
+            sa.select(Audit, Trial.number)
+            .join(Trial, Trial.id == Audit.trial_id)
+            .where(of_study, Audit.outcome == "differs")
+            .order_by(Audit.decided_at, Audit.id)
+            .limit(1)
+        ).one()
+    alike = counts.get("alike", 0)
+    return Exactness(
+        intervals=alike + counts.get("differs", 0),
+        alike=alike,
+        pending=counts.get(None, 0),
+        unaudited=_unaudited(json.loads(study.definition)),
+        difference=None
+        if first is None
+        else AuditedDifference(
+            first.number,
+            first.from_step,
+            first.to_step,
+            _of(first.report, "message") or "it differs",
+            _of(first.report, "advice") or "",
+        ),
+        accepted=study.inexact_accepted_at is not None,
+    )
+
+
+def audits_of_trials(
+    connection: Connection, trial_ids: sa.Select[int]
+) -> dict[int, list[AuditRecord]]:
+    """Return each trial's intervals in order, by the trial's id."""
+    found: dict[int, list[AuditRecord]] = {}
+    for row in connection.execute(
+        sa.select(Audit).where(Audit.trial_id.in_(trial_ids)).order_by(Audit.to_step, Audit.id)
+    ):
+        outcome = cast("AuditOutcome | None", row.outcome)
+        found.setdefault(row.trial_id, []).append(
+            AuditRecord(
+                row.from_step, row.to_step, outcome, row.seconds, _of(row.report, "message")
+            )
+        )
+    return found
+
+
+def _unaudited(definition: Mapping[str, Any]) -> str | None:
+    """Return the reason why a study is not audited, from its definition; None if it is audited."""
+    if not definition.get("deterministic", True):
+        return "not audited, since the study has deterministic=False and promises none"
+    if definition.get("audit") == "off":
+        return 'not audited (audit="off")'
+    return None
+
+
+def _of(report: str | None, key: str) -> str | None:
+    return None if report is None else json.loads(report).get(key)
+
+
+FIRST_INTERVALS = 2
+"""So many intervals of a study's first trial are audited before other trials go on past them."""
+
+MOST_TRIES = 3
+"""So often an audit is claimed, at most."""
+
+_SHARE = 0.03
+"""Of the seconds that a study's attempts take, what later audits may take, the first included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """An interval that a trial has pinned.
+
+    Attributes:
+        directory: Holds what is pinned, and goes when there is a verdict.
+        from_path: The checkpoint to resume; None where the interval begins with the trial.
+        problem: Why it could not be pinned; it is dropped at once.
+    """
+
+    from_step: int
+    to_step: int
+    to_epoch: int
+    host: str
+    directory: str
+    from_path: str | None
+    to_path: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditClaim:
+    """An interval that is now this worker's to compare.
+
+    Attributes:
+        key: Goes with the verdict, which is refused once another claim has the audit.
+        params: As the trial stored them, and their distributions.
+        fingerprint: What the attempt ran under that took the last checkpoint.
+        tries: How often it was claimed, this time included.
+        epochs: How many the trial trains for, where it was extended; None for the definition's.
+    """
+
+    id: int
+    key: str
+    study: str
+    trial: int
+    attempt: int
+    pinned: Pinned
+    params: Mapping[str, CategoricalChoice]
+    distributions: Mapping[str, Distribution]
+    fingerprint: Mapping[str, Any] | None
+    tries: int
+    epochs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Request for a claim; see `Audits.claim`."""
+
+    worker_key: str
+    host: str
+    key: str
+    lease_seconds: float
+    first_only: bool
+    unbounded: bool
+    waited: float
+
+
+def is_any_undecided(connection: Connection, name: str) -> bool:
+    """Return whether any interval of the study has no verdict yet."""
+    found = connection.scalar(
+        sa.select(Audit.id)
+        .join(Trial, Trial.id == Audit.trial_id)
+        .where(Trial.study_id == find_study(connection, name).id, undecided())
+        .limit(1)
+    )
+    return found is not None
+
+
+def claim_audit(connection: Connection, name: str, wanted: Wanted) -> AuditClaim | None:
+    study = find_study(connection, name)
+    mine = connection.execute(
+        sa.select(Audit).where(Audit.claim_key == wanted.key, undecided())
+    ).first()
+    if mine is not None:
+        return _read_claim(connection, study, mine)
+    for row in _claimable(connection, study.id, wanted):
+        taken = connection.execute(
+            sa.update(Audit)
+            .where(
+                Audit.id == row.id,
+                undecided(),
+                Audit.claim_key.is_not_distinct_from(row.claim_key),
+            )
+            .values(worker_key=wanted.worker_key, claim_key=wanted.key, tries=Audit.tries + 1)
+        )
+        if taken.rowcount == 1:
+            found = connection.execute(sa.select(Audit).where(Audit.id == row.id)).one()
+            return _read_claim(connection, study, found)
+    return None
+
+
+def decide(
+    connection: Connection,
+    claim: AuditClaim,
+    outcome: AuditOutcome,
+    seconds: float,
+    report: Mapping[str, Any],
+) -> None:
+    written = connection.execute(
+        sa.update(Audit)
+        .where(held_by(claim))
+        .values(
+            outcome=outcome,
+            seconds=seconds,
+            report=json.dumps(report),
+            decided_at=UtcNow(),
+            worker_key=None,
+        )
+    )
+    if written.rowcount == 1:
+        return
+    row = connection.execute(
+        sa.select(Audit.claim_key, Audit.outcome).where(Audit.id == claim.id)
+    ).first()
+    if row is not None and (row.claim_key, row.outcome) == (claim.key, outcome):
+        return
+    msg = (
+        f"the audit of trial {claim.trial} from step {claim.pinned.from_step} to "
+        f"{claim.pinned.to_step} was given to another worker, or has its verdict; this one's is "
+        "refused"
+    )
+    raise SupersededError(msg)
+
+
+def drop_rest(connection: Connection, study: str, host: str, reason: str) -> tuple[str, ...]:
+    dropped = connection.execute(
+        sa.update(Audit)
+        .where(
+            Audit.trial_id.in_(trials_of(find_study(connection, study).id)),
+            Audit.host == host,
+            Audit.worker_key.is_(None),
+            undecided(),
+        )
+        .values(outcome="dropped", decided_at=UtcNow(), report=json.dumps({"message": reason}))
+        .returning(Audit.directory)
+    )
+    return tuple(dropped.scalars())
+
+
+def _claimable(connection: Connection, study_id: int, wanted: Wanted) -> Sequence[AnyRow]:
+    rows = connection.execute(
+        sa.select(
+            Audit.id,
+            Audit.claim_key,
+            Audit.worker_key,
+            (Audit.created_at <= UtcAfter(-wanted.waited)).label("waited"),
+            Trial.audited,
+            *(getattr(Worker, n).label(n) for n in ("host", "boot_id", "pid", "started")),
+            Worker.left_at,
+            (Worker.lease_until < UtcNow()).label("ended"),
+        )
+        .join(Trial, Trial.id == Audit.trial_id)
+        .outerjoin(Worker, Worker.key == Audit.worker_key)
+        .where(Audit.trial_id.in_(trials_of(study_id)), undecided(), Audit.host == wanted.host)
+        .order_by(sa.case((Trial.audited == "first", 0), else_=1), Audit.id)
+    ).all()
+    if not rows:
+        return ()
+    judges = was_there(connection, wanted.worker_key, wanted.lease_seconds)
+    free = [row for row in rows if _is_free(row, judges=judges)]
+    first = [row for row in free if row.audited == "first"]
+    if wanted.first_only:
+        return first
+    if wanted.unbounded:
+        return free
+    later = [row for row in free if row.audited != "first" and row.waited]
+    if later and not _fits(connection, study_id):
+        later = []
+    return [*first, *later]
+
+
+def _is_free(row: AnyRow, *, judges: bool) -> bool:
+    """Return whether the interval is unclaimed: it was given back, or its worker is gone."""
+    if row.worker_key is None or row.host is None or row.left_at is not None:
+        return True
+    gone = is_gone(ProcessIdentity(row.host, row.boot_id, row.pid, row.started))
+    return gone is True or (bool(row.ended) and judges)
+
+
+def _fits(connection: Connection, study_id: int) -> bool:
+    """Return whether one more audit of average length stays within the audits' share of the study's time."""
+    audits, attempts, count = seconds_of(connection, study_id)
+    expected = audits / count if count else 0.0
+    return audits + expected <= _SHARE * attempts
+
+
+def seconds_of(connection: Connection, study_id: int) -> tuple[float, float, int]:
+    audits, count = connection.execute(
+        sa.select(
+            sa.func.coalesce(sa.func.sum(Audit.seconds), 0.0), sa.func.count(Audit.seconds)
+        ).where(Audit.trial_id.in_(trials_of(study_id)))
+    ).one()
+    rows = connection.execute(
+        sa.select(
+            Attempt.started_at, sa.func.coalesce(Attempt.ended_at, UtcNow()).label("until")
+        ).where(Attempt.trial_id.in_(trials_of(study_id)))
+    ).all()
+    attempts = sum((row.until - row.started_at).total_seconds() for row in rows)
+    return float(audits or 0.0), float(attempts), int(count)
+
+
+def _read_claim(connection: Connection, study: AnyRow, row: AnyRow) -> AuditClaim:
+    trial = connection.execute(sa.select(Trial).where(Trial.id == row.trial_id)).one()
+    fingerprint = connection.scalar(
+        sa.select(Attempt.fingerprint).where(
+            Attempt.trial_id == row.trial_id, Attempt.number == row.attempt
+        )
+    )
+    stored = optuna_rows.parameters(connection, (trial.optuna_trial_id,))
+    parameters = stored.get(trial.optuna_trial_id, {})
+    return AuditClaim(
+        id=row.id,
+        key=row.claim_key,
+        study=study.name,
+        trial=trial.number,
+        attempt=row.attempt,
+        pinned=Pinned(
+            row.from_step,
+            row.to_step,
+            row.to_epoch,
+            row.host,
+            row.directory,
+            row.from_path,
+            row.to_path,
+        ),
+        params={name: p.value for name, p in parameters.items()},
+        distributions={name: p.distribution for name, p in parameters.items()},
+        fingerprint=None if fingerprint is None else json.loads(fingerprint),
+        tries=row.tries,
+        epochs=trial.epochs,
+    )
+
+
+def held_by(claim: AuditClaim) -> sa.ColumnElement[bool]:
+    """Return the condition that the audit is still held by ``claim`` and has no verdict."""
+    return sa.and_(Audit.id == claim.id, Audit.claim_key == claim.key, undecided())
+
+
+def undecided() -> sa.ColumnElement[bool]:
+    return Audit.outcome.is_(None)
+
+
+def count_of(trial_id: Any) -> sa.ScalarSelect[int]:
+    """Return the number of intervals of a trial, as a subquery."""
+    return (
+        sa.select(sa.func.count())
+        .select_from(Audit)
+        .where(Audit.trial_id == trial_id)
+        .correlate(Trial.__table__)
+        .scalar_subquery()
+    )
+
+
+WhichIntervals = Literal["first", "drawn", "all", "none"]
+"""What of a trial is audited: its first intervals, one that is drawn, every one, or none."""
+
+
+class Audits:
+    """A study's audits. Every method is one transaction; see `Repository` for the errors of all."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def plan(self, study: str, number: int, *, drawn: bool) -> tuple[WhichIntervals, int]:
+        """Decide what of a trial is audited, once for all of its attempts.
+
+        The first trial is; where it failed before it had enough, the next one to begin.
+
+        Args:
+            study: The study's name.
+            number: The trial's.
+            drawn: Whether one interval of it is audited if it is not the first.
+
+        Returns:
+            What, and how many intervals it has already.
+        """
+        return self._database.write(lambda c: _plan(c, study, number, drawn=drawn))
+
+    def add(self, token: int, pinned: Pinned) -> bool:
+        """Record an interval for the attempt ``token``; whether it is wanted.
+
+        One that another attempt has recorded is not; nor is it recorded twice.
+
+        Raises:
+            SupersededError: The attempt is no longer the trial's current one.
+        """
+        return self._database.write(lambda c: _add(c, token, pinned))
+
+    def claim(
+        self,
+        study: str,
+        *,
+        worker_key: str,
+        host: str,
+        key: str,
+        lease_seconds: float = 60.0,
+        first_only: bool = False,
+        unbounded: bool = False,
+        waited: float = 0.0,
+    ) -> AuditClaim | None:
+        """Claim the oldest interval that can be compared on this machine, if there is one.
+
+        Args:
+            study: The study's name.
+            worker_key: The key that the worker joined the study with.
+            host: The machine's name: what is pinned on another cannot be read here.
+            key: This claim's own, 32 characters; called again with it, the same claim is returned.
+            lease_seconds: A lease's length.
+            first_only: Whether only intervals are wanted that other trials wait for.
+            unbounded: Whether the share of the study's time that audits may take is no bound.
+            waited: Seconds that an interval which nobody waits for has had to find an idle slot.
+        """
+        wanted = Wanted(worker_key, host, key, lease_seconds, first_only, unbounded, waited)
+        # Most looks find nothing, and a look need not wait for its turn to write.
+        if not self._database.read(lambda c: is_any_undecided(c, study)):
+            return None
+        return self._database.write(lambda c: claim_audit(c, study, wanted))
+
+    def decide(
+        self,
+        claim: AuditClaim,
+        outcome: AuditOutcome,
+        *,
+        seconds: float,
+        report: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the verdict; the same one written again changes nothing.
+
+        Raises:
+            SupersededError: Another claim has the audit, or another verdict.
+        """
+        self._database.write(lambda c: decide(c, claim, outcome, seconds, dict(report or {})))
+
+    def release(self, claim: AuditClaim) -> None:
+        """Give an audit back that was not finished; nothing if it is another's by now."""
+        self._database.write(
+            lambda c: c.execute(sa.update(Audit).where(held_by(claim)).values(worker_key=None))
+        )
+
+    def is_settled(self, study: str) -> bool:
+        """Return whether the study has all its first intervals, so that no other trial supplies them."""
+        return self._database.read(
+            lambda c: (
+                c.scalar(
+                    sa.select(Trial.id)
+                    .where(_has_first(find_study(c, study).id), Trial.result.is_not(None))
+                    .limit(1)
+                )
+                is not None
+            )
+        )
+
+    def drop_rest(self, study: str, host: str, reason: str) -> tuple[str, ...]:
+        """Drop what nobody compares, pinned on ``host``; return the directories that are free."""
+        return self._database.write(lambda c: drop_rest(c, study, host, reason))
+
+    def directories_in_use(self, study: str) -> frozenset[str]:
+        """Return the directories of the intervals that have no verdict yet."""
+        return self._database.read(
+            lambda c: frozenset(
+                c.scalars(
+                    sa.select(Audit.directory).where(
+                        Audit.trial_id.in_(trials_of(find_study(c, study).id)), undecided()
+                    )
+                )
+            )
+        )
+
+    def accept_inexact(self, study: str) -> None:
+        """Note that the study goes on although an audit found, or may find, a difference."""
+        self._database.write(
+            lambda c: c.execute(
+                sa.update(Study)
+                .where(Study.name == study, Study.inexact_accepted_at.is_(None))
+                .values(inexact_accepted_at=UtcNow())
+            )
+        )
+
+    def exactness(self, study: str) -> Exactness:
+        """Return what the study's audits found.
+
+        Raises:
+            UnknownStudyError: There is no such study.
+        """
+        return self._database.read(lambda c: read_exactness(c, find_study(c, study)))
+
+    def share(self, study: str) -> tuple[float, float]:
+        """Return the seconds of the study's audits, and of its attempts."""
+        return self._database.read(lambda c: seconds_of(c, find_study(c, study).id)[:2])
+
+
+def _plan(
+    connection: Connection, study: str, number: int, *, drawn: bool
+) -> tuple[WhichIntervals, int]:
+    study_id = lock_study(connection, study).id
+    trial = connection.execute(
+        sa.select(Trial).where(Trial.study_id == study_id, Trial.number == number)
+    ).one()
+    which = trial.audited
+    if which is None:
+        first = connection.scalar(sa.select(Trial.id).where(_has_first(study_id)).limit(1))
+        if first is None:
+            first = _begun_first(connection, study_id)
+            connection.execute(sa.update(Trial).where(Trial.id == first).values(audited="first"))
+        which = "first" if first == trial.id else "drawn" if drawn else "none"
+        connection.execute(sa.update(Trial).where(Trial.id == trial.id).values(audited=which))
+    count = connection.scalar(sa.select(count_of(trial.id)))
+    return cast("WhichIntervals", which), int(count or 0)
+
+
+def _has_first(study_id: int) -> sa.ColumnElement[bool]:
+    """Return the condition for the trial that supplies the first audited intervals, unless it failed too early."""
+    enough = count_of(Trial.id) >= FIRST_INTERVALS
+    return sa.and_(
+        Trial.study_id == study_id,
+        Trial.audited == "first",
+        sa.or_(Trial.result.is_(None), Trial.result != "failed", enough),
+    )
+
+
+def _begun_first(connection: Connection, study_id: int) -> int | None:
+    """Return the lowest running trial without a plan; it may have been claimed before the asking one."""
+    return connection.scalar(
+        sa.select(Trial.id)
+        .join(Attempt, Attempt.trial_id == Trial.id)
+        .where(
+            Trial.study_id == study_id,
+            Trial.audited.is_(None),
+            Trial.result.is_(None),
+            Attempt.outcome.is_(None),
+        )
+        .order_by(Trial.number)
+        .limit(1)
+    )
+
+
+def _add(connection: Connection, token: int, pinned: Pinned) -> bool:
+    trial = lock_current(connection, token)
+    known = connection.scalar(
+        sa.select(Audit.directory).where(
+            Audit.trial_id == trial.id,
+            Audit.from_step == pinned.from_step,
+            Audit.to_step == pinned.to_step,
+        )
+    )
+    if known is not None:
+        return bool(known == pinned.directory and pinned.problem is None)
+    problem = pinned.problem
+    connection.execute(
+        sa.insert(Audit).values(
+            trial_id=trial.id,
+            attempt=trial.attempt,
+            from_step=pinned.from_step,
+            to_step=pinned.to_step,
+            to_epoch=pinned.to_epoch,
+            host=pinned.host,
+            directory=pinned.directory,
+            from_path=pinned.from_path,
+            to_path=pinned.to_path,
+            created_at=UtcNow(),
+            outcome=None if problem is None else "dropped",
+            decided_at=None if problem is None else UtcNow(),
+            report=None if problem is None else json.dumps({"message": problem}),
+        )
+    )
+    return problem is None

@@ -1,0 +1,291 @@
+"""Trials that descend from others: branches that are added, and a population's generations.
+
+A branch is none of the study's total, and no sampler sees it. Its number is the first that no trial
+has and none of the total will have, so that the trials still to come are what they would have been.
+
+The decision is part of the transaction in which a worker claims, under the lock on the study: all
+members of a generation are inserted at once, or none. That they are there says that it was taken, so it
+is never taken twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.db import optuna_rows, studies
+from sweeper.db.branch_rows import Branch, last_and_beside, parents_of
+from sweeper.db.database import Database
+from sweeper.db.studies import StudyRow, find_study, lock_study, no_such_trial
+from sweeper.db.tables import AnyRow, Checkpoint, Trial
+from sweeper.errors import DefinitionError
+from sweeper.records.ancestry import ParentRecord
+from sweeper.search.spaces import to_text
+from sweeper.spec.budgets import rung_schedule
+from sweeper.spec.populations import Population, descents, perturbed, population_of
+from sweeper.spec.space import CategoricalChoice, Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class NewBranch:
+    """A branch to be added.
+
+    Attributes:
+        number: Its own, as `Branches.next_number` gave it.
+        parent: What it begins from.
+        params: Its parameters, in the parent's order.
+        distributions: What Optuna's tools are to show them as drawn from; each contains its value.
+        counted: Whether it is one of the study's total.
+    """
+
+    number: int
+    parent: ParentRecord
+    params: Mapping[str, CategoricalChoice]
+    distributions: Mapping[str, Distribution]
+    counted: bool = False
+
+
+def insert_branch(connection: Connection, study: AnyRow, branch: NewBranch) -> None:
+    """Insert a branch's rows, Optuna's and ours; the study is locked."""
+    of_parent = sa.select(Trial).where(
+        Trial.study_id == study.id, Trial.number == branch.parent.number
+    )
+    parent = connection.execute(of_parent).first()
+    if parent is None:
+        raise no_such_trial(connection, study, branch.parent.number)
+    optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, branch.number)
+    for name, value in branch.params.items():
+        drawn = optuna_rows.Parameter(branch.distributions[name], value)
+        optuna_rows.set_parameter(connection, optuna_id, name, drawn, lambda: None)
+    shown = {"parent": branch.parent.to_json(), "changed": dict(branch.parent.changed)}
+    optuna_rows.set_attributes(connection, optuna_id, shown)
+    trial_id = connection.execute(
+        sa.insert(Trial)
+        .values(
+            study_id=study.id,
+            number=branch.number,
+            optuna_trial_id=optuna_id,
+            seed=parent.seed,
+            current_attempt=0,
+            crashes=0,
+        )
+        .returning(Trial.id)
+    ).scalar_one()
+    origin = branch.parent
+    drawn_from = {n: (v, to_text(origin.distributions[n])) for n, v in origin.params.items()}
+    connection.execute(
+        sa.insert(Branch).values(
+            trial_id=trial_id,
+            parent_id=parent.id,
+            step=origin.step,
+            epoch=origin.epoch,
+            digest=origin.digest,
+            seeded_as=origin.seeded_as,
+            epochs=origin.epochs,
+            drawn=json.dumps(drawn_from),
+            changed=json.dumps(dict(origin.changed)),
+            outside=json.dumps(list(origin.outside)),
+            counted=branch.counted,
+        )
+    )
+
+
+Turn = Literal["none", "inserted", "over"]
+"""Whether a generation was inserted; "over": no trial of the one before can be gone on from."""
+
+
+def next_generation(connection: Connection, study: AnyRow, begun: int) -> Turn | list[int]:
+    """Insert the generation that comes after the first ``begun`` trials, if it is its turn.
+
+    Args:
+        connection: In a writing transaction that has the study locked.
+        study: Its columns.
+        begun: How many trials of its total there are.
+
+    Returns:
+        What was done; "none" where the study has no population, or its first generation is being
+        drawn, or all are there. Or the trials that have to end first.
+
+    Raises:
+        DefinitionError: The population perturbs what the trials do not have.
+    """
+    population = population_of(json.loads(study.definition).get("budget"))
+    if population is None or not begun or begun % population.size or begun >= study.target:
+        return "none"
+    generation = connection.execute(
+        sa.select(Trial)
+        .where(
+            Trial.study_id == study.id,
+            Trial.number >= begun - population.size,
+            Trial.number < begun,
+        )
+        .order_by(Trial.number)
+    ).all()
+    unfinished = [trial.number for trial in generation if trial.result is None]
+    if unfinished:
+        return unfinished
+    inserted = _insert(connection, study, population, generation)
+    return "inserted" if inserted else "over"
+
+
+def _insert(
+    connection: Connection, study: AnyRow, population: Population, generation: Sequence[AnyRow]
+) -> int:
+    """Insert the generation that descends from this one; return of how many trials it is."""
+    count = 0
+    ends = {trial.number: _end(connection, trial.id) for trial in generation}
+    ids = [trial.optuna_trial_id for trial in generation]
+    values = optuna_rows.values(connection, ids)
+    drawn = optuna_rows.parameters(connection, ids)
+    before = parents_of(connection, [trial.id for trial in generation])
+    of_number = {trial.number: trial for trial in generation}
+    ranked = [
+        (
+            trial.number,
+            values.get(trial.optuna_trial_id)
+            if trial.result == "complete" and ends[trial.number] is not None
+            else None,
+        )
+        for trial in generation
+    ]
+    for each in descents(population, ranked, direction=study.direction, seed=study.seed):
+        parent, end = of_number[each.parent], ends[each.parent]
+        if each.number >= study.target or end is None:
+            continue
+        parameters = drawn.get(parent.optuna_trial_id, {})
+        params = {name: p.value for name, p in parameters.items()}
+        distributions = {name: p.distribution for name, p in parameters.items()}
+        changed = {}
+        if each.perturbed:
+            changed = perturbed(
+                population, params, distributions, seed=study.seed, number=each.number
+            )
+        ancestor = before.get(parent.id)
+        origin = ParentRecord(
+            number=parent.number,
+            step=end.step,
+            digest=end.digest,
+            epoch=end.epoch,
+            seeded_as=parent.number if ancestor is None else ancestor.seeded_as,
+            epochs=(each.number // population.size + 1) * population.every,
+            changed=changed,
+            params=params,
+            distributions=distributions,
+        )
+        own = {**params, **changed}
+        insert_branch(
+            connection, study, NewBranch(each.number, origin, own, distributions, counted=True)
+        )
+        count += 1
+    return count
+
+
+def _end(connection: Connection, trial_id: int) -> AnyRow | None:
+    """Return the newest checkpoint of a trial, where its training ended."""
+    return connection.execute(
+        sa.select(Checkpoint)
+        .where(Checkpoint.trial_id == trial_id)
+        .order_by(Checkpoint.step.desc(), Checkpoint.id.desc())
+        .limit(1)
+    ).first()
+
+
+def set_target(connection: Connection, name: str, target: int) -> StudyRow:
+    """Change the exact total of trials; return the study as it now is.
+
+    Raises:
+        DefinitionError: More trials have begun; or a population's size, generations and epochs say how
+            many there are; or the total is raised past branches, whose numbers a grid's points or a
+            budget's rounds would have gone by.
+    """
+    _check_total(connection, lock_study(connection, name), target)
+    return studies.set_target(connection, name, target)
+
+
+def _check_total(connection: Connection, study: AnyRow, target: int) -> None:
+    definition = json.loads(study.definition)
+    budget = definition.get("budget")
+    if target != study.target and population_of(budget) is not None:
+        msg = (
+            f"trials={target} for study {study.name!r}, whose population has {study.target} trials: its "
+            "size for each generation; leave the total as it is"
+        )
+        raise DefinitionError(msg)
+    grid = definition.get("sampler") == "grid"
+    rounds = not grid and rung_schedule(budget, definition.get("epochs", 1)) is not None
+    if target <= study.target or not (grid or rounds):
+        return
+    beside = last_and_beside(connection, study.id)[1]
+    if beside:
+        numbers = ", ".join(map(str, sorted(beside)))
+        msg = (
+            f"trials={target} for study {study.name!r}, which has branches beside its total (trial "
+            f"{numbers}): {'points of the grid' if grid else 'rounds of its budget'} go by trial numbers, "
+            "and those are taken; raise the total before branching, or begin another study"
+        )
+        raise DefinitionError(msg)
+
+
+def decided_below(connection: Connection, study: AnyRow) -> int:
+    """Return the number below which a population's next generation has been decided; 0 for others."""
+    population = population_of(json.loads(study.definition).get("budget"))
+    last = None if population is None else last_and_beside(connection, study.id)[0]
+    if population is None or last is None:
+        return 0
+    return int(last.number - last.number % population.size)
+
+
+__all__ = ["Branches", "NewBranch"]
+
+
+class Branches:
+    """Adds branches. Every method is one transaction; see `Repository` for the errors of all."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def next_number(self, study: str) -> int:
+        """Return the number that the study's next branch has, if none is added before it."""
+        return self._database.read(lambda c: _next_number(c, find_study(c, study)))
+
+    def begun_from(self, study: str, number: int) -> tuple[int, ...]:
+        """Return the numbers of the trials that begin from a checkpoint of the trial, ascending."""
+        return self._database.read(lambda c: _begun_from(c, find_study(c, study), number))
+
+    def add(self, study: str, branch: NewBranch) -> bool:
+        """Add a branch, which waits for a worker; whether its number was still free.
+
+        Raises:
+            UnknownStudyError: There is no such study, or no such parent in it.
+        """
+        return self._database.write(lambda c: _add(c, study, branch))
+
+
+def _next_number(connection: Connection, study: AnyRow) -> int:
+    last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id))
+    return max(int(study.target), 0 if last is None else int(last) + 1)
+
+
+def _begun_from(connection: Connection, study: AnyRow, number: int) -> tuple[int, ...]:
+    parent = sa.select(Trial.id).where(Trial.study_id == study.id, Trial.number == number)
+    return tuple(
+        connection.scalars(
+            sa.select(Trial.number)
+            .join(Branch, Branch.trial_id == Trial.id)
+            .where(Branch.parent_id == parent.scalar_subquery())
+            .order_by(Trial.number)
+        )
+    )
+
+
+def _add(connection: Connection, name: str, branch: NewBranch) -> bool:
+    study = lock_study(connection, name)
+    if branch.number != _next_number(connection, study):
+        return False
+    insert_branch(connection, study, branch)
+    return True

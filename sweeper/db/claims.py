@@ -1,0 +1,357 @@
+"""Claim the next trial for a worker.
+
+A claim is one transaction under a lock on the study: what it looks at cannot change before what it
+inserts is there. So the total is exact, and no trial is given out twice, without any later
+reconciling. None of its queries grows with the trials that are finished.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from sweeper.db import optuna_rows
+from sweeper.db.branch_rows import is_beside, last_and_beside, parents_of
+from sweeper.db.branches import next_generation
+from sweeper.db.rungs import (
+    PROMOTED,
+    at_most,
+    held_up,
+    next_rung,
+    running_trials,
+    schedule_of,
+    settle_all,
+)
+from sweeper.db.studies import changes_of, lock_study, row_of
+from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcAfter, UtcNow
+from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError
+from sweeper.records.ancestry import ParentRecord
+from sweeper.records.status import are
+from sweeper.spec.retries import Fault
+from sweeper.spec.space import CategoricalChoice
+from sweeper.support.processes import ProcessIdentity
+
+TrialSeed = Callable[[int], int]
+"""``number -> seed`` of a new trial, from 0 to 2**63 - 1."""
+
+_LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A trial that is now this worker's.
+
+    Attributes:
+        attempt: Counted from 1 within the trial.
+        token: Goes with every write; refused once another attempt is the trial's current one.
+        params: What earlier attempts stored, in the order of suggestion.
+        crashes: How many attempts before it ended with their process's death, lack of memory aside.
+        memory_faults: How many because memory ran out.
+        errors: How many with an exception of the user's code.
+        identity: The study's, which its checkpoints bear.
+        definition: The fingerprint of the study's definition.
+        former: Fingerprints of definitions that it had before, each change of which was accepted.
+        anew_after: Up to which attempt none is gone on with, because they ran under another
+            definition; 0 where there is none such.
+        pause_after: So many epochs after which the trial pauses; None where it trains to its end.
+        epochs: How many it trains for, where it was extended; None for the definition's number.
+        extended: Whether it came to its end before, and trains on.
+        parent: What it begins from; None for a trial that begins from nothing.
+    """
+
+    study: str
+    number: int
+    attempt: int
+    token: int
+    seed: int
+    optuna_trial_id: int
+    params: Mapping[str, CategoricalChoice] = field(default_factory=dict)
+    crashes: int = 0
+    memory_faults: int = 0
+    errors: int = 0
+    identity: str = field(default="", compare=False)
+    definition: str = field(default="", compare=False)
+    former: tuple[str, ...] = field(default=(), compare=False)
+    anew_after: int = 0
+    pause_after: int | None = None
+    epochs: int | None = None
+    extended: bool = False
+    parent: ParentRecord | None = None
+
+    def faults(self, fault: Fault) -> int:
+        """Return how many attempts so far ended with such a fault."""
+        counts: dict[Fault, int] = {
+            "crash": self.crashes,
+            "memory": self.memory_faults,
+            "error": self.errors,
+        }
+        return counts.get(fault, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Answer to a claim when nothing can be claimed now but may be later, because other trials run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Lease of a claim.
+
+    Attributes:
+        worker_key: The key that the worker joined the study with; None where it has not.
+        devices: That the trial will see; None where nobody chose.
+        seconds: For which the claim holds unless it is renewed.
+        fingerprint: Of the definition that the worker has; None where it is the study's own.
+    """
+
+    worker_key: str | None = None
+    devices: str | None = None
+    seconds: float = 60.0
+    fingerprint: str | None = None
+
+
+def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repository's own
+    connection: Connection,
+    name: str,
+    worker: ProcessIdentity,
+    trial_seed: TrialSeed,
+    key: str,
+    lease: Lease | None = None,
+) -> Claim | Waiting | None:
+    """Claim the lowest interrupted trial, else a promoted or a new one; see `Repository.claim`.
+
+    Where the transaction is run again because its commit's answer was lost, the open attempt with
+    this ``key`` is the one that the first run inserted.
+    """
+    study = lock_study(connection, name)
+    if lease is not None and lease.fingerprint not in (None, study.fingerprint):
+        msg = (
+            f"the definition of study {name!r} was changed by another run, which accepted that, "
+            "so this one begins no trial under the old one; start it again to go on"
+        )
+        raise DefinitionChangedError(msg)
+    made = connection.execute(
+        sa.select(Attempt.id, Attempt.trial_id, Attempt.outcome).where(Attempt.claim_key == key)
+    ).first()
+    if made is not None and made.outcome is not None:
+        # The answer was so long in coming that the attempt was given up in the meantime.
+        return claim(connection, name, worker, trial_seed, uuid.uuid4().hex, lease)
+    if made is not None:
+        mine = connection.execute(sa.select(Trial).where(Trial.id == made.trial_id)).one()
+        return _claim(connection, study, mine, mine.current_attempt, made.id, begun=True)
+    if study.stop_requested is not None:
+        return Waiting(f"study {name!r} was asked to stop; sweeper resume {name} goes on with it")
+    trial = _begun_trial(connection, study)
+    number, begun = 1, trial is not None
+    if trial is not None:
+        full = trial.paused and at_most(study, running_trials(connection, study))
+        if full:
+            return Waiting(full)
+        number = trial.current_attempt + 1
+        connection.execute(
+            sa.update(Trial).where(Trial.id == trial.id).values(current_attempt=number, paused=None)
+        )
+    else:
+        new = _new_trial(connection, study, trial_seed)
+        if new == "again":
+            return claim(connection, name, worker, trial_seed, key, lease)
+        if not isinstance(new, Row):
+            return new
+        trial = new
+    lease = lease or Lease()
+    token = connection.execute(
+        sa.insert(Attempt)
+        .values(
+            trial_id=trial.id,
+            number=number,
+            claim_key=key,
+            host=worker.host,
+            boot_id=worker.boot_id,
+            worker_pid=worker.pid,
+            worker_started=worker.started,
+            worker_key=lease.worker_key,
+            devices=lease.devices,
+            lease_until=UtcAfter(lease.seconds),
+            started_at=UtcNow(),
+            definition=study.fingerprint,
+        )
+        .returning(Attempt.id)
+    ).scalar_one()
+    return _claim(connection, study, trial, number, token, begun=begun)
+
+
+def _new_trial(
+    connection: Connection, study: AnyRow, trial_seed: TrialSeed
+) -> AnyRow | Waiting | Literal["again"] | None:
+    """A trial that was just begun; "again" where one that is there can be claimed now."""
+    following = _next_number(connection, study.id)
+    turn = next_generation(connection, study, following.begun)
+    if turn == "inserted":
+        return "again"
+    if turn == "over":
+        return None
+    if isinstance(turn, list):
+        shown = ", ".join(map(str, turn))
+        return Waiting(f"the next generation descends from trials still running: {shown}")
+    waiting = _held_up(connection, study, following)
+    if waiting is not None:
+        # A rung that filled up while nobody could decide it, such as by a lowered total.
+        return "again" if settle_all(connection, study) else waiting
+    if following.begun >= study.target:
+        return None
+    return _begin(connection, study, following, trial_seed)
+
+
+def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
+    """Return the lowest interrupted trial, else the lowest trial that was promoted at its rung."""
+    return connection.execute(
+        sa.select(Trial)
+        .where(
+            Trial.study_id == study.id,
+            Trial.result.is_(None),
+            sa.or_(Trial.paused.is_(None), Trial.paused == PROMOTED),
+            ~is_open(),
+        )
+        .order_by(Trial.paused.is_not(None), Trial.number)
+        .limit(1)
+    ).first()
+
+
+def is_open() -> sa.Exists:
+    """Return the condition that the trial of the enclosing query has an open attempt."""
+    return (
+        sa.exists()
+        .where(Attempt.trial_id == Trial.id, Attempt.outcome.is_(None))
+        .correlate(Trial.__table__)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Following:
+    """The next trial that a sampler draws.
+
+    Attributes:
+        number: The one that it will have; those of branches are passed over.
+        begun: How many of the study's total have begun before it.
+        newest: Optuna's id of the newest trial of the study; -1 where there is none.
+    """
+
+    number: int
+    begun: int
+    newest: int
+
+
+def _next_number(connection: Connection, study_id: int) -> _Following:
+    last, beside = last_and_beside(connection, study_id)
+    number = 0 if last is None else last.number + 1
+    begun = number - sum(each < number for each in beside)
+    while number in beside:
+        number += 1
+    newest = max(-1 if last is None else last.optuna_trial_id, *beside.values(), -1)
+    return _Following(number, begun, newest)
+
+
+def _held_up(connection: Connection, study: AnyRow, following: _Following) -> Waiting | None:
+    begun, number = following.begun, following.number
+    schedule = schedule_of(study)
+    if schedule is not None:
+        reason = held_up(connection, study, schedule, begun)
+        return None if reason is None else Waiting(reason)
+    if begun < study.target and study.window is None:
+        return None
+    unfinished = sa.and_(Trial.study_id == study.id, Trial.result.is_(None))
+    if begun < study.target:
+        unfinished = sa.and_(unfinished, ~is_beside())
+    lowest = connection.scalar(
+        sa.select(Trial.number).where(unfinished).order_by(Trial.number).limit(1)
+    )
+    if lowest is None:
+        return None
+    if begun >= study.target:
+        running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
+        return Waiting(f"all {begun} trials have begun, and {running} {are(running)} still running")
+    if lowest <= number - study.window:
+        return Waiting(f"trial {number} learns from trial {lowest}, which is still running")
+    concurrency = json.loads(study.definition).get("concurrency", study.window)
+    if number - lowest >= concurrency:
+        running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
+        if running >= concurrency:
+            return Waiting(f"{running} trials are running (concurrency={concurrency})")
+    return None
+
+
+def _begin(connection: Connection, study: AnyRow, following: _Following, seed: TrialSeed) -> AnyRow:
+    number = following.number
+    others = optuna_rows.trials_after(connection, study.optuna_study_id, following.newest)
+    if others:
+        count = sa.select(sa.func.count()).where(Trial.study_id == study.id)
+        own = int(connection.scalar(count) or 0)
+        msg = (
+            f"study {study.name!r} has {own + others} trials in Optuna's tables and {own} in "
+            "sweeper's: another tool added some; run it under another name, and let only sweeper "
+            "add trials"
+        )
+        raise StorageError(msg)
+    value = seed(number)
+    if not 0 <= value <= _LARGEST_SEED:
+        msg = f"trial {number} was given the seed {value}; expected 0 to 2**63 - 1"
+        raise DefinitionError(msg)
+    optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, number)
+    return connection.execute(
+        sa.insert(Trial)
+        .values(
+            study_id=study.id,
+            number=number,
+            optuna_trial_id=optuna_id,
+            seed=value,
+            current_attempt=1,
+            crashes=0,
+            epochs=study.epochs,
+        )
+        .returning(*Trial.__table__.c)
+    ).one()
+
+
+def _claim(
+    connection: Connection, study: AnyRow, trial: AnyRow, number: int, token: int, *, begun: bool
+) -> Claim:
+    """Return the claim of the trial's attempt ``number``; a new trial needs no further reading."""
+    stored: dict[int, dict[str, CategoricalChoice]] = {}
+    former: tuple[str, ...] = ()
+    parent = parents_of(connection, (trial.id,)).get(trial.id) if begun else None
+    if number > 1 or parent is not None:
+        changes = changes_of(connection, study.id)
+        former = tuple(c.replaced for c in changes if c.replaced is not None)
+        stored = optuna_rows.drawn_values(connection, (trial.optuna_trial_id,))
+    return Claim(
+        study=study.name,
+        number=trial.number,
+        attempt=number,
+        token=token,
+        seed=trial.seed,
+        optuna_trial_id=trial.optuna_trial_id,
+        params=stored.get(trial.optuna_trial_id, {}),
+        crashes=trial.crashes,
+        memory_faults=trial.memory_faults,
+        errors=trial.errors,
+        identity=study.identity,
+        definition=study.fingerprint or row_of(study).fingerprint,
+        former=former,
+        anew_after=trial.anew_after,
+        pause_after=next_rung(connection, study, trial) if parent is None else None,
+        epochs=trial.epochs,
+        extended=trial.epochs is not None and _was_extended(connection, trial.id),
+        parent=parent,
+    )
+
+
+def _was_extended(connection: Connection, trial_id: int) -> bool:
+    return bool(connection.scalar(sa.select(sa.exists().where(Length.trial_id == trial_id))))

@@ -1,0 +1,351 @@
+"""Open the database and run transactions in it: each state change is one, whole or not at all.
+
+SQLite runs in WAL mode, where readers and one writer go on side by side. A transaction that will
+write says so from its first statement (BEGIN IMMEDIATE): one that reads first and writes later can
+find that another has written in between, and SQLite then fails it at once, without waiting. On
+PostgreSQL the first statement of a writing transaction locks a row instead, and reading ones see
+one snapshot (REPEATABLE READ). Writers of one process queue at a lock of their own, because
+SQLite's waiting is sleeping and trying again; nobody waits for longer than their own patience, and
+who waits for another process lets go of that lock now and then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from sweeper.db import schema
+from sweeper.db.faults import (
+    OpenFile,
+    is_passing,
+    is_unavailable,
+    missing,
+    parse_url,
+    read_only_uri,
+    unavailable,
+)
+from sweeper.errors import DatabaseUnavailableError
+from sweeper.support.installation import install_command
+from sweeper.support.retrying import retrying
+from sweeper.support.shown import shown_url
+
+if TYPE_CHECKING:
+    from optuna.storages import RDBStorage
+
+T = TypeVar("T")
+
+_BUSY_SECONDS = 30
+_LONGEST_TRY = 2.0
+"""Seconds that one try waits for another process's writing, in SQLite itself, before the next
+writer of this process has its turn."""
+
+_KEPT_CONNECTIONS = 2
+_MOST_CONNECTIONS = 8
+"""Of one process to a server, which has some hundreds for all: transactions take milliseconds."""
+
+_LONGEST_IDLE_MS = 5000
+"""A process that is stopped in the middle of a transaction holds locks; the server ends it then."""
+
+_POSTGRESQL_CONNECTION = {
+    "connect_timeout": 10,
+    # A server that vanished without a word is noticed after some 20 s, not after hours.
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 1.0
+
+
+class Database:
+    """An open database. Threads may share it; a forked child must open its own.
+
+    Args:
+        url: Of a SQLite file or a PostgreSQL database.
+        patience: Seconds for which passing faults are retried before the database counts as
+            unavailable.
+    """
+
+    def __init__(self, url: URL, patience: float) -> None:
+        self.url = url
+        self._patience = patience
+        self._file: OpenFile | None = None
+        engine = _engine(url, patience)
+        self._engine = engine
+        self._reading: Engine
+        self._writing: Engine
+        if engine.dialect.name == "sqlite":
+            self._reading = engine
+            self._writing = engine.execution_options(sweeper_writes=True)
+            self._turn: threading.Lock | None = threading.Lock()
+        else:
+            self._reading = engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+            self._writing = engine
+            self._turn = None
+
+    @classmethod
+    def open(cls, url: str, *, create: bool, patience: float = 60.0) -> Self:
+        """Open the database at ``url``.
+
+        Args:
+            url: ``sqlite:///PATH`` or ``postgresql://USER@HOST/DATABASE``.
+            create: Whether to create the file, its directory and the tables where they are
+                missing. Without it nothing is ever created.
+            patience: Seconds for which passing faults are retried; 60 by default.
+
+        Raises:
+            DatabaseUnavailableError: There is none, it cannot be reached, or it is no database.
+            DatabaseVersionError: Another version of sweeper or Optuna wrote it.
+        """
+        parsed = parse_url(url)
+        _prepare_directory(parsed, create=create)
+        database = cls(parsed, patience)
+        try:
+            with _as_unavailable(parsed, "be opened"):
+                schema.ensure(database._engine, database._writing, parsed, create=create)
+            database._file = OpenFile.of(parsed)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @classmethod
+    def upgrade(cls, url: str) -> tuple[str, str]:
+        """Bring an older database's tables up to this version (``sweeper db upgrade``).
+
+        Returns:
+            The revision found and the revision that it has now.
+
+        Raises:
+            DatabaseUnavailableError: There is none, or it cannot be reached.
+            DatabaseVersionError: It is newer than this version of sweeper.
+        """
+        parsed = parse_url(url)
+        _prepare_directory(parsed, create=False)
+        database = cls(parsed, patience=60.0)
+        try:
+            with _as_unavailable(parsed, "be opened"):
+                return schema.upgrade(database._writing, parsed)
+        finally:
+            database.close()
+
+    @property
+    def url_text(self) -> str:
+        """Return the URL with its password, as other tools need it. Never display it."""
+        return self.url.render_as_string(hide_password=False)
+
+    @property
+    def in_file(self) -> bool:
+        """Return whether the database is a file, which only processes of one machine may share."""
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def url_from_anywhere(self) -> str:
+        """`url_text` for a process in another directory: a file's path is absolute in it."""
+        url = self.url
+        if self.in_file:
+            url = url.set(database=str(Path(str(url.database)).absolute()))
+        return url.render_as_string(hide_password=False)
+
+    def __repr__(self) -> str:
+        return f"Database({shown_url(self.url)!r})"
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` in one transaction that sees one moment and writes nothing.
+
+        Raises:
+            DatabaseUnavailableError: Passing faults went on for longer than the patience.
+        """
+        return self._transact(self._reading, work)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` in one transaction, committed when it returns, undone when it raises.
+
+        ``work`` is run again after a passing fault, so it must keep its effects inside the
+        connection. A connection lost during the commit leaves open whether it was made: ``work``
+        has to recognize what it wrote before.
+
+        Raises:
+            DatabaseUnavailableError: Passing faults went on for longer than the patience.
+        """
+        return self._transact(self._writing, work)
+
+    def with_patience(self, seconds: float) -> Self:
+        """Return the same database and connections for a caller that waits at most ``seconds``."""
+        other = copy.copy(self)
+        other._patience = seconds
+        return other
+
+    def optuna_storage(self) -> RDBStorage:
+        """Return Optuna's own view of this database, for its tools that read studies."""
+        return schema.optuna_storage(self.url, create=False)
+
+    def close(self) -> None:
+        """Close every connection that no thread is using."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _transact(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        if self._file is not None:
+            self._file.check(self.url)
+        turn = self._turn if engine is self._writing else None
+        deadline = time.monotonic() + self._patience
+
+        def transaction() -> T:
+            with (
+                self._has(turn, deadline),
+                engine.connect() as connection,
+                _waiting(connection, deadline).begin(),
+            ):
+                return work(connection)
+
+        with _as_unavailable(self.url, "be used"):
+            return retrying(
+                transaction,
+                is_passing,
+                patience=self._patience,
+                first_pause=_FIRST_PAUSE,
+                longest_pause=_LONGEST_PAUSE,
+            )
+
+    @contextlib.contextmanager
+    def _has(self, turn: threading.Lock | None, deadline: float) -> Iterator[None]:
+        if turn is None:
+            yield
+            return
+        if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            msg = f"another writer of this process has kept it for {self._patience:g} s"
+            raise PoolTimeoutError(msg)
+        try:
+            yield
+        finally:
+            turn.release()
+
+
+def answered_late(work: Callable[[Connection, bool], T]) -> Callable[[Connection], T]:
+    """``work`` for `Database.write`, which gives it whether it has run before.
+
+    Then its commit may have been made, and only the answer was lost.
+    """
+    runs = 0
+
+    def run(connection: Connection) -> T:
+        nonlocal runs
+        runs += 1
+        return work(connection, runs > 1)
+
+    return run
+
+
+def _waiting(connection: Connection, deadline: float) -> Connection:
+    """Have SQLite wait in this transaction for other processes, until ``deadline`` at most."""
+    seconds = min(_LONGEST_TRY, max(0.0, deadline - time.monotonic()))
+    return connection.execution_options(sweeper_busy_ms=int(1000 * seconds))
+
+
+@contextlib.contextmanager
+def _as_unavailable(url: URL, doing: str) -> Iterator[None]:
+    """Turn the database's own faults into one sentence."""
+    try:
+        yield
+    except (DBAPIError, PoolTimeoutError) as error:
+        if is_unavailable(error):
+            raise unavailable(url, error, doing) from error
+        raise
+
+
+def _engine(url: URL, patience: float) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        busy = min(patience, _BUSY_SECONDS)
+        how = read_only_uri(Path(str(url.database)))
+        if how is None:
+            engine = sa.create_engine(url, max_overflow=-1, connect_args={"timeout": busy})
+        else:
+            engine = sa.create_engine(
+                url,
+                max_overflow=-1,
+                creator=lambda: sqlite3.connect(
+                    how, uri=True, timeout=busy, check_same_thread=False
+                ),
+            )
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    try:
+        engine = sa.create_engine(
+            url,
+            pool_size=_KEPT_CONNECTIONS,
+            max_overflow=_MOST_CONNECTIONS - _KEPT_CONNECTIONS,
+            pool_timeout=_BUSY_SECONDS,
+            connect_args=_POSTGRESQL_CONNECTION,
+        )
+    except ModuleNotFoundError as error:
+        msg = (
+            f"{shown_url(url)} needs the module {error.name!r}; "
+            f"install it with: {install_command('postgresql')}"
+        )
+        raise DatabaseUnavailableError(msg) from error
+    event.listen(engine, "connect", _configure_postgresql)
+    return engine
+
+
+def _configure_postgresql(connection: Any, _record: object) -> None:
+    connection.execute(f"SET idle_in_transaction_session_timeout = {_LONGEST_IDLE_MS}")
+    connection.commit()
+
+
+def _configure_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    options = connection.get_execution_options()
+    writes = options.get("sweeper_writes", False)
+    if "sweeper_busy_ms" in options:
+        busy = options["sweeper_busy_ms"]
+        if connection.info.get("sweeper_busy_ms") != busy:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={busy}")
+            connection.info["sweeper_busy_ms"] = busy
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _prepare_directory(url: URL, *, create: bool) -> None:
+    """See to the directory of a SQLite file, before SQLite would create an empty file."""
+    if url.get_backend_name() != "sqlite":
+        return
+    path = Path(str(url.database))
+    if path.is_dir():
+        msg = f"{shown_url(url)} is a directory; expected a file's path (--storage)"
+        raise DatabaseUnavailableError(msg)
+    if create:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unavailable(url, error, "be created") from error
+    elif not path.exists():
+        raise missing(url)

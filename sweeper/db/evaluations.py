@@ -1,0 +1,136 @@
+"""Evaluations of checkpoints on held-out data: written by checkpoint and data set, and read.
+
+Evaluating a checkpoint on the same data again replaces what it gave before; what it gave on other
+data stays beside that. Where a checkpoint lies is in its own row alone, which may move.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.db import optuna_rows
+from sweeper.db.database import Database
+from sweeper.db.studies import find_study
+from sweeper.db.tables import AnyRow, Checkpoint, Evaluation, Trial, UtcNow, aware
+from sweeper.errors import UnknownStudyError
+from sweeper.records.evaluations import EvaluationRecord
+from sweeper.spec.space import Distribution
+
+
+class Evaluations:
+    """Writes what checkpoints gave. Every method is one transaction; see `Repository`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(
+        self,
+        study: str,
+        number: int,
+        *,
+        step: int,
+        epoch: int,
+        digest: str,
+        data: str,
+        data_digest: str,
+        metrics: Mapping[str, float],
+    ) -> None:
+        """Store what a checkpoint gave, dated by the database's clock; see `EvaluationRecord`.
+
+        Raises:
+            UnknownStudyError: There is no such study, or no such trial has begun in it.
+        """
+        key: dict[str, int | str] = {
+            "step": step,
+            "digest": digest,
+            "data": data,
+            "data_digest": data_digest,
+        }
+        values: dict[str, int | str] = {"epoch": epoch, "metrics": json.dumps(dict(metrics))}
+        self._database.write(lambda c: _record(c, study, number, key, values))
+
+    def distributions(self, study: str) -> Mapping[int, Mapping[str, Distribution]]:
+        """Return, by trial, the distribution of each parameter that it has asked for.
+
+        Raises:
+            UnknownStudyError: There is no such study.
+        """
+        return self._database.read(lambda c: _distributions(c, study))
+
+
+def evaluations_of_trials(
+    connection: Connection, trial_ids: sa.Select[int]
+) -> dict[int, list[EvaluationRecord]]:
+    """Return each trial's evaluations, by data set and step, by the trial's id."""
+    paths = {
+        (row.trial_id, row.step, row.digest): row.path
+        for row in connection.execute(
+            sa.select(Checkpoint.trial_id, Checkpoint.step, Checkpoint.digest, Checkpoint.path)
+            .where(Checkpoint.trial_id.in_(trial_ids))
+            .order_by(Checkpoint.id)
+        )
+    }
+    found: dict[int, list[EvaluationRecord]] = {}
+    for row in connection.execute(
+        sa.select(Evaluation, Trial.number)
+        .join(Trial, Trial.id == Evaluation.trial_id)
+        .where(Evaluation.trial_id.in_(trial_ids))
+        .order_by(Evaluation.data, Evaluation.data_digest, Evaluation.step, Evaluation.id)
+    ):
+        found.setdefault(row.trial_id, []).append(_evaluation(row, paths))
+    return found
+
+
+def _distributions(connection: Connection, study: str) -> dict[int, dict[str, Distribution]]:
+    of_study = Trial.study_id == find_study(connection, study).id
+    numbers = {
+        row.optuna_trial_id: int(row.number)
+        for row in connection.execute(
+            sa.select(Trial.optuna_trial_id, Trial.number).where(of_study)
+        )
+    }
+    ids = sa.select(Trial.optuna_trial_id).where(of_study)
+    return {
+        numbers[optuna_id]: {name: each.distribution for name, each in asked.items()}
+        for optuna_id, asked in optuna_rows.parameters(connection, ids).items()
+    }
+
+
+def _record(
+    connection: Connection,
+    study: str,
+    number: int,
+    key: Mapping[str, int | str],
+    values: Mapping[str, int | str],
+) -> None:
+    trial_id = connection.scalar(
+        sa.select(Trial.id)
+        .where(Trial.study_id == find_study(connection, study).id, Trial.number == number)
+        .with_for_update()
+    )
+    if trial_id is None:
+        msg = f"study {study!r} has no trial {number}; see `sweeper status`"
+        raise UnknownStudyError(msg)
+    same = [getattr(Evaluation, column) == value for column, value in key.items()]
+    connection.execute(sa.delete(Evaluation).where(Evaluation.trial_id == trial_id, *same))
+    connection.execute(
+        sa.insert(Evaluation).values(trial_id=trial_id, evaluated_at=UtcNow(), **key, **values)
+    )
+
+
+def _evaluation(row: AnyRow, paths: Mapping[tuple[int, int, str], str]) -> EvaluationRecord:
+    return EvaluationRecord(
+        trial=row.number,
+        step=row.step,
+        epoch=row.epoch,
+        digest=row.digest,
+        data=row.data,
+        data_digest=row.data_digest,
+        metrics=json.loads(row.metrics),
+        evaluated_at=aware(row.evaluated_at),
+        path=paths.get((row.trial_id, row.step, row.digest)),
+    )

@@ -1,0 +1,240 @@
+"""Faults of a database, passing and lasting, and the states of a SQLite file: replaced, read-only.
+
+Only a passing fault may be retried: the database was busy, chose our transaction as a deadlock's
+victim, or dropped the connection. Everything else would fail again, and later.
+
+A reader of a database in WAL mode writes too: it makes a file beside the database, in which readers
+and writers see each other. Where it may not, SQLite has to be shown how things stand: whether a writer
+has made these files, or there is none and the file does not change.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from sweeper.errors import DatabaseUnavailableError
+from sweeper.support.shown import shown_url, without_secrets
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """The file of a SQLite database, as it was when it was opened.
+
+    What is written to a file that somebody removed meanwhile is written without an error, and gone
+    with the last process that has it open.
+    """
+
+    path: Path
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, url: URL) -> Self | None:
+        """Return the file at ``url``; None for a server's database."""
+        if url.get_backend_name() != "sqlite":
+            return None
+        path = Path(str(url.database)).absolute()
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        return cls(path, found.st_dev, found.st_ino)
+
+    def check(self, url: URL) -> None:
+        """See that it is still there.
+
+        Raises:
+            DatabaseUnavailableError: It was removed, or another file is in its place.
+        """
+        try:
+            found = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            what = "was removed"
+        except OSError:
+            # The disk does not tell; SQLite will say what it finds.
+            return
+        else:
+            if (found.st_dev, found.st_ino) == (self.device, self.inode):
+                return
+            what = "is another file than it was"
+        msg = (
+            f"{shown_url(url)} {what} while it was in use, so nothing more can be written "
+            "down; checkpoints stay where they are. Put the file back, with its -wal file if there "
+            "is one, and resume"
+        )
+        raise DatabaseUnavailableError(msg)
+
+
+def read_only_uri(file: Path) -> str | None:
+    """Return the URI under which SQLite reads ``file``; None where it, or its making, may be written.
+
+    A file whose last writer closed it is read as one that does not change. Should somebody with the
+    right to begin to write at that very moment, what is read may be of two moments.
+    """
+    directory = file.parent
+    if not file.exists() or (os.access(file, os.W_OK) and os.access(directory, os.W_OK)):
+        return None
+    log, index = (file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm"))
+    uri = file.absolute().as_uri()
+    if index.exists() or (log.exists() and log.stat().st_size):
+        return f"{uri}?mode=ro"
+    return f"{uri}?mode=ro&immutable=1"
+
+
+_SQLITE_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_SQLITE_LASTING = {
+    sqlite3.SQLITE_AUTH,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+}
+_POSTGRESQL_PASSING = (
+    "08",  # the connection: refused, reset, cut off
+    "25P03",  # idle in a transaction for too long: this process was stopped
+    "40001",
+    "40P01",
+    "53300",  # too many connections
+    "55P03",
+    "57P01",  # the server is shut down, crashed, or starts
+    "57P02",
+    "57P03",
+    "57P05",
+)
+_POSTGRESQL_LASTING = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "no password supplied",
+    "permission denied",
+)
+"""Said by a server that refuses a connection; such errors carry no state."""
+
+_POSTGRESQL_NO_TABLE = "42P01"
+
+
+def parse_url(text: str) -> URL:
+    """Return the URL of a SQLite file or a PostgreSQL database.
+
+    Raises:
+        DatabaseUnavailableError: It is neither.
+    """
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError) as error:
+        # SQLAlchemy takes what stands behind a host's colon for a number, and its error quotes it.
+        port = " (its port is no number)" if isinstance(error, ValueError) else ""
+        msg = (
+            f"{shown_url(text)!r} is no database URL{port}; expected sqlite:///PATH or "
+            "postgresql://USER@HOST:PORT/DATABASE (--storage, SWEEPER_STORAGE)"
+        )
+        raise DatabaseUnavailableError(msg) from None
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        msg = (
+            f"{shown_url(url)} is a {url.get_backend_name()} database; "
+            "sweeper keeps studies in sqlite:/// or postgresql://"
+        )
+        raise DatabaseUnavailableError(msg)
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        msg = (
+            f"{shown_url(url)} names no file, and a database in memory is lost with its "
+            "process; use sqlite:///PATH"
+        )
+        raise DatabaseUnavailableError(msg)
+    if url.drivername == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    return url
+
+
+def is_passing(error: BaseException) -> bool:
+    """Return whether the same transaction may succeed when it is run again."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, PoolTimeoutError)
+    if error.connection_invalidated:
+        return True
+    if isinstance(error.orig, sqlite3.Error):
+        return _sqlite_code(error.orig) in _SQLITE_PASSING
+    state = _sqlstate(error)
+    if state is None:
+        refused = any(reason in str(error.orig) for reason in _POSTGRESQL_LASTING)
+        return isinstance(error, OperationalError) and not refused
+    return state.startswith(_POSTGRESQL_PASSING)
+
+
+def is_unavailable(error: DBAPIError | PoolTimeoutError) -> bool:
+    """Return whether the database itself failed, rather than the statement."""
+    if is_passing(error):
+        return True
+    if isinstance(original := getattr(error, "orig", None), sqlite3.Error):
+        return _sqlite_code(original) in _SQLITE_LASTING
+    return isinstance(error, OperationalError)
+
+
+def is_missing_table(error: DatabaseError) -> bool:
+    """Return whether the statement named a table that does not exist."""
+    if isinstance(error.orig, sqlite3.OperationalError):
+        return str(error.orig).startswith("no such table")
+    return _sqlstate(error) == _POSTGRESQL_NO_TABLE
+
+
+def unavailable(url: URL, error: BaseException, doing: str = "be used") -> DatabaseUnavailableError:
+    """Return the error to raise: one sentence that names the URL without its password."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    said = " ".join(str(original).split()) or type(original).__name__
+    reason = without_secrets(said, url.render_as_string(hide_password=False))
+    failure = DatabaseUnavailableError(
+        f"the database {shown_url(url)} cannot {doing}: {reason}; "
+        "check --storage (SWEEPER_STORAGE), the file's permissions or the server"
+    )
+    failure.passing = is_passing(error)
+    return failure
+
+
+def missing(url: URL) -> DatabaseUnavailableError:
+    """Return the error to raise where there is no SQLite file: where one is that may be meant."""
+    wanted = Path(str(url.database))
+    here = Path.cwd()
+    elsewhere = [] if wanted.is_absolute() else [d for d in here.parents if (d / wanted).is_file()]
+    if not elsewhere and not wanted.is_absolute():
+        elsewhere = [d.absolute() for d in _directories(here) if (d / wanted).is_file()]
+    if elsewhere:
+        hint = (
+            f"there is one in {elsewhere[0]}: go there (cd {shlex.quote(str(elsewhere[0]))}), or "
+            "name it (--storage, SWEEPER_STORAGE)"
+        )
+    else:
+        hint = (
+            "run a study first (sweeper run FILE), or name its database "
+            "(--storage, SWEEPER_STORAGE)"
+        )
+    return DatabaseUnavailableError(f"there is no database at {shown_url(url)}; {hint}")
+
+
+def _directories(here: Path) -> list[Path]:
+    try:
+        return sorted(path for path in here.iterdir() if path.is_dir())
+    except OSError:
+        return []
+
+
+def _sqlite_code(error: sqlite3.Error) -> int | None:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    return state

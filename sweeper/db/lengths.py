@@ -1,0 +1,333 @@
+"""Number of epochs that trials train for: raised, kept for each length, and seen by the search.
+
+A trial that is extended is unfinished again: the next claim goes on from its last checkpoint, as
+after an interruption. What it gave is kept in a row of its own, written in the same transaction, so
+that a value is never in neither of the two. The study's definition stays as it is, with its number
+of epochs, the first length; so trials that were extended and those that were not are trials of one
+definition, and what the search sees of either is what it gave at the first length.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.db import optuna_rows
+from sweeper.db.claims import is_open
+from sweeper.db.database import Database
+from sweeper.db.progress import objectives_of, values_by_name
+from sweeper.db.requests import ran_under_another_definition
+from sweeper.db.studies import find_study, lock_study, no_such_trial
+from sweeper.db.tables import AnyRow, Attempt, Epoch, Length, Study, Trial, Verdict, aware
+from sweeper.errors import UsageError
+from sweeper.records.lengths import Extension, ExtensionPlan, LengthRecord
+from sweeper.search.spaces import Observation
+from sweeper.spec.searching import At, Objective, value_at
+
+
+def was_extended() -> sa.Exists:
+    """Return the condition that the trial of the enclosing query ended at an earlier length."""
+    return sa.exists().where(Length.trial_id == Trial.id).correlate(Trial.__table__)
+
+
+def lengths_of_trials(
+    connection: Connection, trial_ids: sa.Select[int], objectives: Sequence[Objective]
+) -> dict[int, list[LengthRecord]]:
+    """Return what each trial gave at the lengths that it was extended from, by its id."""
+    found: dict[int, list[LengthRecord]] = {}
+    for row in connection.execute(
+        sa.select(Length).where(Length.trial_id.in_(trial_ids)).order_by(Length.epochs)
+    ):
+        values = tuple(json.loads(row.objectives))
+        record = LengthRecord(
+            epochs=row.epochs,
+            trained=row.trained,
+            state=row.result,
+            value=next(iter(values), None),
+            digest=row.digest,
+            at=None if row.ended_at is None else aware(row.ended_at),
+            values=values_by_name(objectives, values or None),
+        )
+        found.setdefault(row.trial_id, []).append(record)
+    return found
+
+
+def at_first_length(
+    connection: Connection,
+    study: AnyRow,
+    trials: Sequence[AnyRow],
+    observed: Sequence[Observation],
+) -> tuple[Observation, ...]:
+    """Return the observations of trials for the search: each as it was at the study's first length.
+
+    So an extension changes nothing that is drawn afterwards: a trial that trained on, one that was
+    given more epochs from its beginning, and one that was not extended, all look alike to it.
+
+    Args:
+        connection: In a transaction.
+        study: Its columns.
+        trials: Those of its trials, in order.
+        observed: The same trials, as they are now.
+    """
+    if all(trial.epochs is None for trial in trials):
+        return tuple(observed)
+    first = int(json.loads(study.definition)["epochs"])
+    longer = {trial.id for trial in trials if trial.epochs is not None and trial.epochs > first}
+    if not longer:
+        return tuple(observed)
+    kept = _first_kept(connection, longer)
+    epochs = _epochs_until(connection, longer, first)
+    found = []
+    for trial, seen in zip(trials, observed, strict=True):
+        if trial.id not in longer:
+            found.append(seen)
+            continue
+        row, reported = kept.get(trial.id), epochs.get(trial.id, {})
+        if row is not None:
+            ended = _ended_as(seen, row.result, tuple(json.loads(row.objectives)))
+            end = row.trained
+        elif len(reported) == first:
+            ended, end = _computed(study, seen, reported), first
+        else:
+            # It ended before the first length was over: there it ended as it has now.
+            ended, end = seen, first
+        shown = {epoch: value for epoch, value in seen.intermediate.items() if epoch < end}
+        found.append(replace(ended, intermediate=shown))
+    return tuple(found)
+
+
+def _first_kept(connection: Connection, trials: set[int]) -> dict[int, AnyRow]:
+    rows = connection.execute(
+        sa.select(Length).where(Length.trial_id.in_(trials)).order_by(Length.epochs.desc())
+    )
+    return {row.trial_id: row for row in rows}
+
+
+def _epochs_until(
+    connection: Connection, trials: set[int], first: int
+) -> dict[int, dict[int, Mapping[str, float]]]:
+    found: dict[int, dict[int, Mapping[str, float]]] = {}
+    for row in connection.execute(
+        sa.select(Epoch)
+        .where(Epoch.trial_id.in_(trials), Epoch.epoch < first)
+        .order_by(Epoch.epoch)
+    ):
+        found.setdefault(row.trial_id, {})[row.epoch] = json.loads(row.metrics)
+    return found
+
+
+def _computed(
+    study: AnyRow, seen: Observation, reported: Mapping[int, Mapping[str, float]]
+) -> Observation:
+    """A trial that trained past the first length without a stop, as it would have ended there."""
+    at = cast("At", json.loads(study.definition).get("at", "last"))
+    values = []
+    for objective in objectives_of(study):
+        own = [m[objective.name] for m in reported.values() if objective.name in m]
+        if not own:
+            return replace(seen, state="failed", value=None, values=None)
+        value = value_at(own, at, objective.direction)
+        if not math.isfinite(value):
+            return replace(seen, state="failed", value=None, values=None)
+        values.append(value)
+    return _ended_as(seen, "complete", tuple(values))
+
+
+def _ended_as(seen: Observation, state: str, values: tuple[float, ...]) -> Observation:
+    several = seen.values is not None or len(values) > 1
+    return replace(
+        seen,
+        state=cast("Literal['complete', 'pruned']", state),
+        value=next(iter(values), None),
+        values=values if several else None,
+    )
+
+
+_CLEARED = {"result": None, "digest": None, "crashes": 0, "memory_faults": 0, "errors": 0}
+
+
+class Lengths:
+    """Extends studies and trials. Every method is one transaction; see `Repository`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def plan(self, study: str, extension: Extension) -> ExtensionPlan:
+        """Return the changes that the extension would make; empty if all of it is done already.
+
+        Raises:
+            UnknownStudyError: There is no such study, or no such trial has begun in it.
+            UsageError: A trial has trained for more epochs, or has failed; trials are running; the
+                study shares out epochs by itself.
+        """
+        return self._database.read(lambda c: _plan(c, find_study(c, study), extension))
+
+    def extend(self, study: str, extension: Extension) -> ExtensionPlan:
+        """Have trials train on; return what that changed. Done again, it changes nothing.
+
+        Raises what `plan` does.
+        """
+        return self._database.write(lambda c: _extend(c, lock_study(c, study), extension))
+
+
+def _plan(connection: Connection, study: AnyRow, extension: Extension) -> ExtensionPlan:
+    definition = json.loads(study.definition)
+    if definition.get("budget") is not None:
+        msg = (
+            f"study {study.name!r} has a budget, which itself says how far each trial trains; it "
+            "cannot be extended. Run its best parameters as a study of their own (enqueue=…)"
+        )
+        raise UsageError(msg)
+    first = int(definition["epochs"])
+    trials = connection.execute(
+        sa.select(Trial, is_open().label("running"))
+        .where(Trial.study_id == study.id)
+        .order_by(Trial.number)
+    ).all()
+    if extension.trials is None:
+        # Those of another definition stay what they are, and are ranked apart.
+        own = [t for t in trials if not ran_under_another_definition(connection, study, t)]
+        plan = _whole(study, extension.epochs, first, own)
+    else:
+        plan = _chosen(connection, study, extension, first, trials)
+    running = [str(trial.number) for trial in trials if trial.running]
+    if plan and running:
+        several = len(running) > 1
+        msg = (
+            f"trial{'s' * several} {', '.join(running)} of study {study.name!r} "
+            f"{'are' if several else 'is'} running; a study is extended while it stands: wait, "
+            f"or stop it first (sweeper stop {study.name})"
+        )
+        raise UsageError(msg)
+    return plan
+
+
+def _whole(study: AnyRow, epochs: int, first: int, trials: Sequence[AnyRow]) -> ExtensionPlan:
+    """For a whole study: no trial that was pruned or has failed, none that goes further already."""
+    present = study.epochs or first
+    if epochs < present:
+        done = sum(trial.result == "complete" for trial in trials)
+        msg = (
+            f"--epochs {epochs} for study {study.name!r}, whose trials train for {present} epochs "
+            f"({done} of them have); a study can only be extended: give more than {present}"
+        )
+        raise UsageError(msg)
+    shorter = {t: t.epochs or first for t in trials if (t.epochs or first) < epochs}
+    return ExtensionPlan(
+        reopened={t.number: had for t, had in shorter.items() if t.result == "complete"},
+        lengthened={t.number: had for t, had in shorter.items() if t.result is None},
+        raised=epochs > present,
+    )
+
+
+def _chosen(
+    connection: Connection,
+    study: AnyRow,
+    extension: Extension,
+    first: int,
+    trials: Sequence[AnyRow],
+) -> ExtensionPlan:
+    """For some trials, by number: pruned ones too, since they were asked for.
+
+    Raises:
+        UnknownStudyError: One has not begun.
+        UsageError: One has failed, ran under another definition, or has trained further.
+    """
+    epochs, by_number = extension.epochs, {trial.number: trial for trial in trials}
+    trained = _epochs_trained(connection, (trial.id for trial in trials))
+    reopened: dict[int, int] = {}
+    lengthened: dict[int, int] = {}
+    for number in dict.fromkeys(extension.trials or ()):
+        trial = by_number.get(number)
+        if trial is None:
+            raise no_such_trial(connection, study, number)
+        present, done = trial.epochs or first, trained.get(trial.id, 0)
+        if trial.result == "failed":
+            msg = (
+                f"trial {number} of study {study.name!r} has failed after {done} epochs, so there "
+                f"is nothing to extend; `sweeper retry {study.name} {number}` gives it another "
+                "attempt"
+            )
+            raise UsageError(msg)
+        if ran_under_another_definition(connection, study, trial):
+            msg = (
+                f"trial {number} of study {study.name!r} ran under another definition or code "
+                "than the study has now, so what it trained on to would be of neither; begin it "
+                "as a trial of a study of its own (enqueue=…)"
+            )
+            raise UsageError(msg)
+        if epochs < present:
+            msg = (
+                f"--epochs {epochs} for trial {number} of study {study.name!r}, which has trained "
+                f"{done} of {present} epochs; a trial can only be extended: give more than "
+                f"{present}"
+            )
+            raise UsageError(msg)
+        if epochs > present:
+            (reopened if trial.result is not None else lengthened)[number] = present
+    return ExtensionPlan(reopened, lengthened, raised=False)
+
+
+def _extend(connection: Connection, study: AnyRow, extension: Extension) -> ExtensionPlan:
+    plan = _plan(connection, study, extension)
+    if not plan:
+        return plan
+    changed = connection.execute(
+        sa.select(Trial)
+        .where(Trial.study_id == study.id, Trial.number.in_(tuple(plan.begun)))
+        .order_by(Trial.number)
+    ).all()
+    finished = [trial for trial in changed if trial.number in plan.reopened]
+    _keep(connection, finished, plan.reopened)
+    for trial in changed:
+        again = _CLEARED if trial.number in plan.reopened else {}
+        connection.execute(
+            sa.update(Trial).where(Trial.id == trial.id).values(epochs=extension.epochs, **again)
+        )
+    for trial in finished:
+        optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
+        # They are of the length before.
+        connection.execute(sa.delete(Verdict).where(Verdict.trial_id == trial.id))
+    if plan.raised:
+        connection.execute(
+            sa.update(Study).where(Study.id == study.id).values(epochs=extension.epochs)
+        )
+    return plan
+
+
+def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int, int]) -> None:
+    """Write down what the trials gave at the length that they have come to."""
+    values = optuna_rows.all_values(connection, [trial.optuna_trial_id for trial in trials])
+    trained = _epochs_trained(connection, (trial.id for trial in trials))
+    for trial in trials:
+        ended = connection.scalar(
+            sa.select(Attempt.ended_at).where(
+                Attempt.trial_id == trial.id, Attempt.number == trial.current_attempt
+            )
+        )
+        connection.execute(
+            sa.insert(Length).values(
+                trial_id=trial.id,
+                epochs=lengths[trial.number],
+                trained=trained.get(trial.id, 0),
+                result=trial.result,
+                objectives=json.dumps(list(values.get(trial.optuna_trial_id, ()))),
+                digest=trial.digest,
+                ended_at=ended,
+            )
+        )
+
+
+def _epochs_trained(connection: Connection, trial_ids: Iterable[int]) -> dict[int, int]:
+    rows = connection.execute(
+        sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch))
+        .where(Epoch.trial_id.in_(list(trial_ids)))
+        .group_by(Epoch.trial_id)
+    )
+    return {trial_id: int(last) + 1 for trial_id, last in rows}

@@ -1,0 +1,391 @@
+"""Optuna's own rows, written and read inside our transactions. The only module that knows them.
+
+Optuna's storage commits after every call, so a study kept through it could be cut between its rows
+and ours. Writing both in one transaction needs Optuna's table definitions, which are not public:
+Optuna is pinned to one major version, and a test reads everything back through
+``optuna.load_study``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from optuna.storages._rdb import models
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
+from sqlalchemy.engine import Connection
+
+from sweeper.db.tables import UtcNow
+from sweeper.errors import ParameterError, StorageError
+from sweeper.search.spaces import from_internal, from_text, to_internal, to_text
+from sweeper.spec.searching import Direction
+from sweeper.spec.space import CategoricalChoice, Distribution
+
+_Studies: Any = models.StudyModel.__table__
+_Directions: Any = models.StudyDirectionModel.__table__
+_Trials: Any = models.TrialModel.__table__
+_Params: Any = models.TrialParamModel.__table__
+_Values: Any = models.TrialValueModel.__table__
+_Intermediate: Any = models.TrialIntermediateValueModel.__table__
+
+TrialResult = Literal["complete", "pruned", "failed"]
+"""How a trial ended for good."""
+
+_LONGEST_NAME = 512
+
+_STATES = {
+    "complete": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+}
+
+
+_PARAMETERS = sa.select(
+    _Params.c.trial_id,
+    _Params.c.param_name,
+    _Params.c.param_value,
+    _Params.c.distribution_json,
+)
+_PARAMETER = _PARAMETERS.where(
+    _Params.c.trial_id == sa.bindparam("trial_id"), _Params.c.param_name == sa.bindparam("name")
+)
+_FIRST_WITH = (
+    sa.select(_Trials.c.number, _Params.c.distribution_json)
+    .join(_Trials, _Trials.c.trial_id == _Params.c.trial_id)
+    .where(
+        _Trials.c.study_id == sa.bindparam("study_id"),
+        _Params.c.param_name == sa.bindparam("name"),
+    )
+    .order_by(_Params.c.param_id)
+    .limit(1)
+)
+_NEW_PARAMETER = sa.insert(_Params)
+"""Made once: a trial may have ten thousand parameters, each stored by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A stored parameter: what it was drawn from, and its value."""
+
+    distribution: Distribution
+    value: CategoricalChoice
+
+
+def study_names(connection: Connection) -> tuple[str, ...]:
+    """Return the names of all of Optuna's studies in the database."""
+    return tuple(connection.scalars(sa.select(_Studies.c.study_name)))
+
+
+def create_study(connection: Connection, name: str, directions: Sequence[Direction]) -> int:
+    """Insert a study with an objective for each direction; return Optuna's id of it."""
+    study_id = _inserted(connection, sa.insert(_Studies).values(study_name=name))
+    for index, direction in enumerate(directions):
+        connection.execute(
+            sa.insert(_Directions).values(
+                study_id=study_id, objective=index, direction=StudyDirection[direction.upper()]
+            )
+        )
+    return study_id
+
+
+def lock_study(connection: Connection, study_id: int) -> bool:
+    """Keep Optuna's tools from adding trials until this commits; whether Optuna has the study.
+
+    Its tools can delete it. They lock the same row to add a trial.
+    """
+    query = sa.select(_Studies.c.study_id).where(_Studies.c.study_id == study_id)
+    return connection.scalar(query.with_for_update()) is not None
+
+
+def trials_after(connection: Connection, study_id: int, trial_id: int) -> int:
+    """Return how many trials Optuna has in the study that are newer than ``trial_id``.
+
+    This does not grow with the trials before it, as counting all of them would.
+    """
+    count = (
+        sa.select(sa.func.count())
+        .select_from(_Trials)
+        .where(_Trials.c.study_id == study_id, _Trials.c.trial_id > trial_id)
+    )
+    return int(connection.scalar(count) or 0)
+
+
+def create_trial(connection: Connection, study_id: int, number: int) -> int:
+    """Insert a running trial; return Optuna's id of it."""
+    return _inserted(
+        connection,
+        sa.insert(_Trials).values(
+            study_id=study_id, number=number, state=TrialState.RUNNING, datetime_start=UtcNow()
+        ),
+    )
+
+
+def set_parameter(
+    connection: Connection,
+    trial_id: int,
+    name: str,
+    drawn: Parameter,
+    check: Callable[[], None],
+) -> CategoricalChoice:
+    """Store a parameter unless it is stored; return the value that holds.
+
+    Args:
+        connection: In a writing transaction.
+        trial_id: Optuna's id of the trial.
+        name: The parameter's.
+        drawn: What to store.
+        check: Called before a new parameter is stored; raises where it must not be.
+
+    Raises:
+        ParameterError: It is stored with another distribution.
+    """
+    distribution = drawn.distribution
+    found = connection.execute(_PARAMETER, {"trial_id": trial_id, "name": name}).all()
+    if found:
+        stored = _read_parameters(found)[trial_id][name]
+        if to_text(stored.distribution) != to_text(distribution):
+            msg = (
+                f"parameter {name!r} is stored as {stored.distribution}, and the resumed trial "
+                f"suggests {distribution}; restore the range, or start a study of another name"
+            )
+            raise ParameterError(msg)
+        return stored.value
+    if len(name) > _LONGEST_NAME:
+        msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
+        raise ParameterError(msg)
+    check()
+    connection.execute(
+        _NEW_PARAMETER,
+        {
+            "trial_id": trial_id,
+            "param_name": name,
+            "param_value": to_internal(name, distribution, drawn.value),
+            "distribution_json": to_text(distribution),
+        },
+    )
+    return drawn.value
+
+
+def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, Any]) -> None:
+    """Store user attributes of a new trial, which Optuna's tools show."""
+    table: Any = models.TrialUserAttributeModel.__table__
+    connection.execute(
+        sa.insert(table),
+        [{"trial_id": trial_id, "key": k, "value_json": json.dumps(v)} for k, v in values.items()],
+    )
+
+
+def first_with(connection: Connection, study_id: int, name: str) -> tuple[int, str] | None:
+    """Return the first trial's number that has the parameter, and its distribution as JSON.
+
+    This looks at every trial of the study.
+    """
+    found = connection.execute(_FIRST_WITH, {"study_id": study_id, "name": name}).first()
+    return None if found is None else (found.number, found.distribution_json)
+
+
+def parameters(
+    connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
+) -> dict[int, dict[str, Parameter]]:
+    """Return the parameters of the trials, by Optuna's trial id, in the order of suggestion.
+
+    Raises:
+        StorageError: A value is none of its distribution's choices.
+    """
+    return _read_parameters(
+        connection.execute(
+            _PARAMETERS.where(_Params.c.trial_id.in_(trial_ids)).order_by(_Params.c.param_id)
+        )
+    )
+
+
+def drawn_values(
+    connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
+) -> dict[int, dict[str, CategoricalChoice]]:
+    """Return the parameters' values alone, as `parameters` does."""
+    return {
+        trial_id: {name: parameter.value for name, parameter in found.items()}
+        for trial_id, found in parameters(connection, trial_ids).items()
+    }
+
+
+def _read_parameters(rows: Iterable[Any]) -> dict[int, dict[str, Parameter]]:
+    texts: dict[str, Distribution] = {}
+    found: dict[int, dict[str, Parameter]] = {}
+    for trial_id, name, internal, text in rows:
+        if text not in texts:
+            texts[text] = from_text(text)
+        distribution = texts[text]
+        try:
+            value = from_internal(distribution, internal)
+        except (IndexError, ValueError, OverflowError):
+            msg = (
+                f"parameter {name!r} of Optuna's trial {trial_id} is stored as {internal!r}, which "
+                f"{distribution} does not have; it was changed outside sweeper: restore it"
+            )
+            raise StorageError(msg) from None
+        found.setdefault(trial_id, {})[name] = Parameter(distribution, value)
+    return found
+
+
+def set_intermediate_values(
+    connection: Connection, trial_id: int, by_step: Mapping[int, float]
+) -> None:
+    """Store intermediate values, replacing those of the same steps. NaN and infinity are kept."""
+    if not by_step:
+        return
+    connection.execute(
+        sa.delete(_Intermediate).where(
+            _Intermediate.c.trial_id == trial_id, _Intermediate.c.step.in_(list(by_step))
+        )
+    )
+    represent = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr
+    rows = []
+    for step, value in by_step.items():
+        stored, kind = represent(value)
+        rows.append(
+            {
+                "trial_id": trial_id,
+                "step": step,
+                "intermediate_value": stored,
+                "intermediate_value_type": kind,
+            }
+        )
+    connection.execute(sa.insert(_Intermediate), rows)
+
+
+def intermediate_values(
+    connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
+) -> dict[int, dict[int, float]]:
+    """Return the intermediate values of the trials by Optuna's trial id and step, in order."""
+    rows = connection.execute(
+        sa.select(
+            _Intermediate.c.trial_id,
+            _Intermediate.c.step,
+            _Intermediate.c.intermediate_value,
+            _Intermediate.c.intermediate_value_type,
+        )
+        .where(_Intermediate.c.trial_id.in_(trial_ids))
+        .order_by(_Intermediate.c.step)
+    )
+    represent = models.TrialIntermediateValueModel.stored_repr_to_intermediate_value
+    found: dict[int, dict[int, float]] = {}
+    for trial_id, step, stored, kind in rows:
+        found.setdefault(trial_id, {})[step] = represent(stored, kind)
+    return found
+
+
+def finish_trial(
+    connection: Connection,
+    trial_id: int,
+    result: TrialResult,
+    values: Sequence[float] = (),
+) -> None:
+    """End a trial, with a value for each objective, in order.
+
+    A pruned one without a value gets its last intermediate value, as in Optuna.
+    """
+    if result == "pruned" and not values:
+        reported = intermediate_values(connection, (trial_id,)).get(trial_id, {})
+        values = (reported[max(reported)],) if reported else ()
+    if result != "failed" and not any(math.isnan(value) for value in values):
+        for index, value in enumerate(values):
+            stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+            connection.execute(
+                sa.insert(_Values).values(
+                    trial_id=trial_id, objective=index, value=stored, value_type=kind
+                )
+            )
+    connection.execute(
+        sa.update(_Trials)
+        .where(_Trials.c.trial_id == trial_id)
+        .values(state=_STATES[result], datetime_complete=UtcNow())
+    )
+
+
+def prune_trials(connection: Connection, values: Mapping[int, float | None]) -> None:
+    """End many trials as pruned, each with its value if it has one, by Optuna's trial ids."""
+    if not values:
+        return
+    represent = models.TrialValueModel.value_to_stored_repr
+    rows = []
+    for trial_id, value in values.items():
+        if value is None:
+            continue
+        stored, kind = represent(value)
+        rows.append({"trial_id": trial_id, "objective": 0, "value": stored, "value_type": kind})
+    if rows:
+        connection.execute(sa.insert(_Values), rows)
+    connection.execute(
+        sa.update(_Trials)
+        .where(_Trials.c.trial_id.in_(list(values)))
+        .values(state=_STATES["pruned"], datetime_complete=UtcNow())
+    )
+
+
+def reopen_trial(connection: Connection, trial_id: int) -> None:
+    """Make a finished trial a running one again, without a value."""
+    connection.execute(sa.delete(_Values).where(_Values.c.trial_id == trial_id))
+    connection.execute(
+        sa.update(_Trials)
+        .where(_Trials.c.trial_id == trial_id)
+        .values(state=TrialState.RUNNING, datetime_complete=None)
+    )
+
+
+def forget_trial(connection: Connection, trial_id: int, *, parameters: bool = True) -> None:
+    """Delete a trial's intermediate values, and unless asked not to its parameters: it begins anew."""
+    for table in (_Params, _Intermediate) if parameters else (_Intermediate,):
+        connection.execute(sa.delete(table).where(table.c.trial_id == trial_id))
+
+
+def rename_study(connection: Connection, study_id: int, name: str) -> None:
+    """Give a study another name."""
+    connection.execute(
+        sa.update(_Studies).where(_Studies.c.study_id == study_id).values(study_name=name)
+    )
+
+
+def delete_study(connection: Connection, study_id: int) -> None:
+    """Delete a study with all that refers to it, whichever of Optuna's tables that is in."""
+    trials = sa.select(_Trials.c.trial_id).where(_Trials.c.study_id == study_id)
+    for table in reversed(models.BaseModel.metadata.sorted_tables):
+        if "trial_id" in table.c and table is not _Trials:
+            connection.execute(sa.delete(table).where(table.c.trial_id.in_(trials)))
+    for table in reversed(models.BaseModel.metadata.sorted_tables):
+        if "study_id" in table.c:
+            connection.execute(sa.delete(table).where(table.c.study_id == study_id))
+
+
+def values(connection: Connection, trial_ids: Sequence[int] | sa.Select[int]) -> dict[int, float]:
+    """Return the first objective of the trials that have a value, by Optuna's trial id."""
+    return {trial_id: found[0] for trial_id, found in all_values(connection, trial_ids).items()}
+
+
+def all_values(
+    connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
+) -> dict[int, tuple[float, ...]]:
+    """Return every objective of the trials that have values, in order, by Optuna's trial id."""
+    rows = connection.execute(
+        sa.select(_Values.c.trial_id, _Values.c.value, _Values.c.value_type)
+        .where(_Values.c.trial_id.in_(trial_ids))
+        .order_by(_Values.c.objective)
+    )
+    represent = models.TrialValueModel.stored_repr_to_value
+    found: dict[int, tuple[float, ...]] = {}
+    for trial_id, stored, kind in rows:
+        found[trial_id] = (*found.get(trial_id, ()), represent(stored, kind))
+    return found
+
+
+def _inserted(connection: Connection, statement: sa.Insert) -> int:
+    key = connection.execute(statement).inserted_primary_key
+    if key is None:
+        msg = f"the database returned no key for {statement}"
+        raise RuntimeError(msg)
+    return int(key[0])

@@ -1,0 +1,328 @@
+"""Progress of a study's trials, its leading trials, and groups of trials by definition and code."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from statistics import median
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.db import optuna_rows
+from sweeper.db.branch_rows import parents_of
+from sweeper.db.studies import trials_of
+from sweeper.db.tables import AnyRow, Attempt, Epoch, Trial, UtcNow
+from sweeper.records.code import CodeGroup, short_code
+from sweeper.records.results import BestTrial, ParetoTrial, TrialState, TrialStatus
+from sweeper.spec.populations import first_epochs
+from sweeper.spec.searching import Objective
+
+
+def objectives_of(study: AnyRow) -> tuple[Objective, ...]:
+    """Return the study's objectives, in order."""
+    further = json.loads(study.definition).get("further_objectives", ())
+    return (
+        Objective(study.objective, study.direction),
+        *(Objective(name, direction) for name, direction in further),
+    )
+
+
+def best_trial(connection: Connection, study: AnyRow, trials: Sequence[AnyRow]) -> BestTrial | None:
+    """Return the one of ``trials`` that is complete and has the best objective, first of equals."""
+    return next(iter(leading_trials(connection, study, trials, 1)), None)
+
+
+def leading_trials(
+    connection: Connection, study: AnyRow, trials: Sequence[AnyRow], count: int
+) -> tuple[BestTrial, ...]:
+    """Return the ``count`` best of ``trials`` that are complete, the best first."""
+    sign = -1 if study.direction == "maximize" else 1
+    values = optuna_rows.values(connection, _complete_ids(study))
+    ranked = heapq.nsmallest(
+        count, ((sign * values[key], number, key) for number, key in _with_values(trials, values))
+    )
+    params = optuna_rows.drawn_values(connection, tuple(key for _, _, key in ranked))
+    return tuple(BestTrial(number, values[key], params.get(key, {})) for _, number, key in ranked)
+
+
+def pareto_front(
+    connection: Connection,
+    study: AnyRow,
+    trials: Sequence[AnyRow],
+    objectives: Sequence[Objective],
+) -> tuple[ParetoTrial, ...]:
+    """Return those of ``trials`` that are complete and that no other one beats, by number.
+
+    One trial beats another where it is better in some objective and worse in none.
+    """
+    signs = [-1 if objective.direction == "maximize" else 1 for objective in objectives]
+    values = optuna_rows.all_values(connection, _complete_ids(study))
+    points = sorted(
+        (tuple(sign * value for sign, value in zip(signs, values[key], strict=True)), number, key)
+        for number, key in _with_values(trials, values)
+        if len(values[key]) == len(signs)
+    )
+    # Sorted, a point can be beaten by earlier ones only, and then by one of the front so far.
+    front: list[tuple[tuple[float, ...], int, int]] = []
+    for point in points:
+        if not any(_beats(leader[0], point[0]) for leader in front):
+            front.append(point)
+    leading = {number: key for _, number, key in front}
+    params = optuna_rows.drawn_values(connection, tuple(leading.values()))
+    return tuple(
+        ParetoTrial(
+            number,
+            {o.name: v for o, v in zip(objectives, values[key], strict=True)},
+            params.get(key, {}),
+        )
+        for number, key in sorted(leading.items())
+    )
+
+
+def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def _complete_ids(study: AnyRow) -> sa.Select[int]:
+    return sa.select(Trial.optuna_trial_id).where(
+        Trial.study_id == study.id, Trial.result == "complete"
+    )
+
+
+def _with_values(trials: Sequence[AnyRow], values: Mapping[int, Any]) -> list[tuple[int, int]]:
+    """Number and Optuna's id of the trials that have values."""
+    return [(t.number, t.optuna_trial_id) for t in trials if t.optuna_trial_id in values]
+
+
+_RECENT_TRIALS = 64
+"""The latest trials, whose attempts say how long an epoch takes."""
+
+
+def trial_state(trial: AnyRow, *, running: bool) -> TrialState:
+    """Return where a trial stands by its columns and whether an attempt at it lives."""
+    if trial.result is not None:
+        return cast("TrialState", trial.result)
+    if running:
+        return "running"
+    if trial.current_attempt == 0:
+        return "waiting"
+    return "interrupted" if trial.paused is None else "paused"
+
+
+def values_by_name(
+    objectives: Sequence[Objective], values: Sequence[float] | None
+) -> dict[str, float] | None:
+    """Return a trial's values by their objectives' names; None with one objective, or none yet."""
+    if values is None or len(objectives) == 1:
+        return None
+    return {o.name: value for o, value in zip(objectives, values, strict=True)}
+
+
+def trial_statuses(
+    connection: Connection,
+    study: AnyRow,
+    trials: Sequence[AnyRow],
+    live: Collection[int],
+    objectives: Sequence[Objective],
+) -> tuple[TrialStatus, ...]:
+    """Return how far each of the study's trials is, by number.
+
+    Args:
+        connection: In a transaction.
+        study: Its columns.
+        trials: Those of all its trials.
+        live: The ids of those that a live attempt trains.
+        objectives: The study's, in order.
+    """
+    optuna_ids = sa.select(Trial.optuna_trial_id).where(Trial.study_id == study.id)
+    params = optuna_rows.drawn_values(connection, optuna_ids)
+    values = optuna_rows.all_values(connection, optuna_ids)
+    latest = _latest_epochs(connection, study.id)
+    definition = json.loads(study.definition)
+    epochs = definition.get("epochs")
+    if epochs is not None:
+        epochs = first_epochs(definition.get("budget"), epochs)
+    parents = parents_of(connection, trials_of(study.id))
+    errors = _errors(connection, study.id)
+    found = []
+    for trial in sorted(trials, key=lambda t: t.number):
+        own = values.get(trial.optuna_trial_id)
+        epoch, metrics = latest.get(trial.id, (0, {}))
+        found.append(
+            TrialStatus(
+                number=trial.number,
+                state=trial_state(trial, running=trial.id in live),
+                params=params.get(trial.optuna_trial_id, {}),
+                value=None if own is None else own[0],
+                epoch=epoch,
+                epochs=trial.epochs
+                or (parents[trial.id].epochs if trial.id in parents else epochs),
+                metrics=metrics,
+                values=values_by_name(objectives, own),
+                attempts=trial.current_attempt,
+                error=errors.get(trial.id),
+            )
+        )
+    return tuple(found)
+
+
+def _errors(connection: Connection, study: int) -> dict[int, str]:
+    """Return the last line of the error of each failed trial's latest attempt, by the trial's id."""
+    rows = connection.execute(
+        sa.select(Trial.id, Attempt.error)
+        .join(
+            Attempt, sa.and_(Trial.id == Attempt.trial_id, Attempt.number == Trial.current_attempt)
+        )
+        .where(Trial.study_id == study, Trial.result == "failed", Attempt.error.is_not(None))
+    )
+    return {row.id: row.error.strip().rpartition("\n")[2] for row in rows}
+
+
+def seconds_left(
+    connection: Connection, study: AnyRow, trials: Sequence[TrialStatus]
+) -> float | None:
+    """Estimate the seconds until the study's total is reached, with as many running as now.
+
+    An epoch takes the median of what it took in the latest trials, everything around it included.
+    A trial that has not begun counts as the median one that is complete or pruned does, and until
+    there is one as the study's number of epochs.
+
+    Returns:
+        None where nothing runs, no trial has finished an epoch, or the epochs are not known.
+    """
+    running = [trial for trial in trials if trial.state == "running"]
+    if not running or any(trial.epochs is None for trial in trials):
+        return None
+    spent = _seconds_spent(connection, study.id, {trial.number for trial in running})
+    paces = [spent[t.number] / t.epoch for t in trials if t.epoch and spent.get(t.number)]
+    if not paces:
+        return None
+    ended = [trial.epoch for trial in trials if trial.state in ("complete", "pruned")]
+    whole = median(ended) if ended else float(running[0].epochs or 0)
+    begun = [
+        float(max((trial.epochs or 0) - trial.epoch, 0))
+        for trial in trials
+        if trial.state in ("running", "interrupted")
+    ]
+    waiting = [whole] * max(study.target - len(trials), 0)
+    begun += [float(t.epochs or 0) for t in trials if t.state == "waiting"]
+    epochs = max(*begun, *waiting, (sum(begun) + sum(waiting)) / len(running))
+    return median(paces) * epochs
+
+
+def _latest_epochs(
+    connection: Connection, study_id: int
+) -> dict[int, tuple[int, Mapping[str, float]]]:
+    """Return how many epochs each trial has finished, and the latest epoch's metrics."""
+    last = (
+        sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
+        .where(Epoch.trial_id.in_(trials_of(study_id)))
+        .group_by(Epoch.trial_id)
+        .subquery()
+    )
+    rows = connection.execute(
+        sa.select(Epoch).join(
+            last, sa.and_(Epoch.trial_id == last.c.trial_id, Epoch.epoch == last.c.epoch)
+        )
+    )
+    return {row.trial_id: (row.epoch + 1, json.loads(row.metrics)) for row in rows}
+
+
+def _seconds_spent(
+    connection: Connection, study_id: int, running: Collection[int]
+) -> dict[int, float]:
+    """Return the seconds that the attempts of the latest trials took, by trial number."""
+    newest = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study_id)
+    rows = connection.execute(
+        sa.select(Trial.number, Attempt.started_at, Attempt.ended_at, UtcNow().label("now"))
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(
+            Trial.study_id == study_id,
+            Trial.number > newest.scalar_subquery() - _RECENT_TRIALS,
+        )
+    )
+    spent: dict[int, float] = {}
+    for row in rows:
+        if row.ended_at is None and row.number not in running:
+            continue
+        seconds = ((row.ended_at or row.now) - row.started_at).total_seconds()
+        spent[row.number] = spent.get(row.number, 0.0) + max(seconds, 0.0)
+    return spent
+
+
+_Rows = Sequence[AnyRow]
+
+
+def is_mixed(connection: Connection, study: AnyRow) -> bool:
+    """Return whether attempts of the study ran under a definition that is no longer its own."""
+    return bool(
+        connection.scalar(
+            sa.select(
+                sa.exists()
+                .where(Attempt.trial_id == Trial.id, Trial.study_id == study.id)
+                .where(Attempt.definition != study.fingerprint)
+            )
+        )
+    )
+
+
+def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[int, str]:
+    """Return the short form of what each trial ran under, by the trial's id.
+
+    A trial that was gone on with under another definition has both, with ``+`` between. An attempt
+    that began from nothing leaves no trace of those before it, and one that trained nothing none.
+    """
+    rows = connection.execute(
+        sa.select(Attempt.trial_id, Attempt.definition, Attempt.start_step)
+        .where(Attempt.trial_id.in_(trial_ids))
+        .order_by(Attempt.id)
+    )
+    trained: dict[int, list[str]] = {}
+    latest: dict[int, str] = {}
+    for row in rows:
+        if row.definition is None:
+            continue
+        code = short_code(row.definition)
+        latest[row.trial_id] = code
+        if row.start_step == 0:
+            trained[row.trial_id] = [code]
+        elif row.start_step is not None:
+            before = trained.setdefault(row.trial_id, [])
+            before += [code] if code not in before else []
+    return {trial: "+".join(trained.get(trial, [code])) for trial, code in latest.items()}
+
+
+def code_groups(
+    connection: Connection,
+    study: AnyRow,
+    trials: _Rows,
+    best: Callable[[_Rows], BestTrial | None],
+) -> tuple[CodeGroup, ...]:
+    """Return the study's trials by what they ran under, in the order of their first trials.
+
+    Args:
+        connection: In a transaction.
+        study: Its columns.
+        trials: Those of its trials.
+        best: Finds the best of some of them.
+    """
+    codes: Mapping[int, str] = codes_of_trials(connection, trials_of(study.id))
+    by_code: dict[str, list[AnyRow]] = {}
+    for trial in sorted(trials, key=lambda t: t.number):
+        by_code.setdefault(codes.get(trial.id, short_code(study.fingerprint)), []).append(trial)
+    found = []
+    for code, group in by_code.items():
+        leader = best(group)
+        found.append(
+            CodeGroup(
+                code=code,
+                current=code == short_code(study.fingerprint),
+                trials=tuple(trial.number for trial in group),
+                best=None if leader is None else leader.number,
+                value=None if leader is None else leader.value,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,348 @@
+"""Requests to a study: to stop, to retry, to begin anew, to be removed.
+
+Both halves of a study go together, Optuna's rows and ours, in one transaction; and neither is
+possible while anybody is at work in it.
+
+A request to stop stands in the study's row, where every worker looks; it holds until somebody
+starts the study again.
+
+What ran under one definition is no beginning of what runs under another. A trial that begins anew
+keeps its number and its attempts' rows and files; its parameters, epochs, checkpoints, evaluations
+and audits are forgotten, and no earlier attempt's checkpoint is gone on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.db import optuna_rows
+from sweeper.db.branch_rows import Branch, parents_of
+from sweeper.db.branches import decided_below
+from sweeper.db.claims import TrialSeed, is_open
+from sweeper.db.database import Database
+from sweeper.db.leases import read_workers, suspects
+from sweeper.db.rungs import check_not_compared, forget_rungs, is_compared
+from sweeper.db.studies import (
+    StudyRow,
+    accept_definition,
+    find_study,
+    lock_study,
+    no_such_trial,
+    study_names,
+    trials_of,
+)
+from sweeper.db.tables import (
+    AnyRow,
+    Attempt,
+    Audit,
+    Checkpoint,
+    DefinitionChange,
+    Epoch,
+    Evaluation,
+    Length,
+    Parameter,
+    RoundStart,
+    Rung,
+    RungMember,
+    Study,
+    Trial,
+    Verdict,
+    Worker,
+)
+from sweeper.errors import UsageError
+
+
+class Restarts:
+    """Begins studies and trials again. Every method is one transaction; see `Repository`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def accept_while_nothing_has_a_value(
+        self, row: StudyRow, trial_seed: TrialSeed
+    ) -> tuple[tuple[str, ...], int]:
+        """Accept a changed definition without being asked to, where that can mix nothing.
+
+        No trial has finished with a value, none is running, and none that is interrupted has
+        trained. Trials that have begun, failed ones too, then begin anew under the new definition.
+
+        Args:
+            row: The study as it is defined now.
+            trial_seed: Gives each trial, by its number, its seed.
+
+        Returns:
+            What changed, and how many trials begin anew; nothing where the change cannot be
+            accepted, or where there is none.
+
+        Raises:
+            UnknownStudyError: There is no such study.
+            DefinitionError: The direction changed.
+        """
+        return self._database.write(lambda c: _accept_while_nothing(c, row, trial_seed))
+
+
+def _accept_while_nothing(
+    connection: Connection, row: StudyRow, trial_seed: TrialSeed
+) -> tuple[tuple[str, ...], int]:
+    study = lock_study(connection, row.name)
+    begun = connection.execute(
+        sa.select(Trial, is_open().label("running")).where(Trial.study_id == study.id)
+    ).all()
+    unfinished = [trial for trial in begun if trial.result is None]
+    if any(trial.result in ("complete", "pruned") or trial.running for trial in begun):
+        return (), 0
+    if any(_has_trained(connection, trial) for trial in unfinished):
+        return (), 0
+    changes = accept_definition(connection, row)
+    if not changes:
+        return (), 0
+    connection.execute(sa.delete(Parameter).where(Parameter.study_id == study.id))
+    for trial in begun:
+        begin_anew(connection, trial, seed=trial_seed(trial.number))
+    return changes, len(begun)
+
+
+def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None) -> None:
+    """Have a trial that does not run begin from nothing with its next attempt.
+
+    Args:
+        connection: In a writing transaction.
+        trial: Its columns.
+        seed: Its new one; None to keep the one that it has.
+    """
+    columns = trial._mapping
+    for table in (Length, Epoch, Checkpoint, Audit, Verdict, Evaluation):
+        connection.execute(sa.delete(table).where(table.trial_id == columns["id"]))
+    forget_rungs(connection, columns["id"])
+    connection.execute(
+        sa.update(Trial)
+        .where(Trial.id == columns["id"])
+        .values(
+            result=None,
+            digest=None,
+            crashes=0,
+            memory_faults=0,
+            errors=0,
+            audited=None,
+            anew_after=columns["current_attempt"],
+            seed=columns["seed"] if seed is None else seed,
+        )
+    )
+    optuna_rows.reopen_trial(connection, columns["optuna_trial_id"])
+    # A branch's parameters were not drawn, so nobody could draw them again.
+    kept = columns["id"] in parents_of(connection, (columns["id"],))
+    optuna_rows.forget_trial(connection, columns["optuna_trial_id"], parameters=not kept)
+
+
+def ran_under_another_definition(connection: Connection, study: AnyRow, trial: AnyRow) -> bool:
+    """Return whether the latest attempt at a trial ran under another definition than the study's."""
+    latest = connection.scalar(
+        sa.select(Attempt.definition).where(
+            Attempt.trial_id == trial.id, Attempt.number == trial.current_attempt
+        )
+    )
+    return latest is not None and latest != study.fingerprint
+
+
+def _has_trained(connection: Connection, trial: AnyRow) -> bool:
+    """Return whether the trial has a checkpoint to resume from, or a finished epoch."""
+    return any(
+        connection.scalar(sa.select(sa.exists().where(table.trial_id == trial.id)))
+        for table in (Checkpoint, Epoch)
+    )
+
+
+StopRequest = Literal["drain", "kill"]
+"""``"drain"``: finish the step, checkpoint, stop. ``"kill"``: end the trials' processes at once."""
+
+
+def request_stop(connection: Connection, name: str, how: StopRequest) -> None:
+    """Ask every worker of the study to stop."""
+    study = lock_study(connection, name)
+    connection.execute(sa.update(Study).where(Study.id == study.id).values(stop_requested=how))
+
+
+def stop_requested(connection: Connection, name: str) -> StopRequest | None:
+    """Return the request to stop the study's workers; None if there is none or no such study."""
+    found = connection.scalar(sa.select(Study.stop_requested).where(Study.name == name))
+    return cast("StopRequest | None", found)
+
+
+def clear_stop(connection: Connection, name: str) -> None:
+    """Forget a request to stop, because the study is started again."""
+    study = lock_study(connection, name)
+    if study.stop_requested is not None:
+        connection.execute(sa.update(Study).where(Study.id == study.id).values(stop_requested=None))
+
+
+def retry(connection: Connection, name: str, number: int, *, again: bool = False) -> None:
+    """Give a failed trial another attempt: it is unfinished again, and none of its faults count.
+
+    It goes on from its newest checkpoint, or from nothing where the definition is another one now.
+
+    Trials that were begun meanwhile and had this one in their window saw it failed, and stay.
+    Where this ran before and the commit's answer was lost (``again``), a trial that waits to be
+    resumed is the one that the first run made so.
+    """
+    study = lock_study(connection, name)
+    trial = connection.execute(
+        sa.select(Trial, is_open().label("running")).where(
+            Trial.study_id == study.id, Trial.number == number
+        )
+    ).first()
+    if trial is None:
+        raise no_such_trial(connection, study, number)
+    if trial.result != "failed":
+        if again and trial.result is None:
+            return
+        begun = "paused" if trial.paused else "interrupted"
+        state = trial.result or ("running" if trial.running else begun)
+        hint = "sweeper resume goes on with it" if state == "interrupted" else "it stays as it is"
+        msg = (
+            f"trial {number} of study {name!r} is {state}; only a failed trial is given another "
+            f"attempt, so {hint}"
+        )
+        raise UsageError(msg)
+    check_not_compared(connection, name, trial)
+    if number < decided_below(connection, study):
+        msg = (
+            f"trial {number} of study {name!r} failed, and the generation after its own was decided "
+            "without it; another attempt would change what that began from, so it stays as it is"
+        )
+        raise UsageError(msg)
+    _give_another_attempt(connection, study, trial)
+
+
+def retry_failed(connection: Connection, name: str) -> tuple[int, ...]:
+    """Do as `retry` does for every failed trial without which nothing was decided; return their numbers."""
+    study = lock_study(connection, name)
+    failed = connection.execute(
+        sa.select(Trial)
+        .where(
+            *(Trial.study_id == study.id, Trial.result == "failed", ~is_compared()),
+            Trial.number >= decided_below(connection, study),
+        )
+        .order_by(Trial.number)
+    ).all()
+    for trial in failed:
+        _give_another_attempt(connection, study, trial)
+    return tuple(trial.number for trial in failed)
+
+
+def _give_another_attempt(connection: Connection, study: AnyRow, trial: AnyRow) -> None:
+    if ran_under_another_definition(connection, study, trial):
+        begin_anew(connection, trial)
+        return
+    connection.execute(
+        sa.update(Trial)
+        .where(Trial.id == trial.id)
+        .values(result=None, digest=None, crashes=0, memory_faults=0, errors=0)
+    )
+    optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
+
+
+_OF_TRIALS = (Branch, RungMember, Length, Evaluation, Verdict, Audit, Checkpoint, Epoch, Attempt)
+_OF_STUDY = (Rung, RoundStart, Parameter, DefinitionChange, Worker, Trial)
+
+
+class Removing:
+    """Takes studies away. Every method is one transaction; see `Repository` for the errors of all.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        UsageError: Somebody is at work in it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def check_at_rest(self, study: str, what: str) -> None:
+        """Check that nobody is at work in the study; ``what`` is to be done with it."""
+        self._database.read(lambda c: _check_at_rest(c, study, what))
+
+    def delete(self, study: str) -> None:
+        """Delete every row of the study, Optuna's too."""
+        self._database.write(lambda c: _delete_study(c, study))
+
+    def rename(self, study: str, new: str, moved: Mapping[str, str]) -> None:
+        """Give the study another name, and its files the directories they were ``moved`` to.
+
+        Raises:
+            UsageError: The new name is taken, or somebody is at work in the study.
+        """
+        self._database.write(lambda c: _rename_study(c, study, new, moved))
+
+    def names_set_aside(self, study: str) -> tuple[str, ...]:
+        """Return the names that earlier studies of this name were set aside under."""
+        return self._database.read(lambda c: _names_set_aside(c, study))
+
+
+def _check_at_rest(connection: Connection, name: str, what: str) -> None:
+    at_work = [
+        f"a worker on {worker.host} (process {worker.pid})"
+        for worker in read_workers(connection, name)
+        if worker.live
+    ]
+    study = find_study(connection, name)
+    open_ones = connection.scalar(
+        sa.select(sa.func.count())
+        .select_from(Attempt)
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(Trial.study_id == study.id, Attempt.outcome.is_(None))
+    )
+    running = int(open_ones or 0) - len(suspects(connection, name, None, 0.0))
+    if running and not at_work:
+        at_work.append(f"{running} running trial{'s' * (running > 1)}")
+    if at_work:
+        msg = (
+            f"study {name!r} cannot be {what} while it runs ({', '.join(at_work)}); "
+            f"stop it first: sweeper stop {name}"
+        )
+        raise UsageError(msg)
+
+
+def _delete_study(connection: Connection, name: str) -> None:
+    # Without Optuna's half, which its own tools may have deleted, ours still has to go.
+    study = find_study(connection, name)
+    connection.execute(sa.select(Study.id).where(Study.id == study.id).with_for_update())
+    _check_at_rest(connection, name, "removed")
+    trials = trials_of(study.id)
+    for of_trial in _OF_TRIALS:
+        connection.execute(sa.delete(of_trial).where(of_trial.trial_id.in_(trials)))
+    for of_study in _OF_STUDY:
+        connection.execute(sa.delete(of_study).where(of_study.study_id == study.id))
+    connection.execute(sa.delete(Study).where(Study.id == study.id))
+    optuna_rows.delete_study(connection, study.optuna_study_id)
+
+
+def _rename_study(connection: Connection, name: str, new: str, moved: Mapping[str, str]) -> None:
+    study = lock_study(connection, name)
+    _check_at_rest(connection, name, "set aside")
+    if new in (*study_names(connection), *optuna_rows.study_names(connection)):
+        msg = f"the database has a study {new!r} already"
+        raise UsageError(msg)
+    connection.execute(sa.update(Study).where(Study.id == study.id).values(name=new))
+    optuna_rows.rename_study(connection, study.optuna_study_id, new)
+    trials = trials_of(study.id)
+    for table, columns in (
+        (Checkpoint, ("path",)),
+        (Audit, ("directory", "from_path", "to_path")),
+    ):
+        for row in connection.execute(sa.select(table).where(table.trial_id.in_(trials))).all():
+            paths = {
+                column: now + path.removeprefix(was)
+                for column in columns
+                for was, now in moved.items()
+                if (path := getattr(row, column)) is not None and path.startswith(f"{was}/")
+            }
+            if paths:
+                connection.execute(sa.update(table).where(table.id == row.id).values(**paths))
+
+
+def _names_set_aside(connection: Connection, name: str) -> tuple[str, ...]:
+    names = {*study_names(connection), *optuna_rows.study_names(connection)}
+    return tuple(sorted(taken for taken in names if taken.startswith(f"{name}~")))

@@ -1,0 +1,511 @@
+"""Budgets in the database: trials that pause at rungs, and what is decided there.
+
+Every trial that does not fail before has such a value, whatever bracket it is in and whatever becomes
+of it later, so that what is seen depends on no decision and on nobody's pace, and all values are of
+equally many epochs.
+
+A rung is full when each of its members has reached it, or is over. Then the best are promoted and
+the others end as pruned, in the transaction that finds it full and under the study's lock, so that
+it is decided once and by nobody who lacks a value. What was decided stays: who was compared, with
+which value, and who was promoted.
+
+What it asks of the database is a fixed number of queries, none of which grows with the trials that
+are over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.db import optuna_rows
+from sweeper.db.branch_rows import is_beside
+from sweeper.db.tables import (
+    AnyRow,
+    Attempt,
+    Epoch,
+    RoundStart,
+    Rung,
+    RungMember,
+    Study,
+    Trial,
+    UtcNow,
+    aware,
+)
+from sweeper.errors import DefinitionError, UsageError
+from sweeper.records.rungs import ComparedTrial, RungDecision, RungRecord
+from sweeper.records.status import are
+from sweeper.search.spaces import Observation
+from sweeper.spec.budgets import Round, RungSchedule, promoted, rung_schedule
+from sweeper.spec.searching import value_at
+
+WAITS, PROMOTED = "waits", "promoted"
+"""What `Trial.paused` says of a trial that has stopped at a rung."""
+
+
+def schedule_of(study: AnyRow) -> RungSchedule | None:
+    """Return the rungs of a study's trials; None where it has no budget of rungs."""
+    definition = json.loads(study.definition)
+    return rung_schedule(definition.get("budget"), definition.get("epochs", 0))
+
+
+def next_rung(connection: Connection, study: AnyRow, trial: AnyRow) -> int | None:
+    """Return after how many epochs a trial pauses next; None where it trains to its end."""
+    schedule = schedule_of(study)
+    if schedule is None:
+        return None
+    rungs = schedule.round_of(trial.number, round_starts(connection, study.id)).rungs
+    passed: int | None = connection.scalar(
+        sa.select(sa.func.max(RungMember.epochs)).where(
+            RungMember.trial_id == trial.id, RungMember.promoted.is_(True)
+        )
+    )
+    return next((epochs for epochs in rungs if epochs > (passed or 0)), None)
+
+
+def round_starts(connection: Connection, study_id: int) -> tuple[int, ...]:
+    """Return the numbers from which rounds are dealt anew, ascending; see `raise_total`."""
+    return tuple(
+        connection.scalars(
+            sa.select(RoundStart.number)
+            .where(RoundStart.study_id == study_id)
+            .order_by(RoundStart.number)
+        )
+    )
+
+
+def change_total(connection: Connection, study: AnyRow, target: int, begun: int) -> None:
+    """Keep rounds as they are when the total changes: one that is raised opens new ones.
+
+    Otherwise a round that the total had cut off, and whose rungs may be decided, would gain trials.
+    """
+    if schedule_of(study) is None or target == study.target:
+        return
+    connection.execute(
+        sa.delete(RoundStart).where(RoundStart.study_id == study.id, RoundStart.number >= target)
+    )
+    if target > study.target and begun and study.target not in round_starts(connection, study.id):
+        connection.execute(sa.insert(RoundStart).values(study_id=study.id, number=study.target))
+
+
+def held_up(
+    connection: Connection, study: AnyRow, schedule: RungSchedule, begun: int
+) -> str | None:
+    """Return why no trial can begin now; None where one can, or all are finished.
+
+    A sampler sees what trials gave after the first rung's epochs, so that it waits for no more.
+    """
+    unfinished = sa.and_(Trial.study_id == study.id, Trial.result.is_(None))
+    rows = connection.execute(
+        sa.select(Trial.number, Trial.paused, Epoch.epoch)
+        .outerjoin(Epoch, sa.and_(Epoch.trial_id == Trial.id, Epoch.epoch == schedule.rungs[0] - 1))
+        .where(unfinished)
+        .order_by(Trial.number)
+    ).all()
+    running = sum(row.paused is None for row in rows)
+    if begun >= study.target:
+        if not rows:
+            return None
+        paused = len(rows) - running
+        if paused:
+            return (
+                f"all {begun} trials have begun; {paused} {are(paused)} paused until the other trials "
+                f"of their rungs have come as far, and {running} {are(running)} running"
+            )
+        return f"all {begun} trials have begun, and {running} {are(running)} still running"
+    if study.window is None:
+        return None
+    lowest = next((row.number for row in rows if row.epoch is None), None)
+    if lowest is not None and lowest <= begun - study.window:
+        return f"trial {begun} learns from trial {lowest}, which has not come to its first rung"
+    return at_most(study, running)
+
+
+def at_most(study: AnyRow, running: int) -> str | None:
+    """Return why no further trial may run beside so many; None where one may."""
+    concurrency = json.loads(study.definition).get("concurrency", study.window)
+    if study.window is None or running < concurrency:
+        return None
+    return f"{running} trials are running (concurrency={concurrency})"
+
+
+def running_trials(connection: Connection, study: AnyRow) -> int:
+    """Return how many trials have begun, are not over and do not pause."""
+    return int(
+        connection.scalar(
+            sa.select(sa.func.count())
+            .select_from(Trial)
+            .where(Trial.study_id == study.id, Trial.result.is_(None), Trial.paused.is_(None))
+        )
+        or 0
+    )
+
+
+def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> None:
+    """Check that a failed trial was not ranked last at a rung.
+
+    Raises:
+        UsageError: It was, and that is decided.
+    """
+    epochs = connection.scalar(
+        sa.select(RungMember.epochs).where(
+            RungMember.trial_id == trial.id, RungMember.promoted.is_(False)
+        )
+    )
+    if epochs is not None:
+        msg = (
+            f"trial {trial.number} of study {study!r} failed, and its rung after {epochs} epochs was "
+            "decided without it; another attempt would change nothing there, so it stays failed. "
+            "Give its parameters to a further trial: enqueue= in a study of another name"
+        )
+        raise UsageError(msg)
+
+
+def is_compared() -> sa.Exists:
+    """Return the condition that the trial of the enclosing query was not promoted at a rung."""
+    return (
+        sa.exists()
+        .where(RungMember.trial_id == Trial.id, RungMember.promoted.is_(False))
+        .correlate(Trial.__table__)
+    )
+
+
+def check_same_rungs(
+    connection: Connection, study: AnyRow, definition: Mapping[str, object]
+) -> None:
+    """Check that no rung would change that a trial has come to.
+
+    Raises:
+        DefinitionError: Trials have come to rungs, and these are others under ``definition``.
+    """
+    before = json.loads(study.definition)
+    if all(before.get(key) == definition.get(key) for key in ("budget", "epochs")):
+        return
+    reached = sa.select(RungMember.epochs).join(Trial).where(Trial.study_id == study.id).limit(1)
+    if connection.scalar(reached) is not None:
+        msg = (
+            f"study {study.name!r} has trials that have come to rungs of its budget, and these would "
+            "be others now; give the changed study another name"
+        )
+        raise DefinitionError(msg)
+
+
+def forget_rungs(connection: Connection, trial_id: int) -> None:
+    """Have a trial that begins anew be at no rung; with a rung's last member goes its decision."""
+    rungs = sa.select(RungMember.rung_id).where(RungMember.trial_id == trial_id)
+    decided = connection.scalars(rungs.where(RungMember.rung_id.is_not(None))).all()
+    connection.execute(sa.delete(RungMember).where(RungMember.trial_id == trial_id))
+    if decided:
+        connection.execute(
+            sa.delete(Rung).where(
+                Rung.id.in_(decided), ~sa.exists().where(RungMember.rung_id == Rung.id)
+            )
+        )
+    connection.execute(sa.update(Trial).where(Trial.id == trial_id).values(paused=None))
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedRung:
+    """A rung that was decided just now.
+
+    Attributes:
+        bracket: Of its round, from 0.
+        epochs: After which its trials paused.
+        promoted: The trials that go on, by number.
+        ended: The other ones that were compared.
+    """
+
+    bracket: int
+    epochs: int
+    promoted: tuple[int, ...]
+    ended: tuple[int, ...]
+
+
+def reach(
+    connection: Connection, trial_id: int, epochs: int, value: float, digest: str | None
+) -> None:
+    """Write down that a trial has stopped at a rung; a value that is NaN is none, and not promoted."""
+    reached = None if math.isnan(value) else value
+    at_rung = sa.and_(RungMember.trial_id == trial_id, RungMember.epochs == epochs)
+    connection.execute(sa.delete(RungMember).where(at_rung, RungMember.promoted.is_(None)))
+    connection.execute(
+        sa.insert(RungMember).values(trial_id=trial_id, epochs=epochs, value=reached, digest=digest)
+    )
+    connection.execute(sa.update(Trial).where(Trial.id == trial_id).values(paused=WAITS))
+
+
+def lock_rounds(connection: Connection, token: int) -> None:
+    """Under a budget with rungs, lock the study of the attempt, before anything else is locked.
+
+    A claim has the study first and then the trials of a rung that it decides; who had a trial and then
+    asked for the study would wait for the claim, and the claim for it.
+    """
+    of_attempt = sa.select(Trial.study_id).join(Attempt, Attempt.trial_id == Trial.id)
+    found = sa.select(Study).where(
+        Study.id == of_attempt.where(Attempt.id == token).scalar_subquery()
+    )
+    study = connection.execute(found).first()
+    if study is not None and schedule_of(study) is not None:
+        connection.execute(found.with_for_update()).one()
+
+
+def settle(connection: Connection, study_id: int, number: int) -> tuple[DecidedRung, ...]:
+    """Decide every rung of the trial's round that is full by now; lock the study for it."""
+    found = sa.select(Study).where(Study.id == study_id)
+    schedule = schedule_of(connection.execute(found).one())
+    if schedule is None:
+        return ()
+    study = connection.execute(found.with_for_update()).one()
+    starts = round_starts(connection, study_id)
+    return _decide(connection, study, schedule, schedule.round_of(number, starts), starts)
+
+
+def settle_all(connection: Connection, study: AnyRow) -> tuple[DecidedRung, ...]:
+    """Decide every rung of the study that is full; it must be locked."""
+    schedule = schedule_of(study)
+    if schedule is None:
+        return ()
+    starts = round_starts(connection, study.id)
+    waiting = connection.scalars(
+        sa.select(Trial.number)
+        .where(Trial.study_id == study.id, Trial.result.is_(None), Trial.paused == WAITS)
+        .order_by(Trial.number)
+    )
+    rounds = {schedule.round_of(number, starts): None for number in waiting}
+    return tuple(
+        decided for each in rounds for decided in _decide(connection, study, schedule, each, starts)
+    )
+
+
+def _decide(
+    connection: Connection,
+    study: AnyRow,
+    schedule: RungSchedule,
+    each: Round,
+    starts: Sequence[int],
+) -> tuple[DecidedRung, ...]:
+    done = set(
+        connection.scalars(
+            sa.select(Rung.epochs).where(Rung.study_id == study.id, Rung.first == each.first)
+        )
+    )
+    end = each.end(study.target, starts)
+    decided: list[DecidedRung] = []
+    before: int | None = None
+    for epochs in each.rungs:
+        if epochs not in done:
+            rows = _members(connection, study, each.first, end, epochs, before)
+            expected = end - each.first if before is None else len(rows)
+            if not _is_full(rows, expected):
+                break
+            decided.append(_write(connection, study, schedule, each, epochs, rows))
+        before = epochs
+    return tuple(decided)
+
+
+def _is_full(rows: Sequence[AnyRow], expected: int) -> bool:
+    """Return whether all expected members have begun, and each has reached the rung or ended."""
+    return len(rows) >= expected and all(r.result or r.reached is not None for r in rows)
+
+
+def _members(  # noqa: PLR0917 - what a rung is
+    connection: Connection, study: AnyRow, first: int, end: int, epochs: int, before: int | None
+) -> Sequence[AnyRow]:
+    """Return the values of the rung's begun members; beyond the first rung, of the promoted ones."""
+    query = (
+        sa.select(
+            Trial.id,
+            Trial.number,
+            Trial.optuna_trial_id,
+            Trial.result,
+            RungMember.trial_id.label("reached"),
+            RungMember.value,
+            RungMember.digest,
+        )
+        .outerjoin(
+            RungMember, sa.and_(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
+        )
+        .where(Trial.study_id == study.id, Trial.number >= first, Trial.number < end)
+        .order_by(Trial.number)
+    )
+    if before is not None:
+        query = query.where(
+            Trial.id.in_(
+                sa.select(RungMember.trial_id).where(
+                    RungMember.epochs == before, RungMember.promoted.is_(True)
+                )
+            )
+        )
+    return connection.execute(query).all()
+
+
+def _write(  # noqa: PLR0917 - what a decision is
+    connection: Connection,
+    study: AnyRow,
+    schedule: RungSchedule,
+    each: Round,
+    epochs: int,
+    rows: Sequence[AnyRow],
+) -> DecidedRung:
+    # A trial that was over before the rung is compared by its value, if it has one.
+    over = [row for row in rows if row.reached is None]
+    ended = optuna_rows.values(
+        connection, [row.optuna_trial_id for row in over if row.result == "complete"]
+    )
+    values = {
+        row.number: row.value if row.reached is not None else ended.get(row.optuna_trial_id)
+        for row in rows
+    }
+    chosen = set(promoted(values, schedule.factor, study.direction))
+    rung = connection.execute(
+        sa.insert(Rung)
+        .values(
+            study_id=study.id,
+            bracket=each.bracket,
+            first=each.first,
+            epochs=epochs,
+            decided_at=UtcNow(),
+        )
+        .returning(Rung.id)
+    ).scalar_one()
+    if over:
+        connection.execute(
+            sa.insert(RungMember),
+            [
+                {
+                    "trial_id": row.id,
+                    "epochs": epochs,
+                    "value": values[row.number],
+                    "digest": None,
+                    "rung_id": rung,
+                    "promoted": row.number in chosen,
+                }
+                for row in over
+            ],
+        )
+    paused = [row for row in rows if row.reached is not None]
+    for going_on in (True, False):
+        ids = [row.id for row in paused if (row.number in chosen) is going_on]
+        if ids:
+            connection.execute(
+                sa.update(RungMember)
+                .where(RungMember.epochs == epochs, RungMember.trial_id.in_(ids))
+                .values(promoted=going_on, rung_id=rung)
+            )
+            connection.execute(
+                sa.update(Trial)
+                .where(Trial.id.in_(ids))
+                .values(**({"paused": PROMOTED} if going_on else _pruned(epochs)))
+            )
+    optuna_rows.prune_trials(
+        connection,
+        {row.optuna_trial_id: row.value for row in paused if row.number not in chosen},
+    )
+    return DecidedRung(
+        each.bracket,
+        epochs,
+        tuple(sorted(chosen)),
+        tuple(row.number for row in rows if row.number not in chosen),
+    )
+
+
+def _pruned(epochs: int) -> dict[str, object]:
+    digest = (
+        sa.select(RungMember.digest)
+        .where(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
+        .correlate(Trial.__table__)
+        .scalar_subquery()
+    )
+    return {"paused": None, "result": "pruned", "digest": digest}
+
+
+def seen_at_first_rung(
+    connection: Connection, study: AnyRow, schedule: RungSchedule, number: int
+) -> tuple[Observation, ...]:
+    """Return the trials numbered below ``number`` that have come so far, or are over, in order."""
+    chosen = sa.and_(Trial.study_id == study.id, Trial.number < number, ~is_beside())
+    rows = connection.execute(
+        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result)
+        .where(chosen)
+        .order_by(Trial.number)
+    ).all()
+    reported: dict[int, dict[int, float]] = {}
+    reached = set()
+    for epoch in connection.execute(
+        sa.select(Epoch)
+        .where(
+            Epoch.trial_id.in_(sa.select(Trial.id).where(chosen)), Epoch.epoch < schedule.rungs[0]
+        )
+        .order_by(Epoch.epoch)
+    ):
+        value = json.loads(epoch.metrics).get(study.objective)
+        if value is not None:
+            reported.setdefault(epoch.trial_id, {})[epoch.epoch] = value
+        if epoch.epoch == schedule.rungs[0] - 1:
+            reached.add(epoch.trial_id)
+    parameters = optuna_rows.parameters(connection, sa.select(Trial.optuna_trial_id).where(chosen))
+    at = json.loads(study.definition).get("at", "last")
+    found = []
+    for row in rows:
+        if row.id not in reached and row.result is None:
+            continue
+        values = reported.get(row.id, {})
+        value = value_at(list(values.values()), at, study.direction) if values else math.nan
+        failed = not math.isfinite(value) or (row.id not in reached and row.result == "failed")
+        own = parameters.get(row.optuna_trial_id, {})
+        found.append(
+            Observation(
+                number=row.number,
+                state="failed" if failed else "complete",
+                params={n: p.value for n, p in own.items()},
+                distributions={n: p.distribution for n, p in own.items()},
+                value=None if failed else value,
+                intermediate={} if failed else values,
+            )
+        )
+    return tuple(found)
+
+
+def decisions(connection: Connection, study_id: int) -> dict[int, RungDecision]:
+    """Return the study's decided rungs by their ids, in the order of their rounds and epochs."""
+    compared: defaultdict[int, list[ComparedTrial]] = defaultdict(list)
+    for row in connection.execute(
+        sa.select(RungMember.rung_id, RungMember.value, RungMember.promoted, Trial.number)
+        .join(Trial, Trial.id == RungMember.trial_id)
+        .where(Trial.study_id == study_id, RungMember.rung_id.is_not(None))
+        .order_by(Trial.number)
+    ):
+        compared[row.rung_id].append(ComparedTrial(row.number, row.value, row.promoted))
+    return {
+        rung.id: RungDecision(
+            rung.bracket,
+            rung.first,
+            rung.epochs,
+            aware(rung.decided_at),
+            tuple(compared[rung.id]),
+        )
+        for rung in connection.execute(
+            sa.select(Rung).where(Rung.study_id == study_id).order_by(Rung.first, Rung.epochs)
+        )
+    }
+
+
+def rungs_of_trials(
+    connection: Connection, study_id: int, trial_ids: sa.Select[int]
+) -> dict[int, list[RungRecord]]:
+    """Return the rungs that trials have come to, by the trial's id, in order."""
+    members = connection.execute(
+        sa.select(RungMember).where(RungMember.trial_id.in_(trial_ids)).order_by(RungMember.epochs)
+    ).all()
+    decided = decisions(connection, study_id) if members else {}
+    found: defaultdict[int, list[RungRecord]] = defaultdict(list)
+    for row in members:
+        decision = None if row.rung_id is None else decided[row.rung_id]
+        found[row.trial_id].append(RungRecord(row.epochs, row.value, row.promoted, decision))
+    return found

@@ -1,0 +1,191 @@
+"""Version of the database's tables: read it, create the tables, or upgrade them.
+
+Optuna creates its own tables; ours come from the migrations, under a version table of our own,
+because Optuna's `alembic_version` must hold nothing but Optuna's revision. Opening costs one
+select: Alembic is imported only to change something. Creation is serialized (a lock on the
+directory, an advisory lock on PostgreSQL): neither Optuna's creation nor the switch to WAL bears
+two processes at once. It may be cut off anywhere, and is then finished by the next to open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import DatabaseError
+
+from sweeper.db.faults import is_missing_table
+from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
+from sweeper.support.shown import shown_url
+
+if TYPE_CHECKING:
+    from optuna.storages import RDBStorage
+
+VERSION_TABLE = "sweeper_alembic_version"
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+"""Every revision of our tables, oldest first; the last is this version's."""
+
+_OPTUNA_REVISION = "v3.2.0.a"
+_CREATION_LOCK = 0x73776565706572
+
+_VERSIONS = sa.text(
+    "SELECT (SELECT max(version_num) FROM sweeper_alembic_version),"
+    " (SELECT max(version_num) FROM alembic_version)"
+)
+
+
+def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
+    """Check the tables' versions, and with ``create`` create the tables that are missing.
+
+    Raises:
+        DatabaseUnavailableError: There are no tables of sweeper's, and ``create`` is False.
+        DatabaseVersionError: The tables are of another version.
+        sqlalchemy.exc.DBAPIError: The database itself failed.
+    """
+    found = _versions(engine)
+    if found is None and create:
+        with _alone(engine, url):
+            _create(engine, writing, url)
+        found = _versions(engine)
+    if found is None:
+        msg = (
+            f"{shown_url(url)} holds no studies of sweeper's; run a study first "
+            "(sweeper run FILE), or name another database (--storage, SWEEPER_STORAGE)"
+        )
+        raise DatabaseUnavailableError(msg)
+    ours, optunas = found
+    _check_revision(ours, url)
+    if ours != REVISIONS[-1]:
+        msg = (
+            f"{shown_url(url)} has tables of revision {ours}, and this version of "
+            f"sweeper needs {REVISIONS[-1]}; stop the workers, then run: sweeper db upgrade"
+        )
+        raise DatabaseVersionError(msg)
+    if optunas != _OPTUNA_REVISION:
+        optuna_storage(url, create=False).engine.dispose()
+
+
+def upgrade(writing: Engine, url: URL) -> tuple[str, str]:
+    """Run the migrations that the database lacks; return the old and the new revision.
+
+    Raises:
+        DatabaseUnavailableError: There are no tables of sweeper's.
+        DatabaseVersionError: The tables are newer than this version.
+    """
+    found = _versions(writing)
+    if found is None:
+        msg = f"{shown_url(url)} holds no studies of sweeper's; there is nothing to upgrade"
+        raise DatabaseUnavailableError(msg)
+    before = found[0]
+    _check_revision(before, url)
+    with writing.begin() as connection:
+        _migrate(connection)
+    return before, REVISIONS[-1]
+
+
+def optuna_storage(url: URL, *, create: bool) -> RDBStorage:
+    """Return Optuna's storage on the database at ``url``, creating its tables if asked to.
+
+    Raises:
+        DatabaseVersionError: The tables are of another version of Optuna.
+    """
+    import optuna
+
+    address = url.render_as_string(hide_password=False)
+    arguments = {"timeout": 30} if url.get_backend_name() == "sqlite" else {}
+    try:
+        return optuna.storages.RDBStorage(
+            address.replace("{", "{{").replace("}", "}}"),
+            engine_kwargs={"connect_args": arguments},
+            skip_table_creation=not create,
+        )
+    except RuntimeError as error:
+        msg = (
+            f"{shown_url(url)} was written by another version of Optuna than the "
+            f"{optuna.__version__} installed here: {error}"
+        )
+        raise DatabaseVersionError(msg) from error
+
+
+def unhurried(connection: Connection) -> None:
+    """Let this transaction, which has to wait for other work, be idle for as long as it takes."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+
+
+def _versions(engine: Engine) -> tuple[str, str | None] | None:
+    try:
+        with engine.connect() as connection:
+            ours, optunas = connection.execute(_VERSIONS).one()
+    except DatabaseError as error:
+        if is_missing_table(error):
+            return None
+        raise
+    return None if ours is None else (str(ours), optunas)
+
+
+def _check_revision(revision: str, url: URL) -> None:
+    if revision not in REVISIONS:
+        msg = (
+            f"{shown_url(url)} has tables of revision {revision}, which this version of "
+            f"sweeper does not know (its newest is {REVISIONS[-1]}); "
+            "install the newer sweeper that wrote it, or use another database"
+        )
+        raise DatabaseVersionError(msg)
+
+
+def _create(engine: Engine, writing: Engine, url: URL) -> None:
+    if _versions(engine) is not None:
+        return
+    if engine.dialect.name == "sqlite":
+        raw = engine.raw_connection()
+        try:
+            raw.cursor().execute("PRAGMA journal_mode=WAL")
+        finally:
+            raw.close()
+    storage = optuna_storage(url, create=True)
+    storage.remove_session()
+    storage.engine.dispose()
+    with writing.begin() as connection:
+        _migrate(connection)
+
+
+def _migrate(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(files("sweeper.db") / "migrations"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    unhurried(connection)
+    command.upgrade(config, "head")
+
+
+@contextlib.contextmanager
+def _alone(engine: Engine, url: URL) -> Iterator[None]:
+    """Hold the creation lock, which the system releases if this process dies."""
+    if engine.dialect.name == "postgresql":
+        with engine.begin() as connection:
+            unhurried(connection)
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
+            yield
+        return
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        # Windows has no flock; there SQLite's own lock must do, and a lost race says "locked".
+        yield
+        return
+    directory = os.open(Path(str(url.database)).parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)

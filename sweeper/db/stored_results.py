@@ -1,0 +1,371 @@
+"""Read what a study has produced: statuses, whole trials, and what its sampler may see.
+
+Whatever the number of trials, a fixed number of queries in one transaction, so that a record never
+mixes two moments. An open attempt whose worker is gone from this host, or elsewhere has let its lease
+end, is shown as lost even before a worker has closed it: nothing stays "running" when its process
+is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.db import optuna_rows
+from sweeper.db.audits import audits_of_trials, read_exactness
+from sweeper.db.branch_rows import is_beside, parents_of
+from sweeper.db.evaluations import evaluations_of_trials
+from sweeper.db.leases import is_lost, lease_has_ended, open_attempts
+from sweeper.db.lengths import at_first_length, lengths_of_trials, was_extended
+from sweeper.db.progress import (
+    best_trial,
+    code_groups,
+    codes_of_trials,
+    is_mixed,
+    leading_trials,
+    objectives_of,
+    pareto_front,
+    seconds_left,
+    trial_state,
+    trial_statuses,
+    values_by_name,
+)
+from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
+from sweeper.db.studies import find_study, no_such_trial, study_names
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial, aware
+from sweeper.db.verdicts import latest_verdicts
+from sweeper.records.ancestry import BranchStatus
+from sweeper.records.code import CodeGroup, Environment
+from sweeper.records.results import (
+    AttemptRecord,
+    BestTrial,
+    CheckpointRecord,
+    EpochRecord,
+    Outcome,
+    StudyStatus,
+    TrialRecord,
+)
+from sweeper.search.spaces import Observation
+
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
+"""What differs in the same error of two trials."""
+
+_SURROUNDINGS = ("versions", "processor", "devices", "threads", "deterministic")
+"""What an `Environment` has of an attempt's fingerprint."""
+
+
+def read_status(
+    connection: Connection, name: str, *, all_code: bool = False, each: bool = True
+) -> StudyStatus:
+    """Count the study's trials by state, and find its best one.
+
+    Where trials ran under several definitions, it is the best of those under the present one,
+    unless ``all_code``. How far each trial is, and the time left, are left out unless ``each``.
+    """
+    study = find_study(connection, name)
+    trials = connection.execute(
+        sa.select(
+            *(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.paused),
+            *(Trial.current_attempt, Trial.epochs, is_beside().label("beside")),
+        ).where(Trial.study_id == study.id)
+    ).all()
+    live = {
+        row.trial_id
+        for row in connection.execute(open_attempts().where(Trial.study_id == study.id))
+        if not is_lost(row)
+    }
+    objectives = objectives_of(study)
+    several = len(objectives) > 1
+    codes: tuple[CodeGroup, ...] = ()
+    ranked = trials
+    if is_mixed(connection, study):
+
+        def best_of(group: Sequence[AnyRow]) -> BestTrial | None:
+            return None if several else best_trial(connection, study, group)
+
+        codes = code_groups(connection, study, trials, best_of)
+        if not all_code:
+            current = {number for group in codes if group.current for number in group.trials}
+            ranked = [trial for trial in trials if trial.number in current]
+    own = [trial for trial in trials if not trial.beside]
+    counts = Counter(trial_state(trial, running=trial.id in live) for trial in own)
+    parents = {}
+    if len(own) < len(trials):
+        parents = parents_of(connection, [trial.id for trial in trials if trial.beside])
+    stands = trial_statuses(connection, study, trials, live, objectives) if each else ()
+    return StudyStatus(
+        study=study.name,
+        target=study.target,
+        complete=counts["complete"],
+        running=counts["running"],
+        interrupted=counts["interrupted"],
+        paused=counts["paused"],
+        pruned=counts["pruned"],
+        failed=counts["failed"],
+        waiting=max(study.target - len(own), 0) + counts["waiting"],
+        best=None if several else best_trial(connection, study, ranked),
+        objectives=objectives if several else (),
+        pareto=pareto_front(connection, study, ranked, objectives) if several else (),
+        exactness=read_exactness(connection, study),
+        codes=codes,
+        objective=study.objective,
+        direction=study.direction,
+        trials=stands,
+        seconds_left=seconds_left(connection, study, stands),
+        branches=tuple(
+            BranchStatus(
+                trial.number,
+                parents[trial.id].number,
+                parents[trial.id].step,
+                trial_state(trial, running=trial.id in live),
+            )
+            for trial in sorted(trials, key=lambda each: each.number)
+            if trial.beside
+        ),
+    )
+
+
+def read_leaders(connection: Connection, name: str, count: int) -> tuple[BestTrial, ...]:
+    """Return the ``count`` best trials under the present definition and code, the best first.
+
+    A study of several objectives has none.
+    """
+    study = find_study(connection, name)
+    if len(objectives_of(study)) > 1:
+        return ()
+    trials = connection.execute(
+        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result).where(
+            Trial.study_id == study.id, Trial.result == "complete"
+        )
+    ).all()
+    if is_mixed(connection, study):
+        groups = code_groups(connection, study, trials, lambda _: None)
+        current = {number for group in groups if group.current for number in group.trials}
+        trials = [trial for trial in trials if trial.number in current]
+    return leading_trials(connection, study, trials, count)
+
+
+def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudyStatus, ...]:
+    """Return the status of every study, the oldest first."""
+    return tuple(read_status(connection, name, each=each) for name in study_names(connection))
+
+
+def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
+    """Return one trial, whole."""
+    study = find_study(connection, name)
+    records = _records(connection, study, Trial.number == number)
+    if not records:
+        raise no_such_trial(connection, study, number)
+    return records[0]
+
+
+def read_trials(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
+    """Return every trial that has begun, whole, in the order of their numbers."""
+    return _records(connection, find_study(connection, name), sa.true())
+
+
+def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
+    """Return the trials that have begun and have no result, whole, in the order of their numbers."""
+    return _records(connection, find_study(connection, name), Trial.result.is_(None))
+
+
+def read_environments(connection: Connection, name: str) -> tuple[Environment, ...]:
+    """Return the surroundings that the study's attempts ran under, each with how many did."""
+    study = find_study(connection, name)
+    hosts: defaultdict[str, list[str]] = defaultdict(list)
+    for row in connection.execute(
+        sa.select(Attempt.fingerprint, Attempt.host)
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(Trial.study_id == study.id)
+        .order_by(Attempt.id)
+    ):
+        known = json.loads(row.fingerprint) if row.fingerprint is not None else {}
+        kept = {part: known[part] for part in _SURROUNDINGS if part in known}
+        hosts[json.dumps(kept)].append(row.host)
+    return tuple(_environment(json.loads(text), found) for text, found in hosts.items())
+
+
+def finished_before(
+    connection: Connection, name: str, number: int, *, whole: bool = False
+) -> tuple[Observation, ...]:
+    """Return the finished trials numbered below ``number``, in order, as a sampler sees them.
+
+    Under a budget that is at their first rung, trials that were extended are seen as they were at the
+    study's first length, and branches are not seen; with ``whole`` all are there as they are now.
+    """
+    study = find_study(connection, name)
+    schedule = schedule_of(study)
+    if schedule is not None and not whole:
+        return seen_at_first_rung(connection, study, schedule, number)
+    several = len(objectives_of(study)) > 1
+    finished = Trial.result.is_not(None)
+    chosen = sa.and_(
+        Trial.study_id == study.id,
+        Trial.number < number,
+        finished if whole else sa.and_(sa.or_(finished, was_extended()), ~is_beside()),
+    )
+    rows = connection.execute(
+        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.epochs)
+        .where(chosen)
+        .order_by(Trial.number)
+    ).all()
+    ids = sa.select(Trial.optuna_trial_id).where(chosen)
+    parameters = optuna_rows.parameters(connection, ids)
+    values = optuna_rows.all_values(connection, ids)
+    intermediate = optuna_rows.intermediate_values(connection, ids)
+    observed = tuple(
+        Observation(
+            number=row.number,
+            state=cast("optuna_rows.TrialResult", row.result),
+            params={n: p.value for n, p in parameters.get(row.optuna_trial_id, {}).items()},
+            distributions={
+                n: p.distribution for n, p in parameters.get(row.optuna_trial_id, {}).items()
+            },
+            value=next(iter(values.get(row.optuna_trial_id, ())), None),
+            values=values.get(row.optuna_trial_id) if several else None,
+            intermediate=intermediate.get(row.optuna_trial_id, {}),
+        )
+        for row in rows
+    )
+    return observed if whole else at_first_length(connection, study, rows, observed)
+
+
+def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
+    """Return how many trials have ended and their common error, if at least ``least`` ended and all failed alike; else None.
+
+    Numbers in it may differ. A study whose last trial has ended is no longer asked.
+
+    Returns:
+        How many, and the last line of the newest one's error; None where it is not so.
+    """
+    study = find_study(connection, name)
+    of_study = sa.and_(Trial.study_id == study.id, ~is_beside())
+    ended = sa.select(sa.func.count()).where(of_study, Trial.result.is_not(None))
+    good = sa.select(sa.func.count()).where(of_study, Trial.result != "failed")
+    count = int(connection.scalar(ended) or 0)
+    if count < least or count >= study.target or connection.scalar(good):
+        return None
+    errors = connection.scalars(
+        sa.select(Attempt.error)
+        .join(Trial, sa.and_(Trial.id == Attempt.trial_id, Trial.current_attempt == Attempt.number))
+        .where(of_study, Trial.result == "failed")
+        .order_by(Attempt.id)
+    )
+    lines = [(error or "").strip().rpartition("\n")[2] for error in errors]
+    if not lines[-1] or len({_NUMBER.sub("#", line) for line in lines}) > 1:
+        return None
+    return count, lines[-1]
+
+
+def _records(
+    connection: Connection, study: AnyRow, condition: sa.ColumnElement[bool]
+) -> tuple[TrialRecord, ...]:
+    chosen = sa.and_(Trial.study_id == study.id, condition)
+    trials = connection.execute(sa.select(Trial).where(chosen).order_by(Trial.number)).all()
+    ids = sa.select(Trial.id).where(chosen)
+    optuna_ids = sa.select(Trial.optuna_trial_id).where(chosen)
+
+    attempts: defaultdict[int, list[AttemptRecord]] = defaultdict(list)
+    exempted: dict[int, tuple[str, ...]] = {}
+    warm_starts: dict[int, Mapping[str, Any]] = {}
+    branch_reports: dict[int, Mapping[str, Any]] = {}
+    for row in connection.execute(
+        sa.select(Attempt, lease_has_ended().label("lease_ended"))
+        .where(Attempt.trial_id.in_(ids))
+        .order_by(Attempt.id)
+    ):
+        attempts[row.trial_id].append(_attempt(row))
+        if row.fingerprint is not None:
+            surroundings = json.loads(row.fingerprint)
+            exempted[row.trial_id] = tuple(surroundings.get("output_only", ()))
+            if "warm_start_report" in surroundings:
+                warm_starts[row.trial_id] = surroundings["warm_start_report"]
+            if "branch_report" in surroundings:
+                branch_reports[row.trial_id] = surroundings["branch_report"]
+    epochs: defaultdict[int, list[EpochRecord]] = defaultdict(list)
+    for epoch in connection.execute(
+        sa.select(Epoch).where(Epoch.trial_id.in_(ids)).order_by(Epoch.epoch)
+    ):
+        epochs[epoch.trial_id].append(EpochRecord(epoch.epoch, json.loads(epoch.metrics)))
+    checkpoints: defaultdict[int, list[CheckpointRecord]] = defaultdict(list)
+    for kept in connection.execute(
+        sa.select(Checkpoint).where(Checkpoint.trial_id.in_(ids)).order_by(Checkpoint.id)
+    ):
+        checkpoints[kept.trial_id].append(
+            CheckpointRecord(kept.step, kept.epoch, kept.digest, kept.bytes, kept.path)
+        )
+    drawn = optuna_rows.parameters(connection, optuna_ids)
+    values = optuna_rows.all_values(connection, optuna_ids)
+    objectives = objectives_of(study)
+    verified = latest_verdicts(connection, ids)
+    audits = audits_of_trials(connection, ids)
+    codes = codes_of_trials(connection, ids)
+    evaluations = evaluations_of_trials(connection, ids)
+    rungs = rungs_of_trials(connection, study.id, ids)
+    length = json.loads(study.definition).get("epochs")
+    lengths = lengths_of_trials(connection, ids, objectives)
+    parents = parents_of(connection, ids)
+    return tuple(
+        TrialRecord(
+            study=study.name,
+            number=trial.number,
+            state=trial_state(trial, running=any(a.outcome is None for a in attempts[trial.id])),
+            params={n: p.value for n, p in drawn.get(trial.optuna_trial_id, {}).items()},
+            distributions={
+                n: p.distribution for n, p in drawn.get(trial.optuna_trial_id, {}).items()
+            },
+            value=next(iter(values.get(trial.optuna_trial_id, ())), None),
+            values=values_by_name(objectives, values.get(trial.optuna_trial_id)),
+            seed=trial.seed,
+            digest=trial.digest,
+            epochs=tuple(epochs[trial.id]),
+            attempts=tuple(attempts[trial.id]),
+            checkpoints=tuple(checkpoints[trial.id]),
+            verification=verified.get(trial.id),
+            audits=tuple(audits.get(trial.id, ())),
+            code=codes.get(trial.id),
+            anew_after=trial.anew_after,
+            output_only=exempted.get(trial.id, ()),
+            evaluations=tuple(evaluations.get(trial.id, ())),
+            warm_start=warm_starts.get(trial.id),
+            rungs=tuple(rungs.get(trial.id, ())),
+            length=trial.epochs or (parents[trial.id].epochs if trial.id in parents else length),
+            earlier_lengths=tuple(lengths.get(trial.id, ())),
+            parent=parents.get(trial.id),
+            branch_report=branch_reports.get(trial.id),
+        )
+        for trial in trials
+    )
+
+
+def _environment(known: Mapping[str, Any], hosts: Sequence[str]) -> Environment:
+    return Environment(
+        versions=known.get("versions", {}),
+        processor=known.get("processor", ""),
+        devices=tuple(known.get("devices", ())),
+        threads=tuple(known.get("threads", ())),
+        deterministic=known.get("deterministic"),
+        hosts=tuple(dict.fromkeys(hosts)),
+        attempts=len(hosts),
+    )
+
+
+def _attempt(row: AnyRow) -> AttemptRecord:
+    outcome = "lost" if row.outcome is None and is_lost(row) else row.outcome
+    return AttemptRecord(
+        number=row.number,
+        outcome=cast("Outcome | None", outcome),
+        start_step=row.start_step,
+        end_step=row.end_step,
+        host=row.host,
+        pid=row.pid,
+        started_at=aware(row.started_at),
+        ended_at=None if row.ended_at is None else aware(row.ended_at),
+        error=row.error,
+    )

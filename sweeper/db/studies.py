@@ -1,0 +1,392 @@
+"""A study's row: created once, compared on every later opening, found by name.
+
+The stored definition is the one that the finished trials were run under. A study that now says
+something else would mix two experiments in one set of results, so it is refused, key by key.
+
+The stored definition is the one that the finished trials were run under. It is compared key by key,
+and the code part by part, so that a change is reported as what it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.db import optuna_rows
+from sweeper.db.branch_rows import is_beside
+from sweeper.db.rungs import change_total, check_same_rungs
+from sweeper.db.tables import AnyRow, Audit, DefinitionChange, Study, Trial, UtcNow
+from sweeper.definition.definition import POLICY, definition_fingerprint
+from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError, UnknownStudyError
+from sweeper.records.code import CodeFingerprint
+from sweeper.spec.searching import Direction
+from sweeper.support.installation import VERSION
+
+_MAY_DIFFER = ("target", *POLICY)
+_COMPARED_FIELDS = ("objective", "direction", "window", "seed")
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRow:
+    """Stored definition of a study.
+
+    Attributes:
+        name: Unique in the database.
+        definition: Plain JSON, compared key by key when the study is opened again; but for the
+            objectives in it, opaque here.
+        objective: The metric that Optuna's values are.
+        target: The exact total of trials.
+        window: How far trials look back: trial n starts only when all trials up to n - window are
+            finished, and as long as fewer run than the definition's ``concurrency``. None where the sampler looks at no results.
+        seed: The study's, from 0 to 2**63 - 1.
+        source: Where the definition came from, as plain JSON, so that a study can be resumed by
+            its name. Not compared; the latest one given is kept.
+        code: What the factories reach, compared part by part; None in a study that was stored
+            before there was such a thing, until it is opened again.
+        identity: 32 random characters that the database gave the study when it was created; empty
+            in a row that is given.
+    """
+
+    name: str
+    definition: Mapping[str, Any]
+    objective: str
+    direction: Direction
+    target: int
+    window: int | None
+    seed: int
+    source: Mapping[str, Any] | None = None
+    code: CodeFingerprint | None = None
+    identity: str = field(default="", compare=False, repr=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the definition and its code, on which a trial's result depends."""
+        return definition_fingerprint(plain_json(self.definition), self.code)
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """Return the direction of every objective, in order; the definition alone has those after the first."""
+        further = self.definition.get("further_objectives", ())
+        return (self.direction, *(direction for _name, direction in further))
+
+
+def row_of(study: AnyRow) -> StudyRow:
+    """Return the record of a study's columns."""
+    return StudyRow(
+        name=study.name,
+        definition=json.loads(study.definition),
+        objective=study.objective,
+        direction=study.direction,
+        target=study.target,
+        window=study.window,
+        seed=study.seed,
+        source=None if study.source is None else json.loads(study.source),
+        code=None if study.code is None else CodeFingerprint.from_json(json.loads(study.code)),
+        identity=study.identity,
+    )
+
+
+def changes_between(stored: StudyRow, given: StudyRow) -> list[str]:
+    """Return the differences, one phrase each; ``window`` and the like only if the definition is the same."""
+    changes = list(_differences("", stored.definition, plain_json(given.definition)))
+    if stored.code is not None and given.code is not None:
+        changes += given.code.changes_since(stored.code)
+    if changes:
+        return changes
+    return [
+        _change(field, getattr(stored, field), getattr(given, field))
+        for field in _COMPARED_FIELDS
+        if getattr(stored, field) != getattr(given, field)
+    ]
+
+
+_MISSING = object()
+
+
+def _differences(prefix: str, stored: Any, given: Any) -> Iterator[str]:
+    """Yield one sentence for each key whose values differ, totals and policy excepted."""
+    for key in [*stored, *(key for key in given if key not in stored)]:
+        if not prefix and key in _MAY_DIFFER:
+            continue
+        before, after = stored.get(key, _MISSING), given.get(key, _MISSING)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differences(f"{prefix}{key}.", before, after)
+        elif json_text(before) != json_text(after):
+            yield _change(f"{prefix}{key}", before, after)
+
+
+def _change(key: str, before: object, after: object) -> str:
+    was = "absent" if before is _MISSING else repr(before)
+    now = "absent" if after is _MISSING else repr(after)
+    return f"{key} was {was} and is now {now}"
+
+
+def json_text(value: object) -> str:
+    """Return JSON that tells 1 from True and 1.0; an absent value is no JSON at all."""
+    if value is _MISSING:
+        return ""
+    try:
+        return json.dumps(value)
+    except TypeError as error:
+        msg = f"a study's definition must be plain JSON: {error}"
+        raise DefinitionError(msg) from error
+
+
+def plain_json(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a database keeps of ``value``: lists for tuples, and the like."""
+    plain: Mapping[str, Any] = json.loads(json_text(dict(value)))
+    return plain
+
+
+_LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedChange:
+    """A change of a study's definition that was accepted.
+
+    Attributes:
+        begun: How many trials had begun under the definition before.
+        changes: What changed, a phrase each.
+        replaced: The fingerprint of the definition before; None where an older version accepted
+            the change.
+    """
+
+    begun: int
+    changes: tuple[str, ...]
+    replaced: str | None = field(default=None, compare=False)
+
+
+def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
+    """Insert the study with Optuna's, or check it against the stored one; return what is stored."""
+    # Optuna's names first: both halves are committed at once, so whoever sees another process's
+    # new study here sees ours below too, and does not take it for one that only Optuna has.
+    taken = row.name in optuna_rows.study_names(connection)
+    found = connection.execute(sa.select(Study).where(Study.name == row.name)).first()
+    if found is not None:
+        stored = row_of(found)
+        _check_unchanged(stored, row)
+        changed: dict[str, Any] = {}
+        if row.source is not None and plain_json(row.source) != stored.source:
+            changed["source"] = json_text(row.source)
+        if row.code is not None and (row.source is not None or stored.code is None):
+            # The same code, where it now stands; or the first that is known of an older study's.
+            text = row.code.to_text()
+            if text != found.code or found.fingerprint is None:
+                changed |= {"code": text, "fingerprint": row.fingerprint}
+        if changed:
+            connection.execute(sa.update(Study).where(Study.id == found.id).values(**changed))
+            found = connection.execute(sa.select(Study).where(Study.id == found.id)).one()
+        return row_of(found)
+    _check_numbers(row)
+    if taken:
+        msg = (
+            f"the database holds a study {row.name!r} that Optuna made without sweeper; "
+            "give this study another name, or use another database (--storage)"
+        )
+        raise DefinitionError(msg)
+    optuna_study_id = optuna_rows.create_study(connection, row.name, row.directions)
+    connection.execute(
+        sa.insert(Study).values(
+            name=row.name,
+            optuna_study_id=optuna_study_id,
+            definition=json_text(row.definition),
+            objective=row.objective,
+            direction=row.direction,
+            target=row.target,
+            window=row.window,
+            seed=row.seed,
+            source=None if row.source is None else json_text(row.source),
+            code=None if row.code is None else row.code.to_text(),
+            fingerprint=row.fingerprint,
+            created_at=UtcNow(),
+            sweeper_version=VERSION,
+            identity=uuid.uuid4().hex,
+        )
+    )
+    return row_of(find_study(connection, row.name))
+
+
+def find_study(connection: Connection, name: str) -> AnyRow:
+    """Return the columns of the named study.
+
+    Raises:
+        UnknownStudyError: There is none; the message lists near names, or those that exist.
+    """
+    return _require(connection, name, sa.select(Study).where(Study.name == name))
+
+
+def lock_study(connection: Connection, name: str) -> AnyRow:
+    """Return the named study's columns, and let nobody else claim in it until this commits.
+
+    Raises:
+        UnknownStudyError: There is none.
+        StorageError: Optuna's part of it was deleted.
+    """
+    study = _require(connection, name, sa.select(Study).where(Study.name == name).with_for_update())
+    if not optuna_rows.lock_study(connection, study.optuna_study_id):
+        msg = (
+            f"study {name!r} was deleted by one of Optuna's tools, and only sweeper's half of it "
+            "is left; run it under another name"
+        )
+        raise StorageError(msg)
+    return study
+
+
+def study_names(connection: Connection) -> tuple[str, ...]:
+    """Return the names of all studies, the oldest first."""
+    return tuple(connection.scalars(sa.select(Study.name).order_by(Study.id)))
+
+
+def set_target(connection: Connection, name: str, target: int) -> StudyRow:
+    """Change the exact total of trials; return the study as it now is."""
+    study = lock_study(connection, name)
+    begun = begun_trials(connection, study.id)
+    if target < max(begun, 1):
+        msg = (
+            f"trials={target} for study {name!r}, of which {begun} trials have begun; "
+            f"the total can be raised, or lowered to {max(begun, 1)}"
+        )
+        raise DefinitionError(msg)
+    change_total(connection, study, target, begun)
+    connection.execute(sa.update(Study).where(Study.id == study.id).values(target=target))
+    return row_of(find_study(connection, name))
+
+
+def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
+    """Put ``row``'s definition in the stored one's place, and record what that changed.
+
+    Trials that are finished stay as they are; trials that have begun go on under the new one.
+
+    Nothing is written where nothing changed.
+    """
+    study = lock_study(connection, row.name)
+    stored = row_of(study)
+    changes = tuple(changes_between(stored, row))
+    if not changes:
+        return ()
+    if stored.directions != row.directions:
+        was, now = " and ".join(stored.directions), " and ".join(row.directions)
+        msg = (
+            f"study {row.name!r} was created to {was} and is now to {now}; "
+            "its finished trials would be ranked the other way round: give it another name"
+        )
+        raise DefinitionError(msg)
+    check_same_rungs(connection, study, plain_json(row.definition))
+    connection.execute(
+        sa.update(Study)
+        .where(Study.id == study.id)
+        .values(
+            definition=json_text(row.definition),
+            objective=row.objective,
+            window=row.window,
+            seed=row.seed,
+            code=study.code if row.code is None else row.code.to_text(),
+            fingerprint=row.fingerprint,
+        )
+    )
+    connection.execute(
+        sa.update(Audit)
+        .where(
+            Audit.trial_id.in_(trials_of(study.id)),
+            Audit.outcome.is_(None),
+        )
+        .values(
+            outcome="dropped",
+            decided_at=UtcNow(),
+            report=json.dumps({"message": "the study's definition was changed meanwhile"}),
+        )
+    )
+    connection.execute(
+        sa.insert(DefinitionChange).values(
+            study_id=study.id,
+            changed_at=UtcNow(),
+            begun=begun_trials(connection, study.id),
+            changes=json.dumps(changes),
+            replaced=stored.fingerprint,
+        )
+    )
+    return changes
+
+
+def changes_of(connection: Connection, study_id: int) -> tuple[AcceptedChange, ...]:
+    """Return the accepted changes of the definition, oldest first."""
+    rows = connection.execute(
+        sa.select(DefinitionChange)
+        .where(DefinitionChange.study_id == study_id)
+        .order_by(DefinitionChange.id)
+    )
+    return tuple(
+        AcceptedChange(row.begun, tuple(json.loads(row.changes)), row.replaced) for row in rows
+    )
+
+
+def begun_trials(connection: Connection, study_id: int) -> int:
+    """Return how many trials of the study's total have begun; its branches do not count."""
+    own = sa.select(sa.func.count()).where(Trial.study_id == study_id, ~is_beside())
+    return int(connection.scalar(own) or 0)
+
+
+def trials_of(study_id: int) -> sa.Select[int]:
+    """Select the keys of a study's trials."""
+    return sa.select(Trial.id).where(Trial.study_id == study_id)
+
+
+def no_such_trial(connection: Connection, study: AnyRow, number: int) -> UnknownStudyError:
+    """Return the error to raise: which trials of the study there are."""
+    numbers = set(connection.scalars(sa.select(Trial.number).where(Trial.study_id == study.id)))
+    begun = next(n for n in range(len(numbers) + 1) if n not in numbers)
+    hint = "none has begun" if not begun else f"it has trial{'s 0 to' * (begun > 1)} {begun - 1}"
+    beside = sorted(n for n in numbers if n > begun)
+    hint += f" and {', '.join(map(str, beside))}" if beside else ""
+    return UnknownStudyError(
+        f"study {study.name!r} has no trial {number}; {hint} (of {study.target}), which "
+        f"`sweeper status {study.name}` lists"
+    )
+
+
+def _require(connection: Connection, name: str, query: sa.Select[Any]) -> AnyRow:
+    study = connection.execute(query).first()
+    if study is not None:
+        return study
+    names = study_names(connection)
+    near = difflib.get_close_matches(name, names)
+    if near:
+        hint = f"did you mean {', '.join(map(repr, near))}?"
+    elif names:
+        hint = f"it has {', '.join(map(repr, names[:20]))}{' and more' * (len(names) > 20)}"
+    else:
+        hint = "it has none; run a study first (sweeper run FILE)"
+    msg = f"the database has no study {name!r}; {hint}"
+    raise UnknownStudyError(msg)
+
+
+def _check_numbers(row: StudyRow) -> None:
+    if not 0 <= row.seed <= _LARGEST_SEED:
+        msg = f"seed={row.seed}; expected a whole number from 0 to 2**63 - 1"
+        raise DefinitionError(msg)
+    if row.target < 1:
+        msg = f"trials={row.target}; expected 1 or more"
+        raise DefinitionError(msg)
+    if row.window is not None and row.window < 1:
+        msg = f"window={row.window}; expected 1 or more"
+        raise DefinitionError(msg)
+
+
+def _check_unchanged(stored: StudyRow, given: StudyRow) -> None:
+    changes = changes_between(stored, given)
+    if changes:
+        msg = (
+            f"study {given.name!r} was defined differently when it was created: "
+            f"{'; '.join(changes)}. Its finished trials belong to the old definition: restore it, "
+            "start over under the same name with `sweeper run FILE --fresh`, which keeps them as "
+            f"{given.name}~1, or accept the change with --accept-changes, which ranks them apart"
+        )
+        raise DefinitionChangedError(msg)

@@ -1,0 +1,153 @@
+"""Database access of `sweeper verify`: what it reads, and the verdicts that it writes.
+
+A verdict is added, never changed: what was found on a day stays found. Everything else here reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from sweeper.db import studies
+from sweeper.db.database import Database
+from sweeper.db.studies import StudyRow, changes_between, row_of
+from sweeper.db.tables import AnyRow, Attempt, Trial, UtcNow, Verdict, aware
+from sweeper.errors import UnknownStudyError
+from sweeper.records.results import VerificationMode, VerificationRecord, VerificationVerdict
+
+
+class Verdicts:
+    """A study's verdicts, and what a verification reads beside its trials.
+
+    Every method is one transaction, and may raise `DatabaseUnavailableError`.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(
+        self,
+        study: str,
+        number: int,
+        mode: VerificationMode,
+        verdict: VerificationVerdict,
+        report: Mapping[str, Any],
+        *,
+        epoch: int | None = None,
+        step: int | None = None,
+        variable: str | None = None,
+    ) -> None:
+        """Add a verdict on a trial, dated by the database's clock; see `VerificationRecord`.
+
+        Raises:
+            UnknownStudyError: There is no such study, or no such trial has begun in it.
+        """
+        values = {
+            "mode": mode,
+            "verdict": verdict,
+            "epoch": epoch,
+            "step": step,
+            "variable": variable,
+            "report": json.dumps(dict(report)),
+        }
+        self._database.write(lambda c: _record(c, study, number, values))
+
+    def of_trial(self, study: str, number: int) -> tuple[VerificationRecord, ...]:
+        """Return every verdict on a trial, the oldest first.
+
+        Raises:
+            UnknownStudyError: There is no such study, or no such trial has begun in it.
+        """
+        return self._database.read(lambda c: _of_trial(c, study, number))
+
+    def fingerprints(self, study: str) -> Mapping[int, tuple[tuple[int, Mapping[str, Any]], ...]]:
+        """Return, by trial, each attempt's number and what it ran under, where that is known.
+
+        Raises:
+            UnknownStudyError: There is no such study.
+        """
+        return self._database.read(lambda c: _fingerprints(c, study))
+
+    def definition_differences(self, row: StudyRow) -> tuple[str, ...]:
+        """Return the differences between ``row``'s definition and the stored one, one phrase each.
+
+        Raises:
+            UnknownStudyError: There is no such study.
+        """
+        return self._database.read(lambda c: _definition_differences(c, row))
+
+
+def latest_verdicts(
+    connection: Connection, trial_ids: sa.Select[int]
+) -> dict[int, VerificationRecord]:
+    """Return the newest verdict on each of the trials that has one, by the trial's id."""
+    newest = (
+        sa.select(sa.func.max(Verdict.id))
+        .where(Verdict.trial_id.in_(trial_ids))
+        .group_by(Verdict.trial_id)
+    )
+    rows = connection.execute(sa.select(Verdict).where(Verdict.id.in_(newest)))
+    return {row.trial_id: _verdict(row) for row in rows}
+
+
+def _record(connection: Connection, study: str, number: int, values: Mapping[str, Any]) -> None:
+    trial_id = _trial_id(connection, study, number)
+    connection.execute(sa.insert(Verdict).values(trial_id=trial_id, checked_at=UtcNow(), **values))
+
+
+def _of_trial(connection: Connection, study: str, number: int) -> tuple[VerificationRecord, ...]:
+    chosen = Verdict.trial_id == _trial_id(connection, study, number)
+    rows = connection.execute(sa.select(Verdict).where(chosen).order_by(Verdict.id))
+    return tuple(_verdict(row) for row in rows)
+
+
+def _fingerprints(
+    connection: Connection, study: str
+) -> dict[int, tuple[tuple[int, Mapping[str, Any]], ...]]:
+    rows = connection.execute(
+        sa.select(Trial.number.label("trial"), Attempt.number, Attempt.fingerprint)
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(
+            Trial.study_id == studies.find_study(connection, study).id,
+            Attempt.fingerprint.is_not(None),
+        )
+        .order_by(Trial.number, Attempt.number)
+    )
+    found: defaultdict[int, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
+    for trial, attempt, fingerprint in rows:
+        found[trial].append((attempt, json.loads(fingerprint or "{}")))
+    return {trial: tuple(attempts) for trial, attempts in found.items()}
+
+
+def _definition_differences(connection: Connection, row: StudyRow) -> tuple[str, ...]:
+    stored = row_of(studies.find_study(connection, row.name))
+    return tuple(changes_between(stored, row))
+
+
+def _trial_id(connection: Connection, study: str, number: int) -> int:
+    found = connection.scalar(
+        sa.select(Trial.id).where(
+            Trial.study_id == studies.find_study(connection, study).id, Trial.number == number
+        )
+    )
+    if found is None:
+        msg = f"study {study!r} has no trial {number}; see `sweeper status`"
+        raise UnknownStudyError(msg)
+    return int(found)
+
+
+def _verdict(row: AnyRow) -> VerificationRecord:
+    return VerificationRecord(
+        checked_at=aware(row.checked_at),
+        mode=cast("VerificationMode", row.mode),
+        verdict=cast("VerificationVerdict", row.verdict),
+        epoch=row.epoch,
+        step=row.step,
+        variable=row.variable,
+        report=json.loads(row.report),
+    )

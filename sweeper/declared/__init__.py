@@ -1,1 +1,0 @@
-"""Declarations of a study, checked at once: parameters, search, budget, retries."""

@@ -1,0 +1,408 @@
+"""Definition of a study: its factories and its settings, checked at once.
+
+`StudyDefinition` holds the user's functions beside the plain values that the database keeps. It
+runs nothing: `sweeper.api.study.Study` adds that. A trial process needs only this class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sweeper.errors import DefinitionError
+from sweeper.records.code import CodeFingerprint, digest_of
+from sweeper.records.exactness import AuditPolicy, checked_audit
+from sweeper.spec.arguments import (
+    checked_factory,
+    checked_whole,
+    usable_cores,
+    with_named_arguments,
+)
+from sweeper.spec.budgets import Budget, describe_budget
+from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, describe_every, parse_every
+from sweeper.spec.retries import Retries, checked_retries, checked_seconds
+from sweeper.spec.searching import (
+    SAMPLERS,
+    At,
+    Direction,
+    NonFinite,
+    Objective,
+    checked_at,
+    checked_enqueue,
+    checked_grid,
+    checked_nonfinite,
+    checked_objectives,
+    checked_sampler,
+    describe_pruner,
+)
+from sweeper.spec.space import CategoricalChoice
+from sweeper.spec.warm_start import WarmStart, checked_warm_start
+from sweeper.support.paths import check_name
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from sweeper.definition.trial import Trial
+    from sweeper.train.data import Data
+    from sweeper.train.step import TrainingStep
+
+__all__ = [
+    "POLICY",
+    "SAMPLERS",
+    "Direction",
+    "Objective",
+    "StudyDefinition",
+    "StudySettings",
+    "definition_fingerprint",
+]
+
+POLICY: Final = (
+    *("trials", "time_limit", "study_time_limit", "retries", "audit", "failing_alike"),
+    "tensorboard",
+)
+"""Settings that change no result, and may differ from run to run."""
+
+_OF_THE_SEARCH = (
+    *("name", "sampler", "grid", "enqueue", "pruner", "budget", "concurrency"),
+    *("checkpoint_every", "keep"),
+)
+"""Settings that say which trials there are and what is kept of them, not what a trial gives."""
+
+_DEFAULT_RETRIES = Retries()
+
+
+@dataclass(frozen=True, slots=True)
+class StudySettings:
+    """The plain values of a definition, as the database keeps them and a resume compares them.
+
+    Attributes:
+        threads: TensorFlow threads of one trial; resolved, so that another machine gives the same.
+        checkpoint_every: As `describe_every` writes it.
+        keep: As `Keep.describe` writes it.
+        objective, direction: Of the only objective, or of the first of several.
+        sampler: A name of `SAMPLERS`, or ``"custom:<qualified name>"`` for a callable.
+        pruner: As `describe_pruner` has it.
+        enqueue: The values given to the first trials.
+        further_objectives: Those after the first.
+        at: Whose epoch's objective a trial's value is.
+        nonfinite: Whether a loss that is NaN or infinite fails the trial.
+        time_limit, study_time_limit, retries, audit, failing_alike, tensorboard: Policy.
+        warm_start: Options of a `WarmStart` and the digest of its file; None without one, or where
+            each trial names its own.
+        budget: As `describe_budget` has it.
+    """
+
+    name: str
+    objective: str
+    direction: Direction
+    epochs: int
+    trials: int
+    sampler: str
+    grid: Mapping[str, Sequence[CategoricalChoice]] | None
+    pruner: Mapping[str, Any] | None
+    concurrency: int
+    seed: int
+    checkpoint_every: Any
+    keep: Any
+    deterministic: bool
+    threads: int
+    enqueue: tuple[Mapping[str, CategoricalChoice], ...] = ()
+    further_objectives: tuple[Objective, ...] = ()
+    time_limit: float | None = None
+    study_time_limit: float | None = None
+    retries: Retries = _DEFAULT_RETRIES
+    audit: AuditPolicy = "auto"
+    failing_alike: int | None = 3
+    warm_start: Mapping[str, Any] | None = None
+    at: At = "last"
+    tensorboard: bool = False
+    budget: Mapping[str, Any] | None = None
+    nonfinite: NonFinite = "continue"
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return all objectives, in order."""
+        return (Objective(self.objective, self.direction), *self.further_objectives)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as JSON values, by field name.
+
+        A field that has a default is left out where it has that value, so that a study stored
+        before there was such a field is the same study.
+        """
+        values = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        }
+        if self.grid is not None:
+            values["grid"] = {name: list(points) for name, points in self.grid.items()}
+        if self.enqueue:
+            values["enqueue"] = [dict(given) for given in self.enqueue]
+        if self.further_objectives:
+            values["further_objectives"] = [[o.name, o.direction] for o in self.further_objectives]
+        if "retries" in values:
+            values["retries"] = self.retries.to_json()
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> StudySettings:
+        """Read the form that `to_json` returns."""
+        required = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
+        given = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
+        given |= {name: values[name] for name in required}
+        given["enqueue"] = tuple(values.get("enqueue", ()))
+        given["further_objectives"] = tuple(
+            Objective(name, direction) for name, direction in values.get("further_objectives", ())
+        )
+        given["retries"] = checked_retries(values.get("retries"))
+        return cls(**given)
+
+
+@with_named_arguments
+class StudyDefinition:
+    """A comparison of hyperparameters: what to build, what to train it on, how far, and how often.
+
+    Args:
+        name: Names the study in the database and its directory.
+        model: ``trial -> keras.Model``, built afresh and compiled, for every trial.
+        data: ``trial -> Data``.
+        callbacks: ``trial -> list[keras.callbacks.Callback]``, or None for no callbacks.
+        step: ``trial -> TrainingStep``, which takes the place of the model's ``train_step`` and
+            ``test_step``; None for the model's own. The model then need not be compiled.
+        strategy: ``trial -> tf.distribute.Strategy``, called before the other factories, which run
+            in its scope, and before TensorFlow's first op: a ``tf.distribute.MirroredStrategy``, or any of
+            one replica. None for one device.
+        objective: The metric to compare trials by: a key of the epoch logs, such as
+            ``"val_accuracy"``, or ``"val_f1_score[1]"`` of a metric that is a vector. A trial's
+            value is the objective at the epoch that ``at`` names. A list of several metrics makes a
+            study of several objectives: its results are the trials that no other beats in all
+            (`StudyResults.pareto`).
+        direction: ``"maximize"`` or ``"minimize"``; a list as long as ``objective``, where that is
+            a list.
+        epochs: Epochs a trial trains for.
+        trials: The exact total, over all runs and workers.
+        sampler: One of `SAMPLERS`, or ``seed -> optuna sampler``, called for every trial with a
+            seed of its own. ``"cmaes"`` needs the package cmaes, ``"gp"`` PyTorch.
+        grid: With ``sampler="grid"``: each parameter's points.
+        enqueue: Values for the first trials, a mapping each: trial i takes those of ``enqueue[i]``,
+            and draws the parameters that it does not name.
+        pruner: An Optuna pruner. After every epoch but the last it is asked whether the trial
+            should end there, and sees the objective of this trial's epochs and of the trials that
+            the sampler sees. It must keep nothing between two questions.
+        concurrency: At most so many trials at once wherever sampler or pruner look at results.
+            However many workers there are, trial n sees what the trials up to
+            n - (2 * concurrency - 1) gave, and starts once these are finished.
+        seed: From it, and a trial's number, comes all that is random in the trial.
+        checkpoint_every: ``"epoch"``, ``Every(steps=…)``, ``Every(seconds=…)`` or ``"auto"``.
+        keep: Which checkpoints stay on disk; the last two by default.
+        deterministic: Whether kernels must be deterministic. False is faster, and gives up the
+            promise that results repeat exactly.
+        threads: TensorFlow threads of one trial. None: the machine's cores divided by ``concurrency``,
+            decided when the study is created and kept with it.
+        time_limit: Seconds that a trial may take; then it is killed with all that it started, and
+            has failed. What counts is the training that its checkpoint holds and the present
+            attempt from its process's start on; work that was lost and done again counts once.
+            None for no limit.
+        study_time_limit: Seconds that one run, resume or worker may take; then it stops as after
+            SIGTERM, and everything can be resumed, with the whole time again. None for no limit.
+        retries: How often a trial goes on after each kind of fault: `Retries`, or a mapping such
+            as ``{"crash": 3, "memory": 3, "error": 0}``, which are the defaults.
+        audit: What of the study is replayed between two checkpoints, in fresh processes, and
+            compared: ``"auto"`` for the first trial's first two intervals, before other trials go
+            on past them, and then one drawn in every eighth trial or so, in at most 3% of the
+            study's time; ``"all"`` for every interval of every trial; ``"off"`` for none. It
+            changes no result, and may differ from run to run.
+        at: ``"last"``: a trial's value is the objective at its last epoch, whose state its digest
+            is of. ``"best"``: at its best epoch, the first of equals; every epoch that is the best
+            so far then ends with a checkpoint, whatever ``checkpoint_every`` says, and the best
+            one's stays beside what ``keep`` keeps. With one objective only.
+        failing_alike: A run ends with an error where the study's first trials, so many of them, have all
+            failed alike; 3 by default, None or 0 to go on. It may differ from run to run.
+        warm_start: What the model's variables begin with instead of drawn values: a `WarmStart`, the
+            path of a file, or ``trial -> WarmStart | path | None``. The content of a file that is
+            named here is part of the definition; of what a function names, of the trial.
+        tensorboard: Whether epochs and parameters are written for TensorBoard, too, below
+            ``runs/NAME/tensorboard``. It may differ from run to run.
+        budget: `Halving`, `Hyperband`: trials pause at rungs, the best go on; or `Population`.
+        nonfinite: ``"continue"``: a trial whose loss or objective is NaN or infinite after an epoch trains
+            on, as in ``model.fit``, with one notice; it fails only where its value is NaN or infinite.
+            ``"fail"``: it fails at the end of that epoch.
+
+    Raises:
+        DefinitionError: An argument has the wrong type or an impossible value.
+
+    Examples:
+        >>> study.name, study.settings().epochs
+        ('digits', 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        model: Callable[[Trial], keras.Model],
+        data: Callable[[Trial], Data],
+        epochs: int,
+        trials: int,
+        callbacks: Callable[[Trial], list[keras.callbacks.Callback]] | None = None,
+        step: Callable[[Trial], TrainingStep] | None = None,
+        strategy: Callable[[Trial], tf.distribute.Strategy] | None = None,
+        objective: str | Sequence[str] = "val_loss",
+        direction: Direction | Sequence[Direction] = "minimize",
+        sampler: str | Callable[[int], Any] = "tpe",
+        grid: Mapping[str, Sequence[CategoricalChoice]] | None = None,
+        enqueue: Sequence[Mapping[str, CategoricalChoice]] | None = None,
+        pruner: object | None = None,
+        concurrency: int = 4,
+        seed: int = 0,
+        checkpoint_every: str | Every = "epoch",
+        keep: Keep | None = None,
+        deterministic: bool = True,
+        threads: int | None = None,
+        time_limit: float | None = None,
+        study_time_limit: float | None = None,
+        retries: Retries | Mapping[str, int] | None = None,
+        audit: AuditPolicy = "auto",
+        failing_alike: int | None = 3,
+        warm_start: WarmStart
+        | str
+        | os.PathLike[str]
+        | Callable[[Trial], WarmStart | str | os.PathLike[str] | None]
+        | None = None,
+        at: At = "last",
+        tensorboard: bool = False,
+        budget: Budget | None = None,
+        nonfinite: NonFinite = "continue",
+    ) -> None:
+        self.name = check_name(name)
+        if "~" in name:
+            msg = f"{name!r} is the name of a study that `run --fresh` renamed; leave out the ~ and what follows it"
+            raise DefinitionError(msg)
+        self.model = checked_factory(model, "model", "trial -> a fresh, compiled keras.Model")
+        self.data = checked_factory(data, "data", "trial -> Data")
+        self.callbacks = checked_factory(
+            callbacks, "callbacks", "trial -> list of keras callbacks", optional=True
+        )
+        self.step = checked_factory(step, "step", "trial -> TrainingStep", optional=True)
+        self.strategy = checked_factory(
+            strategy, "strategy", "trial -> tf.distribute.Strategy", optional=True
+        )
+        self.objectives = checked_objectives(objective, direction)
+        self.objective = self.objectives[0].name
+        self.direction: Direction = self.objectives[0].direction
+        self.at: At = checked_at(at, self.objectives)
+        self.epochs = checked_whole(epochs, "epochs", least=1)
+        self.trials = checked_whole(trials, "trials", least=1)
+        self.sampler, self.grid = checked_sampler(sampler), checked_grid(grid, sampler)
+        self.enqueue = checked_enqueue(enqueue, trials=trials, sampler=sampler)
+        self.pruner = pruner
+        self._described_pruner = describe_pruner(pruner, self.objectives)
+        self.budget = budget
+        self.concurrency = checked_whole(concurrency, "concurrency", least=1)
+        counts, goals = (self.trials, self.concurrency), self.objectives
+        self._described_budget = describe_budget(
+            budget, epochs=self.epochs, pruner=pruner, objectives=goals, counts=counts
+        )
+        self.seed = checked_whole(seed, "seed", least=0)
+        self.checkpoint_every: CheckpointEvery = parse_every(checkpoint_every)
+        self.keep = Keep() if keep is None else keep
+        if not isinstance(self.keep, Keep):
+            msg = f"keep={keep!r}; give a sweeper.Keep, such as Keep(last=3)"
+            raise DefinitionError(msg)
+        self.deterministic = bool(deterministic)
+        self.threads = None if threads is None else checked_whole(threads, "threads", least=1)
+        self.time_limit = checked_seconds(time_limit, "time_limit")
+        self.study_time_limit = checked_seconds(study_time_limit, "study_time_limit")
+        self.retries = checked_retries(retries)
+        self.audit = checked_audit(audit)
+        self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
+        self.warm_start = checked_warm_start(warm_start)
+        self.tensorboard = bool(tensorboard)
+        self.nonfinite: NonFinite = checked_nonfinite(nonfinite)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r}, trials={self.trials})"
+
+    def settings(self) -> StudySettings:
+        """Return the plain values, with ``threads`` resolved for this machine.
+
+        Raises:
+            DefinitionError: The file to begin from is not there, or cannot be read.
+        """
+        sampler = self.sampler
+        if not isinstance(sampler, str):
+            sampler = f"custom:{getattr(sampler, '__qualname__', type(sampler).__qualname__)}"
+        return StudySettings(
+            name=self.name,
+            objective=self.objective,
+            direction=self.direction,
+            epochs=self.epochs,
+            trials=self.trials,
+            sampler=sampler,
+            grid=self.grid,
+            pruner=self._described_pruner,
+            concurrency=self.concurrency,
+            seed=self.seed,
+            checkpoint_every=describe_every(self.checkpoint_every),
+            keep=self.keep.describe(),
+            deterministic=self.deterministic,
+            threads=self.threads or max(1, usable_cores() // self.concurrency),
+            enqueue=self.enqueue,
+            further_objectives=self.objectives[1:],
+            time_limit=self.time_limit,
+            study_time_limit=self.study_time_limit,
+            retries=self.retries,
+            audit=self.audit,
+            failing_alike=self.failing_alike,
+            warm_start=_described_warm_start(self.warm_start),
+            at=self.at,
+            tensorboard=self.tensorboard,
+            budget=self._described_budget,
+            nonfinite=self.nonfinite,
+        )
+
+    def factories(self) -> dict[str, object]:
+        """Return the code in the definition, by parameter: factories, and a sampler or pruner of the user's."""
+        names = ("model", "data", "callbacks", "step", "strategy", "sampler", "pruner")
+        given = {name: getattr(self, name) for name in names}
+        given["warm_start"] = None if isinstance(self.warm_start, WarmStart) else self.warm_start
+        return {n: v for n, v in given.items() if v is not None and not isinstance(v, str)}
+
+    def makers(self) -> tuple[Callable[[Trial], Any], ...]:
+        """Return the factories of a trial's parts, in the order in which they run."""
+        given = (self.strategy, self.model, self.step, self.data, self.callbacks)
+        return tuple(factory for factory in given if factory is not None)
+
+    def code(self) -> CodeFingerprint:
+        """Return the fingerprint of the code that the factories reach, as its files are now."""
+        from sweeper.inspection.fingerprint import read_code
+
+        return read_code(self.factories())
+
+
+def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | None) -> str:
+    """Return the fingerprint of everything but parameters and seed that a trial's result depends on: 32 hex digits.
+
+    Trials with the same one, on one machine and with the same libraries, can be compared, and gone
+    on with from each other's checkpoints. `POLICY`, the search and what is kept are no part of it.
+
+    Args:
+        settings: `StudySettings.to_json`, or what the database keeps of it.
+        code: Of the factories; None for a study that was stored before there was such a thing.
+    """
+    values = {n: v for n, v in settings.items() if n not in (*POLICY, *_OF_THE_SEARCH)}
+    return digest_of(json.dumps(values, sort_keys=True), "" if code is None else code.digest)
+
+
+def _described_warm_start(given: object) -> dict[str, Any] | None:
+    if not isinstance(given, WarmStart):
+        return None
+    from sweeper.train.warmstart.source import describe_warm_start
+
+    return describe_warm_start(given)

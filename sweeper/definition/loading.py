@@ -1,0 +1,343 @@
+"""Finding a study: ``FILE[:NAME]`` or ``package.module[:NAME]`` to the `StudyDefinition` in it.
+
+A file is imported as a module, as ``python FILE`` would see it (its directory comes first on
+``sys.path``) but under its own name, so what stands below ``if __name__ == "__main__"`` does not
+run. A file that calls ``study.run()`` at its top level is read up to that call: the definition is
+complete there, and the rest would start a sweep inside every process that imports the file.
+
+From the first load on, the user's modules are compiled from their texts, whatever is cached of them:
+Python takes what it compiled for a text of the same length that was written within the same second,
+so a study that a script edits at once would run as it was, and nothing would tell.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+import traceback
+import weakref
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from sweeper.definition.definition import StudyDefinition
+from sweeper.errors import DefinitionError, StudyFileError, StudyImportError, SweeperError
+from sweeper.inspection.sources import is_users_source
+from sweeper.support.installation import missing_package
+
+MADE_UP = "sweeper_study_"
+"""Begins the name of a module whose file no import statement would find."""
+
+_loading_depth = 0
+_read_up_to: dict[str, str] = {}
+"""The line at which reading ended, in words, by the names of modules that run a study at import."""
+_targets: weakref.WeakKeyDictionary[StudyDefinition, str] = weakref.WeakKeyDictionary()
+
+
+class _ReadFarEnough(BaseException):
+    """The module that is being loaded runs a study."""
+
+
+def is_loading() -> bool:
+    """Whether a study's module is being imported by sweeper right now."""
+    return _loading_depth > 0
+
+
+def end_reading() -> None:
+    """End the import of the module that runs a study, if sweeper is importing one right now."""
+    if is_loading():
+        raise _ReadFarEnough
+
+
+def split_target(target: str) -> tuple[str, str | None]:
+    """``FILE[:NAME]`` as its two parts; the drive letter of a Windows path is no separator."""
+    head, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier() or len(head) <= 1:
+        return target, None
+    return head, name
+
+
+def loaded_from(definition: StudyDefinition) -> str | None:
+    """The target that ``definition`` was loaded from; None if this process defined it itself."""
+    return _targets.get(definition)
+
+
+def load_definition(target: str, *, study_name: str | None = None) -> StudyDefinition:
+    """Import what ``target`` names and return the study in it.
+
+    Args:
+        target: ``path/to/file.py``, ``path/to/file.py:NAME``, ``package.module`` or
+            ``package.module:NAME``; NAME is the variable that holds the study.
+        study_name: What the study must be called.
+
+    Raises:
+        StudyFileError: No such file or module, no study in it, or several and no NAME.
+        StudyImportError: The module raised; its ``traceback`` starts in the user's file.
+    """
+    definition = _find(target, study_name)
+    _targets[definition] = target
+    return definition
+
+
+def no_such_file(path: Path) -> StudyFileError:
+    """Return the error to raise where a study's file is expected and there is none: a near one."""
+    what = "is a directory" if path.is_dir() else "does not exist"
+    beside = (str(each) for each in path.parent.glob("*.py"))
+    near = [] if path.is_dir() else difflib.get_close_matches(str(path), beside, n=1)
+    hint = f"did you mean {near[0]}?" if near else "give the Python file that defines the study"
+    return StudyFileError(f"{path} {what}; {hint}")
+
+
+def load_named(target: str) -> object:
+    """Import what ``FILE:NAME`` or ``package.module:NAME`` names, and return what has that name.
+
+    Raises:
+        StudyFileError: No such file or module, or nothing of that name in it.
+        StudyImportError: The module raised; its ``traceback`` starts in the user's file.
+    """
+    location, name = split_target(target)
+    module = _import(location)
+    found = None if name is None else getattr(module, name, None)
+    if found is None:
+        msg = (
+            f"{location} has nothing under the name {name!r}; it has "
+            f"{', '.join(n for n in vars(module) if not n.startswith('_')) or 'no names at all'}"
+        )
+        raise StudyFileError(msg)
+    return found
+
+
+def _find(target: str, study_name: str | None) -> StudyDefinition:
+    location, name = split_target(target)
+    module = _import(location)
+    if name is not None:
+        found = getattr(module, name, None)
+        if not isinstance(found, StudyDefinition):
+            seen = "nothing" if found is None else f"a {type(found).__name__}"
+            msg = (
+                f"{location} has {seen} under the name {name!r}, and a sweeper.Study was expected; "
+                f"{_what_it_has(module)}"
+            )
+            raise StudyFileError(msg)
+        if study_name not in (None, found.name):
+            msg = (
+                f"{target} is now a study called {found.name!r}, and {study_name!r} was expected; "
+                f"{_what_it_has(module)}"
+            )
+            raise StudyFileError(msg)
+        return found
+    studies = _studies(module)
+    if study_name is not None:
+        studies = {n: s for n, s in studies.items() if s.name == study_name}
+        if not studies:
+            msg = f"{location} has no study called {study_name!r}; {_what_it_has(module)}"
+            raise StudyFileError(msg)
+    if len({id(s) for s in studies.values()}) == 1:
+        return next(iter(studies.values()))
+    if not studies:
+        msg = f"{location} holds no study; write `study = sweeper.Study(…)` at its top level"
+        raise StudyFileError(msg)
+    msg = (
+        f"{location} holds {len(studies)} studies; name one: "
+        f"{' or '.join(f'{location}:{n}' for n in studies)}"
+    )
+    raise StudyFileError(msg)
+
+
+def _studies(module: ModuleType) -> dict[str, StudyDefinition]:
+    return {n: v for n, v in vars(module).items() if isinstance(v, StudyDefinition)}
+
+
+def _what_it_has(module: ModuleType) -> str:
+    studies = _studies(module)
+    ended = _read_up_to.get(module.__name__)
+    if ended is not None:
+        ended = (
+            f", up to {ended}, which runs a study and ends the import; put that call under "
+            '`if __name__ == "__main__":`'
+        )
+    if not studies:
+        return f"it holds no study{ended or ''}"
+    held = ", ".join(f"{n} ({s.name!r})" for n, s in studies.items())
+    return f"it holds {held}{ended or ''}"
+
+
+def _import(location: str) -> ModuleType:
+    path = Path(location)
+    package = location.isidentifier() and (path / "__init__.py").is_file()
+    if path.suffix == ".py" or (path.exists() and not package):
+        return _import_file(path)
+    if "/" in location or "\\" in location:
+        msg = f"there is no file {location}; give the Python file that defines the study"
+        raise StudyFileError(msg)
+    with _marked_as_loading(), _here_importable():
+        try:
+            return importlib.import_module(location)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (location + ".").startswith(error.name + "."):
+                msg = (
+                    f"there is neither a file nor a module called {location!r}; give the Python "
+                    "file that defines the study, or FILE:NAME"
+                )
+                raise StudyFileError(msg) from None
+            raise _import_error(location, error) from error
+        except SweeperError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise _import_error(location, error) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise no_such_file(path)
+    file = path.resolve()
+    name = _module_name(file)
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(file):
+        return known
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        msg = f"{path} is no Python file (its name must end in .py)"
+        raise StudyFileError(msg)
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    if isinstance(spec.loader, SourceFileLoader):
+        spec.loader = _AsItStands(name, str(file))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    with _marked_as_loading():
+        try:
+            spec.loader.exec_module(module)
+        except SweeperError as error:
+            del sys.modules[name]
+            _add_line(error, str(file))
+            raise
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            raise _import_error(str(path), error) from error
+    return module
+
+
+class _AsItStands(SourceFileLoader):
+    """Compiles the text of a file, whatever is cached of it."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        compiled: CodeType = self.source_to_code(self.get_data(path), path)
+        return compiled
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, up to the first call in it that runs a study."""
+        try:
+            super().exec_module(module)
+        except _ReadFarEnough as ended:
+            file = self.get_filename(module.__name__)
+            frames = traceback.extract_tb(ended.__traceback__)
+            line = next((f.lineno for f in frames if f.filename == file), None)
+            _read_up_to[module.__name__] = f"line {line} of {file}"
+
+
+class _UsersModules(MetaPathFinder):
+    """Finds modules as `PathFinder` does, and has the user's own loaded as they stand."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            file = spec.loader.get_filename(fullname)
+            if is_users_source(file):
+                spec.loader = _AsItStands(fullname, file)
+        return spec
+
+
+def _find_users_modules() -> None:
+    """Have the user's modules loaded as they stand by this process, also those of later imports."""
+    if any(isinstance(finder, _UsersModules) for finder in sys.meta_path):
+        return
+    at = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
+    sys.meta_path.insert(at, _UsersModules())
+
+
+def _module_name(file: Path) -> str:
+    """The file's own name, unless a module of that name can be imported from elsewhere."""
+    stem = file.stem
+    if not stem.isidentifier():
+        return f"{MADE_UP}{zlib.crc32(str(file).encode()):08x}"
+    known = sys.modules.get(stem)
+    if known is not None:
+        return stem if getattr(known, "__file__", None) == str(file) else f"{MADE_UP}{stem}"
+    spec = importlib.util.find_spec(stem)
+    if spec is None or spec.origin == str(file):
+        return stem
+    return f"{MADE_UP}{stem}"
+
+
+def unpickling_error(study: str, error: Exception) -> StudyImportError:
+    """The error for a study that was sent to this process and cannot be put together in it."""
+    text = "".join(traceback.format_exception(error))
+    msg = (
+        f"study {study!r} was sent to another process, which cannot put it together "
+        f"({type(error).__name__}: {error}); define it in a file of its own, and use "
+        "`sweeper run FILE`"
+    )
+    return StudyImportError(msg, text)
+
+
+def _add_line(error: SweeperError, file: str) -> None:
+    """Have a definition's error say which line of the user's file it is about."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    if isinstance(error, DefinitionError) and lines:
+        error.args = (f"{error} ({file}, line {lines[-1]})", *error.args[1:])
+
+
+def _import_error(location: str, error: BaseException) -> StudyImportError:
+    """The user's error, with their traceback from the frame where their file begins."""
+    own = (__file__, importlib.__file__, importlib.util.__file__)
+    trace = error.__traceback__
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename in own
+        or trace.tb_frame.f_code.co_filename.startswith("<frozen importlib")
+    ):
+        trace = trace.tb_next
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    if isinstance(error, SystemExit):
+        said = f"called sys.exit({error.code!r})"
+    else:
+        message = error.msg if isinstance(error, SyntaxError) else error
+        said = f"raised {type(error).__name__}: {message}"
+    where = ""
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f" ({error.filename}, line {error.lineno})"
+    elif trace is not None:
+        last = traceback.extract_tb(trace)[-1]
+        where = f" ({last.filename}, line {last.lineno})"
+    lacks = missing_package(error)
+    advice = f"{lacks}: install it" if lacks else "correct it"
+    advice += ", and type the command again"
+    return StudyImportError(f"importing {location} {said}{where}; {advice}", text)
+
+
+@contextmanager
+def _marked_as_loading() -> Iterator[None]:
+    global _loading_depth  # noqa: PLW0603 - one process imports one study at a time
+    _loading_depth += 1
+    _find_users_modules()
+    try:
+        yield
+    finally:
+        _loading_depth -= 1
+
+
+@contextmanager
+def _here_importable() -> Iterator[None]:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    yield

@@ -1,0 +1,206 @@
+"""`Trial`: what a study's factories receive, to ask for parameters and to know who they are."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar, cast
+
+from sweeper.errors import ParameterError, UncapturableError
+from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
+
+_Choice = TypeVar("_Choice", bound=CategoricalChoice)
+_Tracked = TypeVar("_Tracked")
+_Output = TypeVar("_Output")
+
+
+class Trial:
+    """One trial, as its factories see it. The ``suggest_*`` methods have Optuna's signatures.
+
+    Sweeper makes it.
+
+    Args:
+        ask: Gives a parameter's value for its name and distribution.
+
+    Attributes:
+        number: The trial's number in its study, from 0.
+        seed: The trial's own seed (an int below 2**32), for code that wants one; Python's, NumPy's,
+            TensorFlow's and Keras's generators are already seeded from it.
+        directory: Where the trial's code may write. It is the same for every attempt.
+
+    Examples:
+        >>> def build_model(trial):
+        ...     units = trial.suggest_int("units", 16, 128, log=True)
+        ...     rate = trial.suggest_float("rate", 1e-4, 1e-2, log=True)
+        ...     return units, rate, trial.seed
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        seed: int,
+        directory: Path,
+        ask: Callable[[str, Distribution], CategoricalChoice],
+    ) -> None:
+        self.number = number
+        self.seed = seed
+        self.directory = directory
+        self._ask = ask
+        self._asked: dict[str, tuple[Distribution, CategoricalChoice]] = {}
+        self._tracked: dict[str, object] = {}
+        self._output: list[object] = []
+
+    @property
+    def params(self) -> Mapping[str, CategoricalChoice]:
+        """Return the parameters asked for so far."""
+        return MappingProxyType({name: value for name, (_, value) in self._asked.items()})
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """A float from ``low`` to ``high``, both included.
+
+        Args:
+            name: Of the parameter; asked for again in the same trial, it has the same value.
+            low: The least value.
+            high: The greatest value.
+            step: Only ``low`` and whole multiples of ``step`` above it; None, the default, for any
+                value. Not together with ``log``.
+            log: Whether values are drawn evenly by their logarithms; False by default.
+
+        Raises:
+            ParameterError: The range is impossible, or ``name`` was asked for with another one.
+        """
+        distribution = FloatRange(float(low), float(high), log=log, step=step)
+        return float(cast("float", self._suggest(name, distribution)))
+
+    def suggest_int(
+        self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
+    ) -> int:
+        """An integer from ``low`` to ``high``, both included.
+
+        Args:
+            name: Of the parameter; asked for again in the same trial, it has the same value.
+            low: The least value.
+            high: The greatest value.
+            step: Only ``low`` and whole multiples of ``step`` above it; 1 by default.
+            log: Whether values are drawn evenly by their logarithms; False by default. Not
+                together with a ``step`` above 1.
+
+        Raises:
+            ParameterError: The range is impossible, or ``name`` was asked for with another one.
+        """
+        try:
+            whole = tuple(operator.index(number) for number in (low, high, step))
+        except TypeError:
+            msg = (
+                f"suggest_int({name!r}): low={low!r}, high={high!r} and step={step!r} must be "
+                "whole numbers; for others there is suggest_float"
+            )
+            raise ParameterError(msg) from None
+        distribution = IntRange(whole[0], whole[1], log=log, step=whole[2])
+        return int(cast("int", self._suggest(name, distribution)))
+
+    def suggest_categorical(self, name: str, choices: Sequence[_Choice]) -> _Choice:
+        """Suggest one of ``choices``.
+
+        Args:
+            name: Of the parameter; asked for again in the same trial, it has the same value.
+            choices: What to choose from: None, booleans, numbers and strings, at least one.
+
+        Raises:
+            ParameterError: No choices, one that cannot be stored, or ``name`` was asked for with
+                others.
+        """
+        return cast("_Choice", self._suggest(name, Categorical(tuple(choices))))
+
+    @property
+    def tracked(self) -> Mapping[str, object]:
+        """Return the objects that `track` registered so far."""
+        return MappingProxyType(self._tracked)
+
+    def track(self, name: str, trackable: _Tracked) -> _Tracked:
+        """Have an object that is no part of the model saved and restored with it.
+
+        Args:
+            name: Under which checkpoints hold it.
+            trackable: A ``tf.Variable``, ``tf.random.Generator`` or ``tf.Module``, a Keras
+                variable, layer, optimizer, metric or SeedGenerator, a NumPy generator, or an object
+                with ``get_state()`` and ``set_state(state)``.
+
+        Returns:
+            ``trackable``, so that it can be used at once.
+
+        Raises:
+            UncapturableError: It is none of these, or ``name`` is another object's already.
+        """
+        from sweeper.train.state.tracked import check_trackable
+
+        check_trackable(name, trackable)
+        if self._tracked.setdefault(name, trackable) is not trackable:
+            msg = (
+                f"track({name!r}, …) was called for two objects; one name holds one: give the "
+                "second another name"
+            )
+            raise UncapturableError(msg)
+        return trackable
+
+    @property
+    def output(self) -> Sequence[object]:
+        """Return the objects that `output_only` exempted so far; the list grows while training makes more."""
+        return self._output
+
+    def output_only(self, thing: _Output) -> _Output:
+        """Exempt an object that only writes from what checkpoints hold: a progress bar, a log file.
+
+        Nothing in it is looked at, captured or restored: a resumed trial has it as the study's code
+        makes it anew. So nothing that training does may depend on it. Which kinds of objects the
+        factories exempted is kept with the attempt, and `sweeper show` tells.
+
+        Args:
+            thing: Any object; one that training makes later may be given when it is made.
+
+        Returns:
+            ``thing``, so that it can be used at once.
+        """
+        if not any(known is thing for known in self._output):
+            self._output.append(thing)
+        return thing
+
+    def _suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        if not isinstance(name, str) or not name:
+            msg = f"a parameter's name must be a string of at least one character, not {name!r}"
+            raise ParameterError(msg)
+        _check_text(f"the parameter's name {name!r}", name)
+        if "\0" in name:
+            msg = (
+                f"the parameter's name {name!r} holds a NUL, which PostgreSQL cannot store; drop it"
+            )
+            raise ParameterError(msg)
+        if isinstance(distribution, Categorical):
+            for choice in distribution.choices:
+                _check_text(f"parameter {name!r}: the choice {choice!r}", choice)
+        if name in self._asked:
+            known, value = self._asked[name]
+            if known != distribution:
+                msg = (
+                    f"parameter {name!r} was asked for as {known} and now as {distribution}; "
+                    "one name has one range: give the second another name"
+                )
+                raise ParameterError(msg)
+            return value
+        value = self._ask(name, distribution)
+        self._asked[name] = (distribution, value)
+        return value
+
+
+def _check_text(what: str, text: object) -> None:
+    if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+        msg = (
+            f"{what} holds half a character (a lone surrogate, as os.fsdecode makes of bytes that "
+            "are no UTF-8), which can be neither stored nor printed; write it in plain text"
+        )
+        raise ParameterError(msg)

@@ -1,1 +1,0 @@
-"""Diagnosis of this machine, its files and the database, before a study runs on them."""

@@ -1,1 +1,0 @@
-"""Evaluation of kept checkpoints on held-out data: `sweeper evaluate`."""

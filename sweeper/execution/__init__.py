@@ -1,1 +1,0 @@
-"""Where trials run: engines, workers, trial processes, and what they say to each other."""

@@ -1,0 +1,506 @@
+"""Objects that a training can change, by identity, with a path to each, and the names of other holders.
+
+What training cannot change is nobody's own, however many hold it: frozen weights, vocabularies, arrays,
+configurations, pure functions, a data set that gives the same batches whenever it is read. So each object
+that `walk` finds is asked for what would change it: weights that are trained, statistics and seeds that
+move, optimizers and metrics, a position in data, attributes that the user's methods assign.
+
+The factories and the user's modules are searched in breadth, so that the shortest name is found. An
+object that they do not lead to (an attribute of an installed library, a variable of another thread)
+has none.
+
+What leads where is decided by `inspection.walk`. The guard also follows weak references and the methods of the
+user's classes, and of what a model was compiled with only that of the model which is trained.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import keras
+
+from sweeper.inspection import walk as objects
+from sweeper.inspection.code import Changes, assigns_variables, changes_of
+from sweeper.inspection.object_paths import MODULE_ATTRIBUTE, ObjectPath
+from sweeper.inspection.sorts import (
+    OF_KERAS,
+    Sort,
+    fields_of,
+    is_users_class,
+    is_users_module,
+    label_of,
+    sort_of,
+)
+from sweeper.inspection.walk import Edge, How, edges_of, variables_used, walk
+from sweeper.train.step import TrainingStep
+
+_MOST_ITEMS = 20_000
+"""What a walk looks at of one object; a longer container is data."""
+
+_NEVER = frozenset({Sort.LEAF, Sort.CELL})
+
+
+class Visit(NamedTuple):
+    """One object that a walk came to.
+
+    Attributes:
+        parent: Index of the visit that led here; -1 for a root.
+        by_code: Whether the way here leads through code that uses something.
+        root: Text of the root's path.
+    """
+
+    thing: Any
+    sort: Sort
+    path: ObjectPath
+    parent: int
+    by_code: bool
+    root: str
+
+
+class Visited(NamedTuple):
+    """All visits, each before what is inside it; ``cut`` tells that there would be more."""
+
+    visits: list[Visit]
+    cut: bool
+
+
+def visits_from(roots: Iterable[tuple[ObjectPath, Any]], *, trained: Any = None) -> Visited:
+    """Visit everything that the roots lead to, each object once, in depth.
+
+    Args:
+        roots: Where to begin, in order: what two roots lead to is named by the first.
+        trained: The model whose optimizer, loss and metrics count. Those of a model inside it do
+            not: nothing trains by them.
+    """
+    visits: list[Visit] = []
+
+    def visit(edge: Edge, parent: int) -> Iterable[Edge] | None:
+        sort = sort_of(edge.thing)
+        if sort in _NEVER:
+            return None
+        above = visits[parent] if parent >= 0 else None
+        by_code = edge.how is How.USED or (above is not None and above.by_code)
+        root = edge.path.text if above is None else above.root
+        visits.append(Visit(edge.thing, sort, edge.path, parent, by_code, root))
+        return parts_of(edge.thing, sort, edge.path, compiled=edge.thing is trained)
+
+    cut = objects.walk([Edge(path, thing) for path, thing in roots], visit)
+    return Visited(visits, cut)
+
+
+def parts_of(thing: Any, sort: Sort, path: ObjectPath, *, compiled: bool) -> Iterator[Edge]:
+    """Yield what ``thing`` leads to directly; what code uses as `How.USED`.
+
+    Args:
+        thing: An object of ``sort``, at ``path``.
+        sort: As `sort_of` tells.
+        path: Where it is.
+        compiled: For a model: whether what it was compiled with belongs to it.
+    """
+    edges = itertools.islice(edges_of(thing, sort, path), _MOST_ITEMS)
+    held = _ordered(thing, edges) if sort in OF_KERAS else list(edges)
+    for edge in held:
+        # The loss is what the model was compiled with.
+        is_loss = sort is Sort.MODEL and edge.name == "loss"
+        if edge.how is not How.COMPILED and not is_loss:
+            yield from _opened(edge)
+    yield from _of_code(thing, sort, path)
+    if compiled:
+        yield from (edge for edge in held if edge.how is How.COMPILED)
+
+
+def _of_code(thing: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
+    """Yield what the methods of an object, a class, or a function may use."""
+    if sort in OF_KERAS or sort in (Sort.OBJECT, Sort.ITERATOR):
+        yield from _of_classes(type(thing), path)
+    elif sort is Sort.FUNCTION:
+        yield from _of_variables(thing, path)
+    elif sort is Sort.CLASS and is_users_class(thing):
+        for name, member in _members(thing):
+            if not name.startswith("__"):
+                yield _member(path.of_class().attribute(name), member)
+
+
+def _opened(edge: Edge) -> Iterator[Edge]:
+    """Yield the edge, or what is in the cell that it leads to."""
+    if sort_of(edge.thing) is not Sort.CELL:
+        yield edge
+        return
+    for inside in edges_of(edge.thing, Sort.CELL, edge.path):
+        yield inside._replace(how=edge.how)
+
+
+def _ordered(thing: Any, edges: Iterable[Edge]) -> list[Edge]:
+    """Return the edges with those first whose names the user knows best."""
+    order = [How.LISTED, How.FIELD, How.LAYER]
+    if is_users_class(type(thing)):
+        # In a layer of the user's own, the attribute's name is what the user knows.
+        order = [How.FIELD, How.LISTED, How.LAYER]
+    if keras.Sequential in type(thing).__mro__ or "_operations" in fields_of(thing):
+        order = [How.LAYER, *order[:2]]
+    order.append(How.COMPILED)
+    return sorted(edges, key=lambda edge: order.index(edge.how))
+
+
+def _of_classes(cls: type, path: ObjectPath) -> Iterator[Edge]:
+    """Yield class attributes and methods of the user's own classes."""
+    for base in type.__dict__["__mro__"].__get__(cls):
+        if is_users_class(base):
+            for name, member in _members(base):
+                dunder = name.startswith("__") and name not in ("__call__", "__getitem__")
+                if not dunder and sort_of(member) is not Sort.CLASS:
+                    yield _member(path.attribute(name), member)
+
+
+def _members(cls: type) -> list[tuple[str, Any]]:
+    members = list(type.__dict__["__dict__"].__get__(cls).items())
+    return [(name, member) for name, member in members if sort_of(member) is not Sort.LEAF]
+
+
+def _member(path: ObjectPath, member: Any) -> Edge:
+    is_code = sort_of(member) in (Sort.FUNCTION, Sort.DESCRIPTOR)
+    return Edge(path, member, How.USED if is_code else How.HELD)
+
+
+def _of_variables(function: Any, path: ObjectPath) -> Iterator[Edge]:
+    """Yield the variables of modules of the user's that a function uses."""
+    for used in variables_used(function):
+        own = used.module if isinstance(used.module, dict) else vars(used.module)
+        value = own.get(used.name)
+        if used.alias:
+            yield Edge(ObjectPath(f"{used.alias}.{used.name}"), value, How.USED)
+        elif sort_of(value) is not Sort.CLASS:
+            yield Edge(path.global_(used.name), value, How.USED)
+
+
+_MOST = 300_000
+
+
+def holders_of(
+    wanted: Iterable[object], factories: Iterable[Callable[..., Any]]
+) -> Mapping[int, str]:
+    """Return where the factories and the user's modules have each of the objects, by id.
+
+    Args:
+        wanted: The objects.
+        factories: The study's.
+    """
+    missing = {id(thing) for thing in wanted}
+    found: dict[int, str] = {}
+    factories = list(factories)
+
+    def visit(edge: Edge, _: int) -> Iterable[Edge] | None:
+        if id(edge.thing) in missing:
+            missing.discard(id(edge.thing))
+            found[id(edge.thing)] = edge.path.text
+        sort = sort_of(edge.thing)
+        if not missing or sort in (Sort.LEAF, Sort.MODULE):
+            return None
+        return parts_of(edge.thing, sort, edge.path, compiled=True)
+
+    walk(_roots(factories), visit, most=_MOST, breadth=True)
+    return found
+
+
+def _roots(factories: list[Callable[..., Any]]) -> Iterator[Edge]:
+    """Yield the factories, then the variables of every module of the user's."""
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if type(module) is types.ModuleType and is_users_module(name) and name != "__main__"
+    ]
+    main = sys.modules.get("__main__")
+    if type(main) is types.ModuleType:
+        modules.append(main)
+    for factory in factories:
+        yield Edge(ObjectPath(name_of(factory)), factory)
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if not name.startswith("__"):
+                label = module.__name__
+                yield Edge(ObjectPath(f"{MODULE_ATTRIBUTE}{label}.{name}"), value)
+
+
+def name_of(factory: Any) -> str:
+    """Return what the user calls a factory."""
+    function = getattr(factory, "func", factory)
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    return str(name).rpartition("<locals>.")[2]
+
+
+_ALWAYS = frozenset(
+    {
+        Sort.CALLBACK,
+        Sort.ITERATOR,
+        Sort.METRIC,
+        Sort.OPTIMIZER,
+        Sort.RANDOM,
+        Sort.SEEDS,
+    }
+)
+"""A training changes these, or tells them what they belong to, whatever is in them."""
+
+_WHOLES = frozenset(
+    {
+        Sort.DATASET,
+        Sort.INITIALIZER,
+        Sort.LAYER,
+        Sort.LOSS,
+        Sort.MODEL,
+        Sort.SCHEDULE,
+        Sort.TFDATA,
+    }
+)
+"""These are changed by what is in them."""
+
+_CONTAINERS = frozenset({Sort.LIST, Sort.DICT, Sort.SET})
+_PASSED = frozenset({*_CONTAINERS, Sort.OBJECT})
+"""What is between a whole and its parts."""
+
+_MOVING = frozenset({"SpectralNormalization", "FlaxLayer", "JaxLayer", "TorchModuleWrapper"})
+_HOOKS = ("on_epoch_begin", "on_epoch_end")
+_CHANGING = frozenset({"__dict__", "next", "setattr", "shuffle", "vars"})
+"""Names of functions that may change what they are given, where no attribute is seen to be assigned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """One object that training can change.
+
+    Attributes:
+        thing: The object.
+        kind: What the user calls such a thing: ``"layer"``, ``"variable"``, ``"optimizer"``, …
+        path: Where it is, in the user's terms: ``model.layers[2] 'trunk' → kernel``.
+        name: The name that it was given, or an empty string.
+        inside: The id of the innermost owned object that it was found in; None for none.
+        by_code: Whether a function merely uses it, by a closure, a default or a module variable.
+    """
+
+    thing: Any
+    kind: str
+    path: str
+    name: str = ""
+    inside: int | None = None
+    by_code: bool = False
+
+
+def visit_all(
+    *,
+    model: Any = None,
+    data: Any = None,
+    callbacks: Sequence[Any] = (),
+    extra: Mapping[str, object] | None = None,
+) -> Visited:
+    """Walk through a trial's parts, also through what training cannot change.
+
+    Args:
+        model: A model, compiled or not; what it was compiled with is its own.
+        data: A `Data`, or what could be ``Data(train=…)``.
+        callbacks: The callbacks.
+        extra: Other objects, by the path to call each.
+    """
+    roots: list[tuple[ObjectPath, Any]] = []
+    if model is not None:
+        roots.append((ObjectPath("model"), model))
+    for index, callback in enumerate(callbacks):
+        roots.append((ObjectPath("callbacks").item(index), callback))
+    roots += [(ObjectPath(path), thing) for path, thing in (extra or {}).items()]
+    fields = fields_of(data)
+    if "train" in fields and sort_of(data) is Sort.OBJECT:
+        roots += [(ObjectPath(f"Data({name}=…)"), value) for name, value in fields.items()]
+    elif data is not None:
+        roots.append((ObjectPath("data"), data))
+    return visits_from(roots, trained=model)
+
+
+def owned_by(**parts: Any) -> dict[int, Owned]:
+    """Return what `owned_among` returns of a trial's parts, as `visit_all` takes them."""
+    return owned_among(visit_all(**parts))
+
+
+def owned_among(visited: Visited) -> dict[int, Owned]:
+    """Return those of the visits whose objects training can change.
+
+    Returns:
+        By id, in the order of the walk: an object before what is inside it. The objects are held,
+        so the ids stay theirs.
+    """
+    visits = visited.visits
+    flags = [_changes_by_itself(visits, visit) for visit in visits]
+    for index in range(len(visits) - 1, -1, -1):
+        above = _above(visits, visits[index], _PASSED) if flags[index] else -1
+        if above >= 0 and visits[above].sort in _WHOLES:
+            # What its code merely uses is not a part of it.
+            flags[above] |= visits[above].by_code == visits[index].by_code
+    owned: dict[int, Owned] = {}
+    inside: list[int | None] = []
+    for visit, flag in zip(visits, flags, strict=True):
+        outer = None if visit.parent < 0 else inside[visit.parent]
+        if flag:
+            name = label_of(visit.thing, visit.sort)
+            owned[id(visit.thing)] = Owned(
+                visit.thing, visit.sort.value, visit.path.text, name, outer, visit.by_code
+            )
+        inside.append(id(visit.thing) if flag else outer)
+    return owned
+
+
+def outermost(owned: Mapping[int, Owned]) -> list[Owned]:
+    """Return those that are inside no other of them."""
+    return [each for each in owned.values() if each.inside not in owned]
+
+
+def _above(visits: list[Visit], visit: Visit, passed: frozenset[Sort]) -> int:
+    """Return the index of the innermost visit around ``visit`` that is none of ``passed``; or -1."""
+    above = visit.parent
+    while above >= 0 and visits[above].sort in passed:
+        above = visits[above].parent
+    return above
+
+
+def _around(visits: list[Visit], visit: Visit) -> Iterator[Visit]:
+    """Yield what the way to ``visit`` leads through, the innermost first."""
+    while visit.parent >= 0:
+        visit = visits[visit.parent]
+        yield visit
+
+
+def _changes_by_itself(visits: list[Visit], visit: Visit) -> bool:
+    thing, sort = visit.thing, visit.sort
+    if _only_writes(thing):
+        return False
+    if sort in _ALWAYS or isinstance(thing, TrainingStep):
+        return True
+    if sort is Sort.VARIABLE:
+        return _is_changed_variable(visits, visit)
+    if sort is Sort.MODEL or sort is Sort.LAYER:
+        return visit.parent < 0 or layer_changes(thing)
+    if sort is Sort.LOSS or sort is Sort.SCHEDULE:
+        return bool(_own_changes(thing).methods)
+    if sort is Sort.TFDATA:
+        return _draws_anew(thing)
+    if sort is Sort.DATASET:
+        return _reading_changes(thing)
+    if visit.root.startswith(("Data(", "data")):
+        # Nothing is trained there, and what reading changes is a data set.
+        return False
+    if sort in _CONTAINERS:
+        return _is_changed_container(visits, visit)
+    return sort is Sort.OBJECT and _is_changed_object(visits, visit)
+
+
+def _only_writes(thing: Any) -> bool:
+    """Return whether ``thing`` is an open file that nothing can be read from, as the standard streams."""
+    if not isinstance(thing, io.IOBase):
+        return False
+    standard = (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__, sys.__stdin__)
+    return thing in standard or thing.closed or not thing.readable()
+
+
+def _own_changes(thing: Any) -> Changes:
+    return changes_of(type(thing)) if is_users_class(type(thing)) else Changes()
+
+
+def layer_changes(layer: Any) -> bool:
+    """Return whether a layer is still to be built and trained, or keeps what its calls assign."""
+    changes = _own_changes(layer)
+    if changes.assigned - {"trainable", "built"} or changes.mutated:
+        return True
+    fields = fields_of(layer)
+    if fields.get("built") or not fields.get("_trainable"):
+        return False
+    plain = keras.layers.Layer.__dict__["build"]
+    for base in type(layer).__mro__:
+        if base.__dict__.get("build") is plain or base is keras.Model:
+            return False
+        if "build" in vars(base):
+            return True
+    return False
+
+
+def _is_changed_variable(visits: list[Visit], visit: Visit) -> bool:
+    above = _above(visits, visit, _CONTAINERS)
+    if above < 0:
+        return True
+    holder = visits[above]
+    trainable = bool(fields_of(visit.thing).get("_trainable", True))
+    if holder.sort in (Sort.OPTIMIZER, Sort.METRIC, Sort.SEEDS):
+        return True
+    if holder.sort is Sort.FUNCTION:
+        return assigns_variables(holder.thing)
+    if holder.sort in (Sort.LAYER, Sort.MODEL):
+        # No optimizer is given the weights of a network that a loss measures with.
+        measures = any(each.sort is Sort.LOSS for each in _around(visits, visit))
+        if not measures and trainable and fields_of(holder.thing).get("_trainable", True):
+            return not visit.by_code or _own_changes(holder.thing).variables
+        return _statistics_move(holder.thing)
+    return not visit.by_code and (trainable or _own_changes(holder.thing).variables)
+
+
+def _statistics_move(layer: Any) -> bool:
+    """Return whether calls of ``layer`` assign to variables of it that no optimizer trains."""
+    fields = fields_of(layer)
+    names = {base.__name__ for base in type(layer).__mro__}
+    if "BatchNormalization" in names:
+        return bool(fields.get("_trainable"))
+    if not names.isdisjoint(_MOVING) or fields.get("stateful") is True:
+        return True
+    return _own_changes(layer).variables
+
+
+def _is_changed_container(visits: list[Visit], visit: Visit) -> bool:
+    """Return whether the user's object that has the container changes it in place."""
+    if visit.parent < 0 or visit.by_code or type(visit.thing) in (tuple, frozenset):
+        return False
+    holder = visits[visit.parent]
+    if holder.sort in _PASSED or not is_users_class(type(holder.thing)):
+        return False
+    kept = list(fields_of(holder.thing).items())
+    kept += [i for b in type(holder.thing).__mro__ if is_users_class(b) for i in vars(b).items()]
+    names = [name for name, value in kept if value is visit.thing]
+    return not _own_changes(holder.thing).mutated.isdisjoint(names)
+
+
+def _is_changed_object(visits: list[Visit], visit: Visit) -> bool:
+    """Return whether what has the object calls a method that changes it."""
+    above, own = _above(visits, visit, _CONTAINERS), _own_changes(visit.thing)
+    if above < 0 or not own.methods:
+        return False
+    holder = visits[above]
+    if holder.sort is Sort.FUNCTION:
+        called = frozenset(holder.thing.__code__.co_names)
+    else:
+        called = _own_changes(holder.thing).names
+    return "__call__" in own.methods or not own.methods.isdisjoint(called)
+
+
+def _reading_changes(dataset: Any) -> bool:
+    """Return whether a `PyDataset` is changed by being read, as far as its class's code tells.
+
+    It is where a hook between epochs does anything, where a method assigns to an attribute or
+    changes a container in one, and where it is a library's, whose code is not read. A generator or
+    an iterator that it holds is found by itself.
+    """
+    cls = type(dataset)
+    own = cls.__mro__[: cls.__mro__.index(keras.utils.PyDataset)]
+    if not all(map(is_users_class, own)):
+        return True
+    hooks = [vars(base)[hook] for base in own for hook in _HOOKS if hook in vars(base)]
+    codes = [getattr(hook, "__code__", None) for hook in hooks]
+    if any(code is None or code.co_names for code in codes):
+        return True
+    changes = changes_of(cls)
+    return bool(changes.methods) or not changes.names.isdisjoint(_CHANGING)
+
+
+def _draws_anew(dataset: Any) -> bool:
+    """Return whether each iterator of a ``tf.data.Dataset`` draws from a generator inside it."""
+    kind = type(dataset).__name__
+    anew = bool(fields_of(dataset).get("_reshuffle_each_iteration"))
+    return kind == "_RandomDataset" or (kind == "_ShuffleDataset" and anew)

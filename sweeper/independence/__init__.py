@@ -1,1 +1,0 @@
-"""Whether a trial shares anything with another: who owns what, and the guard around factories."""

@@ -1,0 +1,230 @@
+"""A trial's model built again, as its process built it, with the variables that a checkpoint holds.
+
+The factory runs with the trial's parameters and from the seeds that it had, so whatever it draws is
+what it drew. A model whose first batch makes its variables is built as training built it: by tracing
+its own step for the batches that the data factory gives. The random generators of the process are
+afterwards as they were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.tensors import as_array, hash_tensor
+from sweeper.definition.definition import StudyDefinition
+from sweeper.definition.trial import Trial
+from sweeper.errors import DataError, RestoreError
+from sweeper.guard.factories import build_model, build_step
+from sweeper.guard.guard import Earlier, Guard
+from sweeper.spec.space import CategoricalChoice, Distribution
+from sweeper.train.codec.replicas import as_one
+from sweeper.train.data import Data, DataSource
+from sweeper.train.loop.building import build_before_tracing, take_one_step
+from sweeper.train.loop.runners import make_runner
+from sweeper.train.randomness.fresh_entropy import FreshEntropy
+from sweeper.train.randomness.generators import (
+    GlobalSeedGenerator,
+    NumpyRandom,
+    PythonRandom,
+    TensorFlowRandom,
+)
+from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
+from sweeper.train.sources.opening import open_sources
+from sweeper.train.state.variables import load_variables
+from sweeper.train.step import TrainingStep
+
+Ask = Callable[[str, Distribution], CategoricalChoice]
+
+_NUMBERED = re.compile(r"_\d+(?=/|$)")
+"""What Keras appends to names that it makes up: another number in every process."""
+
+_built = Earlier(inline=False)
+"""Objects of the models that this process has built: two must not share a variable."""
+
+
+@dataclass(frozen=True)
+class TrialIdentity:
+    """Trial whose model is rebuilt.
+
+    Attributes:
+        seed: The study's.
+        directory: `Trial.directory`.
+        seeded_as: The number of the trial whose seed it has; None for its own.
+    """
+
+    study: str
+    number: int
+    seed: int
+    directory: Path
+    seeded_as: int | None = None
+
+
+@dataclass
+class ModelBuilder:
+    """Builds one trial's model, as often as it is asked.
+
+    Args:
+        definition: The study's.
+        identity: The trial.
+        ask: Gives the trial's parameters.
+        notice: Called with what the factories' guard, and their data, say.
+    """
+
+    definition: StudyDefinition
+    identity: TrialIdentity
+    ask: Ask
+    notice: Callable[[str], None]
+    _data: tuple[Data, DataSource, DataSource | None] | None = field(default=None, init=False)
+    _trial: Trial | None = field(default=None, init=False)
+    _step: TrainingStep | None = field(default=None, init=False)
+
+    @property
+    def seeds(self) -> TrialSeeds:
+        own = self.identity
+        return TrialSeeds(own.seed, own.number if own.seeded_as is None else own.seeded_as)
+
+    def build(self, loaded: LoadedCheckpoint) -> keras.Model:
+        """A fresh model with the checkpoint's variables, each compared with it by digest.
+
+        Raises:
+            RestoreError: A variable does not fit, or two of the model's are one.
+            FactoryError, DataError, IndependenceError: What the factories return is no such thing.
+            Exception: Whatever the factories raise.
+        """
+        model = self.fresh(loaded)
+        load_variables(model, loaded)
+        check_loaded(model, loaded)
+        return model
+
+    def fresh(self, loaded: LoadedCheckpoint) -> keras.Model:
+        """A fresh model that has all of its variables, with initial values."""
+        with _generators_kept():
+            self._trial = self._new_trial()
+            model = self._model(self._trial)
+            if len(model.variables) < len(loaded.state["model"]):
+                self._build_by_batch(model)
+                _check_names(model, loaded)
+            return model
+
+    def batch(self) -> Any:
+        """Return the inputs of one batch of the validation data, or else of the training data."""
+        with _generators_kept():
+            _, train, validation = self._opened()
+            source = train if validation is None else validation
+            iterator = source.open(0, 0)
+            try:
+                batch = next(iterator)
+            finally:
+                close = getattr(iterator, "close", None)
+                if callable(close):
+                    close()
+        return keras.utils.unpack_x_y_sample_weight(batch)[0]
+
+    def describe_data(self) -> dict[str, str]:
+        """Return a description of the data, for display."""
+        with _generators_kept():
+            _, train, validation = self._opened()
+        described = {"train": train.describe()}
+        if validation is not None:
+            described["validation"] = validation.describe()
+        return described
+
+    def _new_trial(self) -> Trial:
+        identity = self.identity
+        return Trial(
+            number=identity.number,
+            seed=self.seeds.root,
+            directory=identity.directory,
+            ask=self.ask,
+        )
+
+    def _model(self, trial: Trial) -> keras.Model:
+        factory, of_step = self.definition.model, self.definition.step
+        number = self.identity.number
+        factories = (factory,) if of_step is None else (factory, of_step)
+        with Guard(trial=number, warn=self.notice, earlier=_built, factories=factories) as guard:
+            model = build_model(factory, trial, self.seeds, guard)
+            self._step = build_step(of_step, model, trial, self.seeds, guard)
+        return model
+
+    def _opened(self) -> tuple[Data, DataSource, DataSource | None]:
+        if self._data is None:
+            seed_everything(self.seeds.child("data"))
+            with FreshEntropy(self.seeds.sequence("data"), "data"):
+                # The one that the model factory had, with whatever that has put on it.
+                data = self.definition.data(self._trial or self._new_trial())
+            if not isinstance(data, Data):
+                msg = f"the data factory returned a {type(data).__name__}; expected sweeper.Data"
+                raise DataError(msg)
+            sources = open_sources(data, self.seeds.sequence("order"), self.notice)
+            self._data = (data, *sources)
+        return self._data
+
+    def _build_by_batch(self, model: keras.Model) -> None:
+        data, train, _ = self._opened()
+        if not model.compiled:
+            model(keras.utils.unpack_x_y_sample_weight(next(iter(train.open(0, 0))))[0])
+            return
+        taken = model if self._step is None else self._step
+        runner = make_runner(
+            model, train, taken.train_step, steps_per_epoch=data.steps_per_epoch, notice=self.notice
+        )
+        example = runner.example()
+        if isinstance(example, tuple):
+            build_before_tracing(model, example, self._step)
+        runner.trace()
+        if model.run_eagerly:
+            # What the step does to the variables, the checkpoint's values then replace.
+            take_one_step(model, taken.train_step, runner.trial_batch())
+
+
+def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
+    """Refuse variables in another order: where a batch makes them, shapes alone do not tell."""
+    was = [_NUMBERED.sub("", path) for path in loaded.state["model"]]
+    now = [_NUMBERED.sub("", str(variable.path)) for variable in model.variables]
+    if len(was) == len(now) and was != now:
+        at = next(index for index, (a, b) in enumerate(zip(was, now, strict=True)) if a != b)
+        msg = (
+            f"checkpoint {loaded.path} does not fit the model that the factory makes: its variable "
+            f"{at} is {was[at]}, and the model's is {now[at]} (nothing was assigned). The study's "
+            "code makes its layers in another order than when it was written; undo the change"
+        )
+        raise RestoreError(msg)
+
+
+def check_loaded(model: keras.Model, loaded: LoadedCheckpoint) -> None:
+    """Compare each variable with the checkpoint's, as a reader has that of several replicas.
+
+    Raises:
+        RestoreError: One is another.
+    """
+    for index, variable in enumerate(model.variables):
+        key = f"model/{index:05d}"
+        wanted = as_array(key, as_one(variable, key, loaded.tensors))
+        if hash_tensor(as_array(key, variable.value)) != hash_tensor(wanted):
+            msg = (
+                f"variable {index} ({variable.path}) has another digest than {loaded.path} has for "
+                "it, after it was assigned: it is twice in the model, or assigning changes it"
+            )
+            raise RestoreError(msg)
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Leave Python's, NumPy's, TensorFlow's and Keras's generators as they were."""
+    generators = (GlobalSeedGenerator(), PythonRandom(), NumpyRandom(), TensorFlowRandom())
+    tensors: dict[str, Any] = {}
+    saved = [(each, each.capture(tensors)) for each in generators]
+    try:
+        yield
+    finally:
+        for each, state in saved:
+            each.restore(state, tensors)

@@ -1,0 +1,217 @@
+"""Writing a model in one of the forms: beside its place, read again and compared, then renamed.
+
+What stands at the path that was asked for is therefore whole and predicts what the study's model
+predicts, or nothing was written. The two cards are renamed after it: a model without its card says
+less, a card without its model would promise what is not there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.config import is_op_determinism_enabled
+
+from sweeper.checkpoint.format import LoadedCheckpoint, combine_digests, library_versions
+from sweeper.checkpoint.tensors import TensorEntry, hash_tensor
+from sweeper.errors import ExportError
+from sweeper.models.card import card_json, card_markdown, card_paths
+from sweeper.models.formats import open_format
+from sweeper.models.formats.form import ExportFormat, Leaving, Written
+from sweeper.models.preconditions import check_target
+from sweeper.models.rebuilding import ModelBuilder
+from sweeper.models.signature import Signature, predict
+
+_ROUNDING = 1e-6
+"""Where kernels may round otherwise from run to run: relative, and absolute."""
+
+_PRECISION = {"float16": 1e-3, "bfloat16": 1e-2}
+"""What one rounding changes in outputs of half precision."""
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """Model to write, format and path.
+
+    Attributes:
+        form: As `open_format` has it.
+        path: Where it goes.
+        loaded: The model's variables.
+        training: The checkpoints with the optimizer, oldest first; the last goes with ``loaded``.
+        card: What is known of the model already.
+        force: Whether what is at ``path`` is replaced.
+        name: Of TensorFlow's checkpoints.
+    """
+
+    form: str
+    path: Path
+    loaded: LoadedCheckpoint
+    training: Sequence[LoadedCheckpoint]
+    card: dict[str, Any]
+    force: bool = False
+    name: str = "ckpt"
+
+
+def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
+    """Build the model, write it and its card, and return the card.
+
+    Raises:
+        UsageError: Something is at the path, or no directory to hold it.
+        ExportError: The form cannot hold the model, or the disk not the form, or what was written
+            predicts otherwise. Nothing is left there.
+        RestoreError, FactoryError, DataError: The model cannot be built.
+    """
+    check_target(job.path, force=job.force)
+    form = open_format(job.form)
+    model = builder.build(job.loaded)
+    batch = builder.batch()
+    leaving = Leaving(
+        model=model,
+        loaded=job.loaded,
+        training=job.training,
+        rebuilt=lambda: builder.fresh(job.loaded),
+        batch=batch,
+        signature=lambda: Signature.of(model, batch),
+        name=job.name,
+    )
+    expected = predict(model, batch)
+    with _beside(job.path) as directory:
+        inner = directory / job.path.name
+        written = form.write(leaving, inner)
+        verified = _verified(form, leaving, inner, written, expected)
+        card = {
+            **job.card,
+            "format": form.name,
+            "step": job.loaded.step,
+            "epoch": job.loaded.epoch,
+            "metrics": dict(job.loaded.metrics),
+            "digest": job.training[-1].digest if job.training else job.loaded.digest,
+            "model_digest": _model_digest(job.loaded),
+            "versions": dict(library_versions()),
+            "data": builder.describe_data(),
+            "details": written.details,
+            "verified": verified,
+        }
+        cards = [directory / each.name for each in card_paths(job.path)]
+        cards[0].write_text(card_json(card), encoding="utf-8")
+        cards[1].write_text(card_markdown(card, job.path.name), encoding="utf-8")
+        for path in (inner, *cards):
+            _make_durable(path)
+        _put(inner, job.path, directory)
+        for path in cards:
+            path.replace(job.path.with_name(path.name))
+        _fsync(job.path.parent)
+    return card
+
+
+def _verified(
+    form: ExportFormat, leaving: Leaving, path: Path, written: Written, expected: Sequence[Any]
+) -> dict[str, Any]:
+    """Compare what the written model predicts with what the study's does; what that showed.
+
+    Raises:
+        ExportError: They differ.
+    """
+    tolerance = form.tolerance
+    if not tolerance and not is_op_determinism_enabled():
+        tolerance = _ROUNDING
+    if tolerance:
+        tolerance = max(tolerance, *(_PRECISION.get(each.dtype.name, 0.0) for each in expected))
+    outputs = form.predict(leaving, path, written)
+    if [each.shape for each in outputs] != [each.shape for each in expected]:
+        msg = (
+            f"what was written predicts arrays of the shapes {[each.shape for each in outputs]}, "
+            f"and the study's model {[each.shape for each in expected]}; nothing was kept of it"
+        )
+        raise ExportError(msg)
+    differences = [_difference(a, b) for a, b in zip(outputs, expected, strict=True)]
+    alike = all(
+        a.tobytes() == b.tobytes() or (tolerance > 0 and _close(a, b, tolerance))
+        for a, b in zip(outputs, expected, strict=True)
+    )
+    if not alike:
+        msg = (
+            f"the written model predicts other values than the study's model: by up to "
+            f"{max(differences):.3g} on a batch of the study's data, and {tolerance:g} is allowed; "
+            "it was deleted. The most likely cause is a layer whose get_config leaves something "
+            "out; --format savedmodel holds the graph itself"
+        )
+        raise ExportError(msg)
+    return {
+        "samples": int(expected[0].shape[0]) if expected and expected[0].ndim else 1,
+        "tolerance": tolerance,
+        "largest_difference": max(differences, default=0.0),
+    }
+
+
+def _difference(one: Any, other: Any) -> float:
+    if not _is_number(one) or not one.size:
+        return 0.0 if one.tobytes() == other.tobytes() else 1.0
+    return float(np.max(np.abs(one.astype("float64") - other.astype("float64"))))
+
+
+def _close(one: Any, other: Any, tolerance: float) -> bool:
+    if not _is_number(one):
+        return bool((one == other).all())
+    given = (one.astype("float64"), other.astype("float64"))
+    return bool(np.allclose(*given, rtol=tolerance, atol=tolerance, equal_nan=True))
+
+
+def _is_number(array: Any) -> bool:
+    return array.dtype.kind in "fiub" or array.dtype.name in _PRECISION
+
+
+def _model_digest(loaded: LoadedCheckpoint) -> str:
+    arrays = [loaded.tensors[f"model/{i:05d}"] for i in range(len(loaded.state["model"]))]
+    return combine_digests(
+        [TensorEntry("", a.dtype.name, tuple(a.shape), hash_tensor(a)) for a in arrays]
+    )
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A directory of this export's own on the same disk; gone afterwards, whatever happens."""
+    directory = None
+    try:
+        directory = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        yield directory
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        msg = (
+            f"the model cannot be written to {path}: {reason}; nothing was left there. Make room, "
+            "or name another place"
+        )
+        raise ExportError(msg) from error
+    finally:
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _put(inner: Path, path: Path, directory: Path) -> None:
+    """Rename what was written to its place; what is there goes the other way, and away."""
+    if path.is_dir() and not path.is_symlink():
+        path.rename(directory / "replaced")
+    inner.replace(path)
+
+
+def _make_durable(path: Path) -> None:
+    if path.is_dir():
+        for each in path.rglob("*"):
+            _fsync(each)
+    _fsync(path)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,1 +1,0 @@
-"""`sweeper check`: whether a study keeps the promises, found out before it is run."""

@@ -1,0 +1,1 @@
+"""Where trials run: engines, workers, trial processes, and the messages between them."""

@@ -1,0 +1,299 @@
+"""A run on a cluster: place worker hosts there, and follow the study from its database.
+
+The driver runs no trial and holds none: it may die at any moment, and the hosts go on to the end.
+Another run of the same study finds them in the list of workers, places only what is missing, and
+follows again. What stops the driver stops the study: a request in the database, which every worker
+of it sees, on whichever machine.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sweeper.db.following import AttemptEvent, StudyFollower
+from sweeper.db.repository import Repository, StopRequest
+from sweeper.errors import (
+    DatabaseUnavailableError,
+    ExecutionError,
+    Interrupted,
+    StorageError,
+    TrialError,
+    UsageError,
+)
+from sweeper.records.events import (
+    AttemptEnded,
+    AttemptStarted,
+    EpochFinished,
+    Event,
+    Notice,
+    TrainingStarted,
+)
+from sweeper.records.results import StudyStatus
+from sweeper.run.audit.auditor import refuse_inexact
+from sweeper.run.cluster.engines import Cluster, open_cluster, run_tasks
+from sweeper.run.cluster.placement import HostEnd, run_host, write_spec
+from sweeper.run.options import HostSpec, RunRequest
+from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.serving import opened, say_unfinished
+from sweeper.run.signals import stop_signals
+from sweeper.run.worker.database_health import DatabaseHealth
+from sweeper.support.paths import absolute_location
+
+_LOOK = 0.5
+"""Seconds between two looks at the study."""
+
+_INTERRUPTED = Interrupted.exit_code
+
+
+def drive(prepared: PreparedStudy, request: RunRequest) -> StudyStatus:
+    """Have a cluster run the study's trials, tell what happens, and return how the study stands.
+
+    Raises:
+        Interrupted: The study was stopped; every trial can be resumed.
+        SweeperError: The cluster cannot be used, or its workers failed; or, where asked for, a
+            trial.
+    """
+    prepared.close_runner()
+    return _Drive(prepared, request).run()
+
+
+class _Drive:
+    def __init__(self, prepared: PreparedStudy, request: RunRequest) -> None:
+        self._prepared = prepared
+        self._request = request
+        self._repository = prepared.repository
+        self._study = prepared.settings.name
+        self._telling = threading.Lock()
+        self._reported_at: dict[int, float] = {}
+        self._failed: TrialError | None = None
+
+    def run(self) -> StudyStatus:
+        request = self._request
+        slots = self._prepared.slots(request.options.slots or 1, self._tell)
+        status = self._repository.status(self._study)
+        self._tell(opened(self._prepared, request.options.storage, slots, request.resume_command))
+        if status.is_over:
+            return status
+        follower = StudyFollower(self._repository, self._study)
+        there = self._slots_there()
+        if there:
+            self._tell(
+                Notice(
+                    f"{min(there, slots)} of {slots} workers are there already, from an earlier "
+                    f"run with --engine {request.engine}"
+                )
+            )
+        cluster = None
+        if slots > there:
+            cluster = open_cluster(request.engine, request.engine_address, slots - there)
+        try:
+            placement = None if cluster is None else self._start_hosts(cluster, slots - there)
+            with stop_signals(
+                _TheStudy(self._repository, self._study, self._tell),
+                self._tell,
+                request.options.grace,
+            ):
+                self._follow(follower, placement)
+            return self._conclude(placement)
+        finally:
+            if cluster is not None:
+                cluster.close()
+
+    def _tell(self, event: Event) -> None:
+        with self._telling:
+            self._request.listener(event)
+
+    def _slots_there(self) -> int:
+        """Slots of the hosts that an earlier driver has placed."""
+        workers = self._repository.workers(self._study)
+        return sum(w.slots for w in workers if w.live and w.engine == self._request.engine)
+
+    def _start_hosts(self, cluster: Cluster, slots: int) -> _Placement:
+        request = self._request
+        nodes = cluster.nodes
+        if nodes < 1:
+            msg = (
+                f"the cluster of engine {request.engine!r} has no machines now, and {slots} workers "
+                "were to be placed there; scale it to one or more, and run this again"
+            )
+            raise UsageError(msg)
+        hosts = min(slots, nodes)
+        source = self._prepared.source
+        options = replace(
+            request.options,
+            storage=self._repository.database.url_from_anywhere,
+            runs_dir=request.options.runs_dir.absolute(),
+            checkpoints=absolute_location(request.options.checkpoints),
+            # What was accepted is in the database by now.
+            accept_inexact=False,
+        )
+        specs = [
+            HostSpec(
+                study=self._study,
+                options=replace(options, slots=slots // hosts + (number < slots % hosts)),
+                engine=request.engine,
+                number=number,
+                placed_from=socket.gethostname(),
+                pickled=source if source.how == "pickled" else None,
+            )
+            for number in range(hosts)
+        ]
+        placement = _Placement(cluster, specs)
+        placement.start()
+        return placement
+
+    def _follow(self, follower: StudyFollower, placement: _Placement | None) -> None:
+        """Tell what is new until the hosts that were placed have ended, or all workers have."""
+        contact = DatabaseHealth(self._tell)
+        looked_for_workers = time.monotonic()
+        last = False
+        while True:
+            try:
+                self._look(follower)
+                if last:
+                    return
+                if placement is not None:
+                    last = not placement.is_alive()
+                elif time.monotonic() - looked_for_workers > _LOOK:
+                    looked_for_workers = time.monotonic()
+                    workers = self._repository.workers(self._study)
+                    last = not any(worker.live for worker in workers)
+                contact.answered()
+            except DatabaseUnavailableError as error:
+                contact.failed(error, time.monotonic())
+                if not error.passing or contact.given_up:
+                    raise
+            if not last:
+                self._wait(placement)
+
+    def _wait(self, placement: _Placement | None) -> None:
+        if placement is None:
+            time.sleep(_LOOK)
+        else:
+            placement.join(_LOOK)
+
+    def _look(self, follower: StudyFollower) -> None:
+        for change in follower.look():
+            for event in self._events(change):
+                self._tell(event)
+            if change.fails_trial and self._request.options.fail_fast and self._failed is None:
+                line = (change.error or "").strip().splitlines()[-1:]
+                self._failed = TrialError(
+                    f"trial {change.trial} failed, and the others were stopped because of "
+                    f"--fail-fast: {''.join(line)}"
+                )
+                self._repository.request_stop(self._study, "drain")
+
+    def _events(self, change: AttemptEvent) -> list[Event]:
+        events: list[Event] = []
+        now = time.monotonic()
+        if change.is_new:
+            self._reported_at[change.trial] = now
+            events.append(AttemptStarted(change.trial, change.attempt))
+        if change.begins:
+            events.append(
+                TrainingStarted(
+                    change.trial,
+                    dict(change.params),
+                    self._prepared.settings.epochs,
+                    0,
+                    change.start_step or 0,
+                    change.begins_after + 1,
+                )
+            )
+        since = now - self._reported_at.get(change.trial, now)
+        for record in change.epochs:
+            seconds = since / len(change.epochs)
+            self._reported_at[change.trial] = now
+            events.append(EpochFinished(change.trial, record.epoch, 0, record.metrics, seconds))
+        if change.outcome is not None:
+            lines = (change.error or "").strip().splitlines()
+            line = lines[-1] if lines else None
+            events.append(
+                AttemptEnded(change.trial, change.attempt, change.outcome, change.value, line)
+            )
+        return events
+
+    def _conclude(self, placement: _Placement | None) -> StudyStatus:
+        if self._failed is not None:
+            raise self._failed
+        refuse_inexact(self._repository.audits, self._study, accept=False)
+        status = self._repository.status(self._study)
+        if status.is_over:
+            return status
+        if placement is not None and placement.error is not None:
+            msg = (
+                f"engine {self._request.engine!r} could not run its workers: "
+                f"{type(placement.error).__name__}: {placement.error}"
+            )
+            raise ExecutionError(msg) from placement.error
+        ends = () if placement is None else placement.ends
+        broken = [end for end in ends if end.code not in (0, _INTERRUPTED)]
+        if broken:
+            ends_shown = "; ".join(
+                f"the one on {end.machine} ended with code {end.code} (see {end.log}):\n"
+                f"{end.last_lines}"
+                for end in broken
+            )
+            msg = f"{len(broken)} of {len(ends)} workers failed: {ends_shown}"
+            raise ExecutionError(msg)
+        if ends or self._repository.stop_requested(self._study) is not None:
+            raise Interrupted(say_unfinished(status))
+        msg = (
+            f"no worker is left, and study {self._study!r} has {status.finished} of "
+            f"{status.target} trials finished; `sweeper status {self._study}` shows more, and "
+            "running it again places new workers"
+        )
+        raise ExecutionError(msg)
+
+
+class _Placement(threading.Thread):
+    """The worker hosts of one run, placed; alive until all have ended.
+
+    Attributes:
+        ends: How they ended.
+        error: Why the cluster could not run them.
+    """
+
+    def __init__(self, cluster: Cluster, specs: list[HostSpec]) -> None:
+        super().__init__(name="sweeper-placement", daemon=True)
+        self.ends: tuple[HostEnd, ...] = ()
+        self.error: BaseException | None = None
+        self._cluster = cluster
+        self._specs = specs
+
+    def run(self) -> None:
+        texts = [write_spec(spec) for spec in self._specs]
+        slots = max(spec.options.slots or 1 for spec in self._specs)
+        try:
+            ended = run_tasks(self._cluster, run_host, texts, slots)
+        except BaseException as error:
+            # The driver's own thread raises it.
+            self.error = error
+            return
+        self.ends = tuple(HostEnd.read(text) for text in ended)
+
+
+@dataclass(frozen=True)
+class _TheStudy:
+    """What a signal to the driver stops: the study, on every machine."""
+
+    repository: Repository
+    study: str
+    tell: Callable[[Event], None]
+
+    def drain(self) -> None:
+        self._ask("drain")
+
+    def kill(self) -> None:
+        self._ask("kill")
+
+    def _ask(self, how: StopRequest) -> None:
+        try:
+            self.repository.request_stop(self.study, how)
+        except StorageError as error:
+            self.tell(Notice(f"the workers could not be asked to stop: {error}"))

@@ -1,0 +1,105 @@
+"""A worker host on a node of a cluster: its `HostSpec` as text, and the task that starts it there.
+
+The text goes through the host's standard input, never onto its command line: it holds the
+database's URL, and the definition of a study from a notebook, which no file has. The host is
+a detached process, so that it outlives the driver, and whatever the cluster does to its own
+processes when it loses sight of the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from sweeper.run.options import HostSpec
+
+_LAST_LINES = 20
+"""So many of a failed host's last lines are shown."""
+
+
+@dataclass(frozen=True)
+class HostEnd:
+    """How a worker host ended: its exit code, and where it said what."""
+
+    number: int
+    machine: str
+    code: int
+    log: str
+    last_lines: str
+
+    def to_text(self) -> str:
+        """As `HostEnd.read` reads it."""
+        return _ENDS.dump_json(self).decode()
+
+    @classmethod
+    def read(cls, text: str) -> HostEnd:
+        """The inverse of `to_text`."""
+        return _ENDS.validate_json(text)
+
+
+_SPECS: TypeAdapter[HostSpec] = TypeAdapter(HostSpec)
+_ENDS: TypeAdapter[HostEnd] = TypeAdapter(HostEnd)
+
+
+def write_spec(spec: HostSpec) -> str:
+    """As `read_spec` reads it."""
+    return _SPECS.dump_json(spec).decode()
+
+
+def read_spec(text: str) -> HostSpec:
+    """The inverse of `write_spec`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return _SPECS.validate_json(text)
+
+
+def run_host(text: str) -> str:
+    """Start the worker host of a spec on this machine, and wait for its end; how that was."""
+    spec = read_spec(text)
+    machine = socket.gethostname()
+    log = spec.options.paths(spec.study).worker_log(f"{spec.engine}-{machine}-{spec.number}")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    begins = log.stat().st_size if log.exists() else 0
+    code = _run_detached(["-P", "-m", "sweeper", "worker", spec.study, "--ordered"], text, log)
+    with log.open("rb") as output:
+        output.seek(begins)
+        lines = output.read().decode(errors="replace").splitlines()
+    last_lines = "\n".join(lines[-_LAST_LINES:])
+    return HostEnd(spec.number, machine, code, str(log), last_lines).to_text()
+
+
+def _run_detached(words: list[str], text: str, log: Path) -> int:
+    """Run Python with ``words``, given ``text``, in a detached process; its exit code."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as ended:
+        try:
+            with log.open("ab") as output:
+                starter = subprocess.Popen(
+                    [
+                        *(
+                            sys.executable,
+                            "-P",
+                            "-m",
+                            "sweeper.run.cluster.detached",
+                            str(writing),
+                        ),
+                        *(sys.executable, *words),
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=[writing],
+                )
+        finally:
+            os.close(writing)
+        starter.communicate(text.encode())
+        code = ended.read()
+    return int(code) if code else -1

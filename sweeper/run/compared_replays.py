@@ -1,0 +1,227 @@
+"""A trial, or an interval of it, run again and compared with the checkpoints that are kept of it.
+
+`sweeper verify` orders it for a finished trial, an audit for an interval between two checkpoints. A value
+that differs may be a measured time, which is another one in every run. So where anything differs that a
+second replay could tell something of, it is run, as far as the first one's checkpoints that differ. What
+the two replays have otherwise is excused by its path, and they say whether the trial repeats at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sweeper.checkpoint.reading import read_manifest
+from sweeper.records.events import Event
+from sweeper.replay.comparison import compare_checkpoints, compare_epochs, tensor_entries
+from sweeper.replay.findings import Difference, errors, judge, ranked
+from sweeper.replay.reports import StudyAuthors
+from sweeper.run.launch.trial_process import Launcher, Stopping
+from sweeper.run.protocol.messages import CheckpointCommitted
+from sweeper.run.replays import Replayed, ReplayOrder, run_again
+from sweeper.run.trial.pinning import link_checkpoint
+from sweeper.support.paths import Location, RunPaths
+
+Position = tuple[int, int]
+"""Step and finished epochs."""
+
+Epochs = Mapping[int, Mapping[str, float]]
+"""Metrics by epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A kept checkpoint that a replay's is compared with.
+
+    Attributes:
+        path: Its directory.
+        files: The trial's directory, where its manifest does not say it.
+        damaged: Whether its files do not verify: then only digests are compared.
+    """
+
+    path: Location
+    files: str
+    damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCheckpoint:
+    """A replay's checkpoint, compared with the kept one at its position.
+
+    Attributes:
+        digest: The replay's.
+        tensors: How many tensors were compared.
+        differences: Everything in which the two differ.
+    """
+
+    digest: str
+    tensors: int = 0
+    differences: Sequence[Difference] = ()
+
+
+@dataclass(frozen=True)
+class ReplayComparison:
+    """What a replay showed, and a second one where something differed.
+
+    Attributes:
+        replayed: The replay's report.
+        again: The second one's; None where nothing called for it.
+        checkpoints: Its checkpoints, by position.
+        epochs: Differences between the metrics of its epochs and the stored ones.
+        repeats: Whether the second was the same as the first; None where there was none.
+    """
+
+    replayed: Replayed
+    again: Replayed | None = None
+    checkpoints: Mapping[Position, ComparedCheckpoint] = field(default_factory=dict)
+    epochs: Sequence[Difference] = ()
+    repeats: bool | None = None
+
+    @property
+    def differences(self) -> list[Difference]:
+        """All that differs, the most severe first."""
+        found = [each for seen in self.checkpoints.values() for each in seen.differences]
+        return ranked([*found, *self.epochs])
+
+
+@dataclass
+class ComparedReplay:
+    """One trial or interval that is run again and compared.
+
+    Args:
+        prepare: Puts below a directory what a replay begins from, and returns the replay's order.
+        directory: An empty one. The first replay has its files below ``first``, the second below
+            ``second``.
+        references: By position, the kept checkpoints; None for one of which only the digest is known.
+        launchers: Start the processes, in turn.
+        stopping: Ends a replay when it is set.
+        authors: Returns what the user wrote; None where that cannot be read.
+        objectives: The study's.
+        epochs: The stored metrics; None not to compare them.
+        sides: What the trial and its replay are called in messages.
+        tell: Called with events of the progress.
+    """
+
+    prepare: Callable[[Path], ReplayOrder]
+    directory: Path
+    references: Mapping[Position, Reference | None]
+    launchers: Sequence[Launcher]
+    stopping: Stopping
+    authors: Callable[[], StudyAuthors | None]
+    objectives: Sequence[str]
+    epochs: Epochs | None = None
+    sides: tuple[str, str] = ("undisturbed", "resumed")
+    tell: Callable[[Event], None] = lambda _: None
+    _seen: dict[Position, ComparedCheckpoint] = field(default_factory=dict)
+    _differing: dict[Position, Path] = field(default_factory=dict)
+    _paths: set[str] = field(default_factory=set)
+
+    @property
+    def first(self) -> Path:
+        """The directory of the first replay."""
+        return self.directory / "first"
+
+    def run(self) -> ReplayComparison:
+        """Run the trial again and compare; once more where something differs.
+
+        Raises:
+            Interrupted: ``stopping`` was set.
+            ReplayDiedError: A process died that was not to die.
+            ExecutionError: A process could not be started.
+            CheckpointError: A replay's checkpoint cannot be read.
+        """
+        order = self.prepare(self.first)
+        replayed = self._run(replace(order, seen=lambda done: self._see(order, done)), self.first)
+        epochs = [] if self.epochs is None else self._compare_epochs(self.epochs, replayed)
+        measured = any(each.excusable for each in errors(epochs))
+        if not measured and not self._differing:
+            return ReplayComparison(replayed, None, self._seen, epochs)
+        again, anyway = self._again(None if measured else max(self._differing))
+        if self.epochs is not None:
+            anyway += self._compare_epochs(_metrics(replayed), again)
+
+        def judged(found: Sequence[Difference]) -> list[Difference]:
+            return judge(found, anyway, self.authors)
+
+        return ReplayComparison(
+            replayed,
+            again,
+            {
+                position: replace(seen, differences=judged(seen.differences))
+                for position, seen in self._seen.items()
+            },
+            judged(epochs),
+            repeats=all(each.excusable for each in anyway),
+        )
+
+    def _again(self, end: Position | None) -> tuple[Replayed, list[Difference]]:
+        """Run a second replay, to ``end`` or as far as the first; return what differs between them."""
+        second = self.directory / "second"
+        order = self.prepare(second)
+        anyway: list[Difference] = []
+
+        def compare(committed: CheckpointCommitted) -> None:
+            first = self._differing.get((committed.step, committed.epoch))
+            if first is not None:
+                anyway.extend(
+                    compare_checkpoints(
+                        first,
+                        Path(committed.path),
+                        directories=(_files(order, self.first), _files(order, second)),
+                        objectives=self.objectives,
+                    )
+                )
+
+        order = replace(order, seen=compare, ends_at=end or order.ends_at)
+        return self._run(order, second), anyway
+
+    def _run(self, order: ReplayOrder, directory: Path) -> Replayed:
+        return run_again(order, self.launchers, directory, self.tell, self.stopping)
+
+    def _see(self, order: ReplayOrder, committed: CheckpointCommitted) -> None:
+        """Compare a checkpoint of the first replay while it is on disk."""
+        position, path = (committed.step, committed.epoch), Path(committed.path)
+        reference = self.references[position]
+        if reference is None:
+            self._seen[position] = ComparedCheckpoint(committed.digest)
+            return
+        kept = read_manifest(reference.path)
+        known = kept.origin.directory if kept.origin is not None else ""
+        found = compare_checkpoints(
+            reference.path,
+            path,
+            directories=(known or reference.files, _files(order, self.first)),
+            objectives=self.objectives,
+            sides=self.sides,
+            damaged=reference.damaged,
+        )
+        names = {*tensor_entries(kept), *tensor_entries(read_manifest(path))}
+        self._seen[position] = ComparedCheckpoint(committed.digest, len(names), found)
+        new = {each.path for each in errors(found)} - self._paths
+        # Of values that nothing excuses, the first checkpoint tells whether they repeat.
+        if new and (not self._differing or any(e.excusable and e.path in new for e in found)):
+            self._paths |= new
+            self._differing[position] = (
+                self.directory / "differing" / str(len(self._differing)) / path.name
+            )
+            link_checkpoint(path, self._differing[position])
+
+    def _compare_epochs(self, stored: Epochs, replayed: Replayed) -> list[Difference]:
+        again = _metrics(replayed)
+        both = sorted(stored.keys() & again.keys())
+        return compare_epochs(
+            {epoch: stored[epoch] for epoch in both},
+            {epoch: again[epoch] for epoch in both},
+            objectives=self.objectives,
+            sides=self.sides,
+        )
+
+
+def _metrics(replayed: Replayed) -> Epochs:
+    return {number: record.metrics for number, record in replayed.epochs.items()}
+
+
+def _files(order: ReplayOrder, directory: Path) -> str:
+    """Return the trial's own directory, as the processes of a replay below ``directory`` know it."""
+    return str(RunPaths(directory, order.settings.name).trial_files(order.number))

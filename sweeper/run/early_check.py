@@ -1,0 +1,220 @@
+"""An early check of a new study: would its trials be refused, and do their values compare?
+
+Two throwaway processes build the study's first two trials under guard, one each, while the run starts.
+No trial begins before they are known to be sound, however long they take to build (up to a trial's own
+time limit, if there is one): a refusal must not depend on how fast a machine is. If one would be
+refused, the run ends with both ends named. Nothing else ends it: a factory that fails for these
+trials' parameters may work for the others', and each trial says so itself.
+
+Both then read their validation data, while trials run. Where these differ, the second trial is built
+once more with the parameters of the first, and the user is warned if they still differ.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweeper.errors import ExecutionError, IndependenceError, Interrupted
+from sweeper.records.events import Doing, Listener, Notice
+from sweeper.replay.reports import Line, RehearsalReport
+from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.protocol.messages import Rehearsal, Rehearsing
+from sweeper.run.rehearsals import Draws, rehearse, validation_compares
+from sweeper.support.scratch import scratch_directory
+
+if TYPE_CHECKING:
+    from sweeper.run.launch.trial_process import Launcher
+
+_LOOK_SECONDS = 1.0
+"""How often the first trial, which waits, looks whether somebody asks the study to stop."""
+
+
+@contextmanager
+def early_check(
+    prepared: PreparedStudy, listener: Listener, *, wanted: bool = True
+) -> Iterator[EarlyCheck]:
+    """Check a study beside what is done inside; at the end, wait for the rest of it.
+
+    A study that has run a trial before is not checked, and neither are inline trials: there is no
+    process to throw away, and each trial is guarded against those before it.
+
+    Args:
+        prepared: The study.
+        listener: Called with warnings, from another thread.
+        wanted: Whether to check at all.
+    """
+    launcher = prepared.runner
+    status = prepared.repository.status(prepared.settings.name, each=False)
+    begun = status.finished or status.running or status.interrupted or status.failed
+    check = EarlyCheck(
+        prepared, None if callable(launcher) or begun or not wanted else launcher, listener
+    )
+    try:
+        yield check
+        check.finish()
+    finally:
+        check.stop()
+
+
+@dataclass
+class _Built:
+    """A trial that is built in a process of its own.
+
+    Attributes:
+        known: Set once it is sound or refused, or its process has ended.
+        refusal: The reason, where it would be refused.
+    """
+
+    number: int
+    known: threading.Event = field(default_factory=threading.Event)
+    refusal: IndependenceError | None = None
+
+    def hear(self, rehearsing: Rehearsing) -> None:
+        """Note what the process is about to do."""
+        if rehearsing.sound:
+            self.known.set()
+
+    def judge(self, report: RehearsalReport | None) -> None:
+        """Note what the process reported."""
+        for finding in () if report is None else report.findings:
+            if finding.check == "independence" and finding.level == "error":
+                which = f"trial {self.number}" if self.number else "each"
+                self.refusal = IndependenceError(
+                    f"{_at(finding.line)}{finding.message}; no trial was run, since {which} would be "
+                    "refused"
+                )
+                return
+
+
+class EarlyCheck:
+    """One check, running until it is over.
+
+    Args:
+        prepared: The study.
+        launcher: Starts the process; None where there is nothing to check.
+        listener: Called with warnings, from a thread of the check's own.
+    """
+
+    def __init__(
+        self, prepared: PreparedStudy, launcher: Launcher | None, listener: Listener
+    ) -> None:
+        self._prepared = prepared
+        self._listener = listener
+        self._stopping = threading.Event()
+        self._known = threading.Event()
+        self._refusal: IndependenceError | None = None
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        if launcher is None:
+            self._known.set()
+            return
+        listener(
+            Doing(
+                "building two trials of this new study, to see whether they share anything; that "
+                "is done once"
+            )
+        )
+        self._thread = threading.Thread(
+            target=self._run, args=(launcher,), name="sweeper-early-check", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return once trials may begin, or the study is asked to stop.
+
+        Raises:
+            IndependenceError: They would be refused; the line of the factory is named, and both ends.
+        """
+        while not self._known.wait(_LOOK_SECONDS):
+            if self._stop_requested():
+                return
+        if self._failure is not None:
+            raise self._failure
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _stop_requested(self) -> bool:
+        return self._prepared.repository.stop_requested(self._prepared.settings.name) is not None
+
+    def finish(self) -> None:
+        """Wait for all of it, warnings included; end it if the study is asked to stop."""
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(_LOOK_SECONDS)
+            if self._thread.is_alive() and self._stop_requested():
+                self.stop()
+        self.wait()
+
+    def stop(self) -> None:
+        """End it, wherever it is."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, launcher: Launcher) -> None:
+        try:
+            self._check(launcher)
+        except (ExecutionError, Interrupted):
+            # The first trial meets the same and has the words for it; or the run is over.
+            return
+        except BaseException as error:
+            # Raised where the run waits.
+            self._failure = error
+        finally:
+            self._known.set()
+
+    def _check(self, launcher: Launcher) -> None:
+        with scratch_directory("early-check") as scratch, ThreadPoolExecutor(2) as pool:
+            directory = Path(scratch)
+            trials = [_Built(number) for number in (0, 1)]
+            reports = [pool.submit(self._build, launcher, directory, each) for each in trials]
+            for each in trials:
+                each.known.wait()
+                if each.refusal is not None:
+                    self._refusal = each.refusal
+                    self._stopping.set()
+                    return
+            self._known.set()
+            first, second = (report.result() for report in reports)
+            finding = validation_compares(
+                first, second, lambda more: self._rehearse(launcher, directory / "alike", more)
+            )
+            if finding is not None:
+                self._listener(Notice(f"{_at(finding.line)}{finding.message}"))
+
+    def _build(self, launcher: Launcher, directory: Path, built: _Built) -> RehearsalReport | None:
+        try:
+            report = self._rehearse(
+                launcher, directory / str(built.number), Rehearsal("build", built.number), built
+            )
+            built.judge(report)
+        finally:
+            built.known.set()
+        return report
+
+    def _rehearse(
+        self,
+        launcher: Launcher,
+        directory: Path,
+        rehearsal: Rehearsal,
+        built: _Built | None = None,
+    ) -> RehearsalReport | None:
+        return rehearse(
+            launcher,
+            self._prepared.settings,
+            directory,
+            rehearsal,
+            Draws(self._prepared.search),
+            stopping=self._stopping,
+            tell=(lambda _: None) if built is None else built.hear,
+            patience=self._prepared.settings.time_limit,
+        ).report
+
+
+def _at(line: Line | None) -> str:
+    return "" if line is None else f"{line}: "

@@ -1,0 +1,382 @@
+"""How a trial gets a process of its own: forked from a warm server, or spawned.
+
+Both launchers give a `TrialProcess`, and the worker sees no difference but speed. Forking is chosen
+wherever it is safe; where it is not, trials are spawned, and the run says why. (The third way,
+inline, has no process: see `sweeper.run.worker.inline`.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sweeper import errors
+from sweeper.definition.definition import StudySettings
+from sweeper.errors import (
+    DefinitionError,
+    ExecutionError,
+    StudyImportError,
+    SweeperError,
+    UsageError,
+)
+from sweeper.records.code import CodeFingerprint
+from sweeper.records.lengths import LengthRead
+from sweeper.run.launch.server_process import ServerProcess
+from sweeper.run.launch.trial_process import (
+    ExitStatus,
+    Isolation,
+    Launcher,
+    TrialProcess,
+    kill_tree,
+    running,
+)
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import Assignment, StudySource
+
+_MOST_SERVERS = 3
+"""So many warm servers may die before one of them has forked a trial that is asked for."""
+
+
+_WAKES_EVERY = 0.2
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the warm server found in the study's module.
+
+    Attributes:
+        threads_given: Whether the definition itself says how many threads.
+        cannot_fork: Why trials must be spawned; empty where they can be forked.
+        imported_by_trials: Why each trial that is forked imports the study in its own process; empty
+            where they are forked from one that has.
+        code: What the study's factories reach.
+        length_reads: Where that code looks at the number of epochs, or may.
+    """
+
+    settings: StudySettings
+    threads_given: bool
+    cannot_fork: str
+    code: CodeFingerprint | None = None
+    length_reads: tuple[LengthRead, ...] = ()
+    imported_by_trials: str = ""
+
+
+class WarmServer:
+    """The worker's side of `sweeper.run.launch.warm_server`.
+
+    Args:
+        source: The study that it imports; None for one that starts a fresh Python for each trial.
+        process: One that was begun before the study was known, and is not used yet.
+
+    Raises:
+        ExecutionError: The system gives no process.
+    """
+
+    def __init__(self, source: StudySource | None, process: ServerProcess | None = None) -> None:
+        self.source = source
+        self._sending = threading.Lock()
+        self._ready: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._forked: dict[int, queue.SimpleQueue[dict[str, Any] | None]] = {}
+        self._exits: dict[int, ExitStatus] = {}
+        self._changed = threading.Condition()
+        self._requests = 0
+        self._alive = True
+        self._imported_by_trials = ""
+        self._process = process or ServerProcess(imports=source is not None)
+        self._control = self._process.control
+        self._say({"source": None if self.source is None else dataclasses.asdict(self.source)}, ())
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    @property
+    def loaded_source(self) -> StudySource:
+        """The source of the study that it imports.
+
+        Raises:
+            ExecutionError: It imports none.
+        """
+        if self.source is None:
+            msg = "the warm server was started without a study, and imports none"
+            raise ExecutionError(msg)
+        return self.source
+
+    def loaded(self) -> Loaded:
+        """Wait until the study is imported. From then on its ``source`` names the code.
+
+        Raises:
+            StudyFileError, StudyImportError, DefinitionError: As importing it raised.
+            DefinitionChangedError: The code is another one than ``source`` names.
+            ExecutionError: The server died.
+        """
+        said = None
+        while said is None:
+            # A signal that another thread got is handled here only when this one wakes.
+            with contextlib.suppress(queue.Empty):
+                said = self._ready.get(timeout=_WAKES_EVERY)
+        self._ready.put(said)
+        if said["event"] == "ready":
+            self.source = dataclasses.replace(self.loaded_source, code=said["code"])
+            self._imported_by_trials = said["imported_by_trials"]
+            code = self.source.defined_code or said["code"]
+            return Loaded(
+                StudySettings.from_json(said["settings"]),
+                bool(said["threads_given"]),
+                said["cannot_fork"],
+                CodeFingerprint.from_json(code),
+                tuple(LengthRead(**each) for each in said["length_reads"]),
+                said["imported_by_trials"],
+            )
+        if said["event"] == "failed":
+            kind = getattr(errors, said["type"], SweeperError)
+            if issubclass(kind, StudyImportError):
+                raise kind(said["message"], said["trace"])
+            raise kind(said["message"])
+        status = ExitStatus(self._process.wait())
+        msg = f"the process that imports the study {status.describe()}; see its output above"
+        raise ExecutionError(msg)
+
+    def fork(self, assignment: Assignment) -> _ForkedTrial | None:
+        """A new trial process, or None if the server is dead.
+
+        Raises:
+            ExecutionError: The system gives no process.
+        """
+        if self._imported_by_trials:
+            assignment = dataclasses.replace(assignment, source=self.source)
+        channel, theirs = Channel.pair()
+        answer: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        with self._changed:
+            self._requests += 1
+            request = self._requests
+            self._forked[request] = answer
+        said = {"request": request, "assignment": dataclasses.asdict(assignment)}
+        forked = None
+        if self._alive:
+            self._say(said, (theirs.fileno(),))
+            forked = answer.get()
+        theirs.close()
+        if forked is not None and forked["event"] == "forked":
+            return _ForkedTrial(self, channel, forked["pid"])
+        channel.close()
+        if forked is None:
+            return None
+        msg = (
+            f"trial {assignment.number} could not be given a process: {forked['error']}; use fewer "
+            "workers, or free memory"
+        )
+        raise ExecutionError(msg)
+
+    def exit_of(self, pid: int, timeout: float) -> ExitStatus | None:
+        """How the process ``pid`` ended, waiting up to ``timeout`` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: pid in self._exits or not self._alive, timeout)
+            if pid in self._exits:
+                return self._exits.pop(pid)
+            return None if self._alive else ExitStatus(None)
+
+    def close(self) -> None:
+        """End the server and wait for it; its trials end with it. May be called again."""
+        self._alive = False
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        self._process.end(patience=2)
+        self._listener.join()
+        self._control.close()
+
+    def _say(self, said: dict[str, Any], descriptors: tuple[int, ...]) -> None:
+        data = json.dumps(said).encode() + b"\n"
+        with self._sending:
+            try:
+                if descriptors:
+                    sent = socket.send_fds(self._control, [data], list(descriptors))
+                    data = data[sent:]
+                self._control.sendall(data)
+            except OSError:
+                self._died()
+
+    def _listen(self) -> None:
+        try:
+            with self._control.makefile("rb") as lines:
+                for line in lines:
+                    self._received(json.loads(line))
+        except (OSError, ValueError):
+            self._died()
+        self._died()
+
+    def _received(self, said: dict[str, Any]) -> None:
+        if said["event"] in ("ready", "failed"):
+            self._ready.put(said)
+        elif said["event"] in ("forked", "not forked"):
+            self._forked.pop(said["request"]).put(said)
+        else:
+            with self._changed:
+                self._exits[said["pid"]] = ExitStatus(said["code"])
+                self._changed.notify_all()
+
+    def _died(self) -> None:
+        with self._changed:
+            self._alive = False
+            waiting, self._forked = self._forked, {}
+            self._changed.notify_all()
+        for answer in waiting.values():
+            answer.put(None)
+        self._ready.put({"event": "died"})
+
+
+class _ForkedTrial:
+    def __init__(self, server: WarmServer, channel: Channel, pid: int) -> None:
+        self._server = server
+        self.channel = channel
+        self.pid = pid
+        self._process = running(pid)
+        self._status: ExitStatus | None = None
+
+    def wait(self, timeout: float) -> ExitStatus | None:
+        if self._status is None:
+            self._status = self._server.exit_of(self.pid, timeout)
+        return self._status
+
+    def kill(self) -> None:
+        status = self.wait(0)
+        if status is None or status.code is None:
+            kill_tree(self._process)
+
+
+class _ServedLauncher:
+    """Has a server start trials, and starts the server again should it die."""
+
+    def __init__(self, server: WarmServer | None = None) -> None:
+        self._server = server
+        self._replacing = threading.Lock()
+
+    def _started(self, assignment: Assignment) -> TrialProcess:
+        for _ in range(_MOST_SERVERS):
+            trial = self._living().fork(assignment)
+            if trial is not None:
+                return trial
+        msg = (
+            f"the process that trials are started from died {_MOST_SERVERS} times in a row; look "
+            "for what kills it, or use isolation='spawn'"
+        )
+        raise ExecutionError(msg)
+
+    def _living(self) -> WarmServer:
+        with self._replacing:
+            if self._server is None:
+                self._server = WarmServer(None)
+            elif not self._server.alive:
+                self._server.close()
+                self._server = WarmServer(self._server.source)
+                if self._server.source is not None:
+                    self._server.loaded()
+            return self._server
+
+    def close(self) -> None:
+        """End the server; its trials end with it."""
+        with self._replacing:
+            if self._server is not None:
+                self._server.close()
+
+
+class ForkLauncher(_ServedLauncher):
+    """Forks trials from a `WarmServer` that has imported the study."""
+
+    isolation: Isolation = "fork"
+
+    def __init__(self, server: WarmServer) -> None:
+        super().__init__(server)
+
+    def launch(self, assignment: Assignment) -> TrialProcess:
+        return self._started(assignment)
+
+
+class SpawnLauncher(_ServedLauncher):
+    """Starts every trial from nothing; each imports TensorFlow and the study by itself."""
+
+    isolation: Isolation = "spawn"
+
+    def __init__(self, source: StudySource) -> None:
+        super().__init__()
+        self._source = source
+
+    def launch(self, assignment: Assignment) -> TrialProcess:
+        trial = self._started(assignment)
+        # One that died at once is seen by its worker, as every other death is.
+        with contextlib.suppress(OSError):
+            trial.channel.send(dataclasses.replace(assignment, source=self._source), waits=False)
+        return trial
+
+
+def choose_launcher(
+    server: WarmServer, loaded: Loaded, isolation: str, refusal: str = ""
+) -> Launcher:
+    """Fork trials from ``server`` wherever that is safe and asked for; else close it, and spawn.
+
+    Args:
+        server: It has imported the study.
+        loaded: What it found there.
+        isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
+        refusal: The error's words where trials must be forked and cannot be.
+
+    Raises:
+        DefinitionError: That.
+    """
+    if isolation == "fork" and loaded.cannot_fork:
+        raise DefinitionError(refusal)
+    if isolation != "spawn" and not loaded.cannot_fork:
+        return ForkLauncher(server)
+    server.close()
+    return SpawnLauncher(server.loaded_source)
+
+
+@contextmanager
+def open_launcher(
+    source: StudySource,
+    isolation: str,
+    notice: Callable[[str], None],
+    what: str = "replay",
+) -> Iterator[tuple[Launcher, Loaded]]:
+    """Give what starts trial processes, and what the study's module says.
+
+    Args:
+        source: Where the study is defined.
+        isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
+        notice: Called where processes have to be spawned although nobody asked for that.
+        what: What they are started for, for errors and notices.
+
+    Raises:
+        UsageError: Inline: a replay needs a process of its own.
+        StudyFileError, StudyImportError, DefinitionError: The study cannot be loaded, or not forked
+            although ``isolation`` says so.
+    """
+    if isolation == "inline":
+        msg = f"every {what} runs in a fresh process, so isolation 'inline' cannot be; use 'auto'"
+        raise UsageError(msg)
+    server = WarmServer(source)
+    launcher: Launcher | None = None
+    try:
+        loaded = server.loaded()
+        launcher = choose_launcher(
+            server,
+            loaded,
+            isolation,
+            f"processes cannot be forked: {loaded.cannot_fork}; use isolation 'auto'",
+        )
+        if isolation == "auto" and loaded.cannot_fork:
+            notice(f"every {what} starts a Python of its own, because {loaded.cannot_fork}")
+        yield launcher, loaded
+    finally:
+        (launcher or server).close()

@@ -1,0 +1,346 @@
+"""How a study's definition reaches the processes that run it.
+
+A study in a file or package is imported there. One that was defined in a script's ``__main__`` or a
+notebook travels by cloudpickle through the pipe to processes that this one started; nothing is
+unpickled that came from a disk or a database.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import io
+import linecache
+import pickle
+import sys
+import types
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sweeper.definition.definition import StudyDefinition
+from sweeper.definition.loading import (
+    MADE_UP,
+    load_definition,
+    loaded_from,
+    no_such_file,
+    split_target,
+    unpickling_error,
+)
+from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError
+from sweeper.inspection.sources import meaning
+from sweeper.records.code import CodeFingerprint, digest_of
+from sweeper.run.protocol.messages import StudySource
+
+_GONE = "which is gone; give its new place: sweeper run FILE[:NAME]"
+
+
+def target_source(target: str, study: str | None = None) -> StudySource:
+    """The source for ``FILE[:NAME]`` or ``package.module[:NAME]``.
+
+    Raises:
+        StudyFileError: It is a file's path, and there is none.
+    """
+    location = Path(split_target(target)[0])
+    if location.suffix == ".py" and not location.is_file():
+        raise no_such_file(location)
+    return StudySource(how="target", target=target, study=study)
+
+
+def source_of(definition: StudyDefinition) -> StudySource:
+    """Return the source of a study object of this process: by value, or else the file it is in.
+
+    A `tf.data` dataset, for one, cannot be sent; importing the file makes it anew.
+
+    Raises:
+        DefinitionError: Something that its functions use cannot be sent to another process.
+    """
+    try:
+        pickled = pickle_by_value(definition)
+    except Exception as error:
+        target = _imported_from(definition)
+        if target is not None:
+            return StudySource(
+                how="target",
+                target=target,
+                study=definition.name,
+                path=tuple(sys.path),
+                code=definition.code().to_json(),
+            )
+        msg = (
+            f"study {definition.name!r} cannot be sent to the processes that run its trials: "
+            f"{error}; open files, locks and the like inside the functions, or run the study from "
+            "a file with `sweeper run FILE`"
+        )
+        raise DefinitionError(msg) from error
+    from sweeper.inspection.fingerprint import texts_of_cells
+
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    if not Path(main).is_file():
+        # Python calls what is piped in "<stdin>".
+        main = ""
+    return StudySource(
+        how="pickled",
+        target=loaded_from(definition) or main,
+        study=definition.name,
+        pickled=pickled,
+        path=tuple(sys.path),
+        texts=texts_of_cells(definition.factories()),
+        defined_code=definition.code().to_json(),
+    )
+
+
+def _imported_from(definition: StudyDefinition) -> str | None:
+    """Return what another process can import the same definition from; None where there is nothing."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    # A script's arguments may change what it defines, and no other process has them.
+    script = main if main.endswith(".py") and Path(main).is_file() and not sys.argv[1:] else None
+    return loaded_from(definition) or script
+
+
+def pickle_by_value(value: object) -> str:
+    """``value`` by cloudpickle, in base64; with the code of modules that no import would find.
+
+    Code keeps the file that it names, by which its text is found: cloudpickle 3.1.3 and later puts
+    ``<dynamic-code>`` in its place, and a notebook's study would read as edited where its trials run.
+
+    Raises:
+        Exception: Something in it cannot be pickled.
+    """
+    import cloudpickle
+
+    inherited = cloudpickle.Pickler.dispatch_table
+
+    def with_its_file(code: types.CodeType) -> tuple[Any, ...]:
+        make, arguments = inherited[types.CodeType](code)
+        return code_of_file, (make, arguments, code.co_filename)
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table: ClassVar[Any] = ChainMap({types.CodeType: with_its_file}, inherited)
+
+    written = io.BytesIO()
+    unfindable = [m for n, m in sys.modules.items() if n.startswith(MADE_UP)]
+    try:
+        for module in unfindable:
+            cloudpickle.register_pickle_by_value(module)
+        Pickler(written).dump(value)
+        return base64.b64encode(written.getvalue()).decode()
+    finally:
+        for module in unfindable:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def code_of_file(
+    make: Callable[..., types.CodeType], arguments: tuple[Any, ...], file: str
+) -> types.CodeType:
+    """What `pickle_by_value` makes of code, undone."""
+    return make(*arguments).replace(co_filename=file)
+
+
+def load_source(source: StudySource) -> StudyDefinition:
+    """The definition that ``source`` leads to, with the code that ``source`` says it has.
+
+    Raises:
+        StudyFileError, StudyImportError: See `load_definition`.
+        DefinitionChangedError: Its code is another one by now.
+    """
+    for file, text in source.texts.items():
+        # As notebooks do for their own tracebacks.
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    definition = _load(source)
+    if source.code is not None:
+        changes = definition.code().changes_since(CodeFingerprint.from_json(source.code))
+        if changes:
+            msg = (
+                f"the code of study {definition.name!r} was edited while it runs: "
+                f"{'; '.join(changes)}. Every trial so far ran under the old code and nothing is "
+                f"lost: restore it and resume, or see what `sweeper run {source.target}` says of the "
+                "change"
+            )
+            raise DefinitionChangedError(msg)
+    return definition
+
+
+def import_study(source: StudySource) -> StudyDefinition:
+    """`load_source` in a process of the study's trials: what its top level draws is the same in each."""
+    from sweeper.train.randomness.seeds import IMPORT_SEED, seed_everything
+
+    seed_everything(IMPORT_SEED)
+    return load_source(source)
+
+
+def file_of(source: StudySource) -> str | None:
+    """Return the file that the study is defined in; None where it is in none, or not found."""
+    location, _ = split_target(source.target)
+    if location and Path(location).is_file():
+        return str(Path(location).resolve())
+    return _file_of(location, source.path)
+
+
+def _load(source: StudySource) -> StudyDefinition:
+    # Last, so that what lies in the current directory takes no library's place.
+    for entry in (*source.path, str(Path.cwd())):
+        if entry not in sys.path:
+            sys.path.append(entry)
+    if source.how == "target":
+        return load_definition(source.target, study_name=source.study)
+    try:
+        definition = pickle.loads(base64.b64decode(source.pickled or ""))  # noqa: S301 - our own pipe
+    except Exception as error:
+        raise unpickling_error(source.study or "", error) from error
+    if not isinstance(definition, StudyDefinition):
+        msg = f"expected a study through the pipe, got a {type(definition).__name__}"
+        raise StudyFileError(msg)
+    return definition
+
+
+def describe_source(source: StudySource) -> dict[str, Any]:
+    """What the database keeps of a source, so that a later ``resume`` finds the code."""
+    location, name = split_target(source.target)
+    if location and Path(location).is_file():
+        location = str(Path(location).resolve())
+    return {
+        "how": source.how,
+        "location": location,
+        "name": name,
+        "directory": str(Path.cwd()),
+        "sha256": _digest(location),
+        "meaning": _meaning(location),
+    }
+
+
+def check_unchanged(
+    study: str,
+    described: Mapping[str, Any] | None,
+    source: StudySource,
+    code: CodeFingerprint | None = None,
+) -> None:
+    """Check that a study's file on this machine says what the one says that it is run from.
+
+    Byte for byte, or but for comments, docstrings and formatting, which run nothing.
+
+    Args:
+        study: The study's name.
+        described: What the database keeps of its source.
+        source: Where its file is on this machine.
+        code: The code that the database keeps, to name the functions that were edited.
+
+    Where it is found is known from a database, which others may write: only a file that somebody
+    has run here, or names now, is run.
+
+    Raises:
+        StudyFileError: It is another one, or the database does not say which.
+    """
+    expected = str((described or {}).get("sha256") or "")
+    location, _ = split_target(source.target)
+    seen = _digest(location, source.path) or ""
+    if expected and seen == expected:
+        return
+    said = (described or {}).get("meaning")
+    if said and said == _meaning(location, source.path):
+        return
+    changed = _changed(location, source.path, code)
+    if expected and seen and changed:
+        msg = (
+            f"{location} has changed since study {study!r} was run from it: {'; '.join(changed)}. "
+            f"Restore it, or type `sweeper run {source.target}`, which compares what the study uses "
+            "and says how to go on"
+        )
+        raise StudyFileError(msg)
+    was = f"{expected[:12]} was expected" if expected else "the database has none to compare"
+    msg = (
+        f"{location} on this machine is not the file that study {study!r} is run from (its SHA-256 "
+        f"begins with {seen[:12] or 'nothing'}, and {was}). If it is the newer one, name it: "
+        f"sweeper run {source.target}. Otherwise copy the one that was run here"
+    )
+    raise StudyFileError(msg)
+
+
+def recall_source(
+    study: str,
+    described: Mapping[str, Any] | None,
+    gone: str = _GONE,
+    code: CodeFingerprint | None = None,
+) -> StudySource:
+    """The source of a stored study.
+
+    Args:
+        study: The study's name.
+        described: What the database keeps of its source.
+        gone: What to say of a file that is not there.
+        code: The code that the database keeps, to name what was edited.
+
+    Raises:
+        StudyFileError: The study was defined in a notebook or set aside, or its file is gone or
+            another one.
+    """
+    if "~" in study:
+        msg = (
+            f"study {study!r} was set aside by `run --fresh`; it can be read and removed, and what "
+            "runs is the one that was begun in its place"
+        )
+        raise StudyFileError(msg)
+    described = described or {}
+    location = str(described.get("location") or "")
+    if not location:
+        msg = (
+            f"study {study!r} was defined in a notebook, at a prompt or in a pipe, so its code is in "
+            "no file. Save the same code as a file and type `sweeper run FILE`; or call "
+            "study.resume() in the session that defined it"
+        )
+        raise StudyFileError(msg)
+    if location.endswith(".py") and not Path(location).exists():
+        msg = f"study {study!r} was defined in {location}, {gone}"
+        raise StudyFileError(msg)
+    name = described.get("name")
+    source = StudySource(
+        how="target",
+        target=f"{location}:{name}" if name else location,
+        study=study,
+        path=(str(described["directory"]),) if described.get("directory") else (),
+    )
+    check_unchanged(study, described, source, code)
+    return source
+
+
+def _changed(location: str, path: Sequence[str], code: CodeFingerprint | None) -> tuple[str, ...]:
+    """Return what differs between the text of the file and the stored code; it is not run."""
+    file = location if Path(location).is_file() else _file_of(location, path)
+    if file is None or code is None:
+        return ()
+    from sweeper.inspection.sources import changed_definitions
+
+    return changed_definitions(Path(file), code) or (
+        "no function or class that the study uses has, so it is a constant or other code",
+    )
+
+
+def _digest(location: str, path: Sequence[str] = ()) -> str | None:
+    """SHA-256 of the file at ``location``, or of the module of that name; None if there is none."""
+    file = location if location and Path(location).is_file() else _file_of(location, path)
+    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
+def _meaning(location: str, path: Sequence[str] = ()) -> str | None:
+    """Digest of what the same file says to Python; None where that cannot be known."""
+    file = location if location and Path(location).is_file() else _file_of(location, path)
+    try:
+        return None if file is None else digest_of(meaning(ast.parse(Path(file).read_bytes())))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _file_of(module: str, path: Sequence[str]) -> str | None:
+    """The file that importing ``module`` runs, found without running anything."""
+    entries: Sequence[str] | None = [str(Path.cwd()), *sys.path, *path]
+    parts = module.split(".")
+    found = None
+    for count in range(1, len(parts) + 1):
+        if entries is None or not parts[count - 1].isidentifier():
+            return None
+        found = PathFinder.find_spec(".".join(parts[:count]), list(entries))
+        entries = None if found is None else found.submodule_search_locations
+    return None if found is None or not found.has_location else found.origin

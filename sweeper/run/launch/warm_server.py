@@ -1,0 +1,353 @@
+"""The warm server: a process that has imported TensorFlow, Keras and the study, and run nothing.
+
+Each trial is forked from it, fresh and isolated, in a hundredth of the time that importing
+TensorFlow takes. That is safe only while TensorFlow has run no op: a process that has cannot be
+forked without hanging sooner or later. So what is imported last is imported by a child: first the
+study, by a child of the process that has imported TensorFlow. If the study's import ran nothing,
+the child freezes what it has imported (a fork then copies fewer pages) and serves, and its parent
+waits for its end. Otherwise the child ends, and its parent, which has run nothing, serves: each
+trial imports the study in its own process. Before that the libraries at the top of the study's file
+are imported in the same way, so that not every trial has to.
+
+The process that serves has one thread, runs no factory, and ends when its worker does, with all
+that its trials started.
+
+Where trials cannot be forked it imports nothing, and starts a Python of its own for each.
+
+It speaks lines of JSON over one socket. A ``fork`` line carries the trial's end of the channel as a
+file descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import json
+import mmap
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+from pydantic import TypeAdapter
+
+from sweeper.definition.definition import StudyDefinition
+from sweeper.errors import StudyImportError, SweeperError
+from sweeper.run.launch.orphans import kill_orphans, start_watcher
+from sweeper.run.launch.sources import import_study
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import Assignment, StudySource
+from sweeper.run.signals import release_signals, signals_to_stop
+from sweeper.run.trial.devices import import_tensorflow, uncollected
+from sweeper.run.trial.process import failure_before_trial, serve_trial
+from sweeper.support.processes import adopt_orphans, die_with_parent
+
+
+def log_to(path: str) -> None:
+    """Send this process's output to a log, whose directory the worker has made."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+_ASSIGNMENTS = TypeAdapter(Assignment)
+
+
+def main(arguments: list[str]) -> None:
+    """Entry: ``python -m sweeper.run.launch.warm_server DESCRIPTOR DRIVER IMPORTS``."""
+    control = socket.socket(fileno=int(arguments[0]))
+    watcher = start_watcher(int(arguments[1]), control.close)
+    # Not ignored, which a trial would inherit: whether SIGHUP is, as under nohup, is its own affair.
+    for number in signals_to_stop():
+        signal.signal(number, lambda *_: None)
+    release_signals()
+    server = _Server(control, watcher)
+    if int(arguments[2]):
+        _import_everything()
+    request = server.read_line()
+    if request is None:
+        return
+    if request["source"] is not None:
+        server.load(StudySource(**request["source"]))
+    server.serve()
+    server.end(0)
+
+
+class _Server:
+    def __init__(self, control: socket.socket, watcher: int | None = None) -> None:
+        self._control = control
+        self._not_orphans: set[int] = set() if watcher is None else {watcher}
+        self._trials: set[int] = set()
+        self._buffer = b""
+        self._descriptors: list[int] = []
+        self._definition: StudyDefinition | None = None
+
+    def load(self, source: StudySource) -> None:
+        """Have the study imported, and the worker told how that went.
+
+        Returns only in the process that is to serve; another one ends.
+        """
+        # What the study's file sees when it is imported: no argument of this program's.
+        sys.argv = [source.target]
+        cannot_fork = _why_not_fork("importing TensorFlow and Keras")
+        if cannot_fork:
+            self._import(source, cannot_fork)
+            return
+        if self._continue_in_child(lambda: int(bool(self._import(source)))) == 0:
+            return
+        # The study's import ran TensorFlow, in a child that is gone.
+        from sweeper.run.launch.leading_imports import execute_all, leading_imports
+
+        steps = leading_imports(source)
+        while steps:
+            unfit = self._continue_in_child(
+                partial(execute_all, steps, lambda: not _why_not_fork())
+            )
+            if unfit == 0:
+                return
+            steps = steps[: unfit - 1]
+
+    def end(self, code: int) -> NoReturn:
+        """End this process and what its trials have left; a negative code is a signal."""
+        kill_orphans(but=self._not_orphans)
+        if code < 0:
+            with contextlib.suppress(OSError):
+                signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+        os._exit(code)
+
+    def _continue_in_child(self, prepare: Callable[[], int]) -> int:
+        """Fork a child that prepares, and continue there if it can still be forked afterwards.
+
+        The process that does not continue never returns from this: the child ends, or the parent
+        waits for the child and ends as the child ended.
+
+        Args:
+            prepare: Called in the child. Returns 0 if the child can be forked, and otherwise a
+                number from 1 to 255 that says what was unfit.
+
+        Returns:
+            What `prepare` returned: 0 in the child, another number in the parent.
+        """
+        # Memory of both: whatever the child's exit code is, user code may have chosen it.
+        unfit = mmap.mmap(-1, 1)
+        pid = os.fork()
+        if pid == 0:
+            die_with_parent()
+            adopt_orphans()
+            self._not_orphans = set()
+            code = 1
+            try:
+                unfit[0] = prepare()
+                # Otherwise each trial would write what the import printed.
+                sys.stdout.flush()
+                if unfit[0] == 0:
+                    gc.collect()
+                    gc.freeze()
+                    return 0
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            # TensorFlow may have run, and then hangs in the usual end of a forked process.
+            os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        if unfit[0] == 0:
+            self.end(os.waitstatus_to_exitcode(status))
+        self._not_orphans |= kill_orphans(but=self._not_orphans)
+        return unfit[0]
+
+    def _import(self, source: StudySource, cannot_fork: str = "") -> str:
+        """Import the study here, and tell the worker how that went.
+
+        Returns:
+            Why trials cannot be forked from this process now; empty where they can.
+        """
+        # Where trials cannot be forked this process has one thread and starts Pythons: what imports
+        # NumPy or Keras is imported here, and not with this module.
+        from sweeper.inspection.epochs import read_lengths
+
+        try:
+            definition = import_study(source)
+            settings = definition.settings().to_json()
+            code = definition.code().to_json()
+            reads = [dataclasses.asdict(each) for each in read_lengths(definition.factories())]
+        except SweeperError as error:
+            trace = error.traceback if isinstance(error, StudyImportError) else ""
+            self._tell(event="failed", type=type(error).__name__, message=str(error), trace=trace)
+            self.end(0)
+        self._definition = definition
+        unfit = cannot_fork or _why_not_fork("importing the study")
+        self._tell(
+            event="ready",
+            settings=settings,
+            code=code,
+            threads_given=definition.threads is not None,
+            cannot_fork=cannot_fork,
+            imported_by_trials="" if cannot_fork else unfit,
+            length_reads=reads,
+        )
+        return unfit
+
+    def serve(self) -> None:
+        """Fork a trial at each request, and tell of each that ends, until the worker is gone."""
+        wake_read, wake_write = socket.socketpair()
+        for end in (wake_read, wake_write):
+            end.settimeout(0)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        selector = selectors.DefaultSelector()
+        selector.register(self._control, selectors.EVENT_READ)
+        selector.register(wake_read, selectors.EVENT_READ)
+        while True:
+            # What came with the line before makes nothing ready to be read.
+            ready = () if b"\n" in self._buffer else selector.select()
+            if any(key.fileobj is wake_read for key, _ in ready):
+                with contextlib.suppress(BlockingIOError):
+                    wake_read.recv(4096)
+                self._reap()
+            if not ready or any(key.fileobj is self._control for key, _ in ready):
+                request = self.read_line()
+                if request is None:
+                    return
+                self._fork(request, (wake_read, wake_write, selector))
+
+    def _fork(self, request: dict[str, Any], own: tuple[Any, ...]) -> None:
+        descriptor = self._descriptors.pop(0)
+        # The trial releases them when it can take them.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
+        try:
+            pid = os.fork()
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            os.close(descriptor)
+            self._tell(event="not forked", request=request["request"], error=str(error))
+            return
+        if pid:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            self._trials.add(pid)
+            os.close(descriptor)
+            self._tell(event="forked", request=request["request"], pid=pid)
+            return
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for each in own:
+                each.close()
+            # Another trial's end, held open here, would hide that trial's death from its worker.
+            for other in self._descriptors:
+                os.close(other)
+            self._control.close()
+            die_with_parent()
+            channel = Channel.on(descriptor)
+            try:
+                assignment = _assignment(request["assignment"])
+                log_to(assignment.log)
+                definition, source = self._definition, assignment.source
+                if definition is not None:
+                    load = partial(_given, definition)
+                elif source is not None:
+                    load = partial(import_study, source)
+                else:
+                    _become_trial(descriptor)
+            except Exception as error:
+                channel.send(failure_before_trial(error))
+            else:
+                serve_trial(channel, assignment, load)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid not in self._trials:
+                continue
+            self._trials.remove(pid)
+            # Whoever learns of it may begin the next attempt, beside which nothing of this one writes.
+            self._not_orphans |= kill_orphans(but=self._trials | self._not_orphans)
+            self._tell(event="exited", pid=pid, code=os.waitstatus_to_exitcode(status))
+
+    def read_line(self) -> dict[str, Any] | None:
+        """The next request; None when the worker is gone. Descriptors are queued as they come."""
+        while b"\n" not in self._buffer:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._control, 1 << 16, 16)
+            except ConnectionError:
+                return None
+            for descriptor in descriptors:
+                # Or a program that a trial starts would hold the trial's pipe open after its death.
+                os.set_inheritable(descriptor, False)
+            self._descriptors += descriptors
+            if not data:
+                return None
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        request: dict[str, Any] = json.loads(line)
+        return request
+
+    def _tell(self, **said: Any) -> None:
+        try:
+            self._control.sendall(json.dumps(said).encode() + b"\n")
+        except OSError:
+            os._exit(0)
+
+
+def _import_everything() -> None:
+    with uncollected():
+        import_tensorflow()
+        import sweeper.run.trial.run  # noqa: F401 - so that no trial has to import it
+        from sweeper.inspection.code import read_keras
+
+        read_keras()
+        gc.freeze()
+
+
+def _given(definition: StudyDefinition) -> StudyDefinition:
+    return definition
+
+
+def _assignment(values: dict[str, Any]) -> Assignment:
+    return _ASSIGNMENTS.validate_python(values)
+
+
+def _become_trial(descriptor: int) -> NoReturn:
+    """Have this process be a Python that has imported nothing, and runs one trial."""
+    os.set_inheritable(descriptor, True)
+    words = [sys.executable, "-P", "-m", "sweeper.run.launch.spawned_trial", str(descriptor)]
+    os.execv(sys.executable, words)  # noqa: S606 - no shell is meant
+
+
+def _why_not_fork(importing: str = "") -> str:
+    """Why children of this process could hang, or an empty string.
+
+    Args:
+        importing: What has been imported, as the subject of the reason.
+    """
+    from tensorflow.python.eager import context
+
+    if context.context()._context_handle is not None:
+        return f"{importing} ran TensorFlow (built a model, or made a tensor)"
+    if threading.active_count() > 1:
+        names = ", ".join(t.name for t in threading.enumerate() if t is not threading.main_thread())
+        return f"{importing} started threads ({names})"
+    return ""
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

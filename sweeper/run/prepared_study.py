@@ -1,0 +1,343 @@
+"""A study made ready to run: its code found and loaded, its database opened, the two compared.
+
+While the warm server imports TensorFlow and the study, this process imports the database's side;
+it never imports the study itself (but for a sampler of the user's own, and inline).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.errors import DefinitionError, StorageError, UnknownStudyError
+from sweeper.records.events import Event, Listener, Notice, Remark
+from sweeper.records.status import are
+from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
+from sweeper.run.launch.server_process import ServerProcess, hashes_differ
+from sweeper.run.launch.sources import (
+    check_unchanged,
+    import_study,
+    load_source,
+    recall_source,
+    source_of,
+    target_source,
+)
+from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.options import HostSpec, RunRequest
+from sweeper.run.protocol.messages import StudySource
+from sweeper.run.trial.devices import import_tensorflow
+from sweeper.support.tensorflow_start import look_for_gpus
+
+if TYPE_CHECKING:
+    from sweeper.db.repository import Repository, StudyRow
+    from sweeper.run.earlier_stops import EarlierStops
+    from sweeper.run.worker.context import InlineRunner
+    from sweeper.search.spec import SamplerSpec
+
+_NOT_HERE = (
+    "which is not on this machine; put the same file there, or say where it is here: "
+    "sweeper worker STUDY --source FILE[:NAME]"
+)
+_NO_TEXT = (
+    "the code of study {!r} was typed at a prompt or piped into Python, which keeps no text of it. Its "
+    "trials run here; to verify, resume, export or load them later, save the same code as a file and "
+    "type `sweeper run FILE`"
+)
+_OTHER_HASHES = (
+    "inline trials have this process's hashes of strings, which other trials and other processes do "
+    "not have; if the study goes by hash() or by the order of a set of strings, start Python with "
+    "PYTHONHASHSEED=0 in its environment, as other trials have it, or resume gives another result"
+)
+
+
+@dataclass(frozen=True)
+class PreparedStudy:
+    """The study's code and its database, both ready; closed at the end.
+
+    Attributes:
+        settings: The study's, with its stored total.
+        repository: The open database.
+        runner: Starts trial processes; or runs trials in this one.
+        search: How parameters are drawn.
+        source: Where the study's code was found.
+        fingerprint: Of the definition and its code, as stored.
+    """
+
+    settings: StudySettings
+    repository: Repository
+    runner: Launcher | InlineRunner
+    search: SamplerSpec
+    source: StudySource
+    fingerprint: str
+
+    @classmethod
+    def to_run(cls, request: RunRequest) -> Self:
+        """The study of ``request.source`` or ``request.definition``, stored if it was not yet."""
+        with ExitStack() as opened:
+            definition = request.definition
+            if definition is None:
+                source = target_source(request.source or "")
+            else:
+                source = source_of(definition)
+            return cls._prepared(source, None, request, opened)
+
+    @classmethod
+    def to_resume(cls, request: RunRequest) -> Self:
+        """The stored study ``request.study``, whose file must be where it was."""
+        study = request.study or ""
+        with ExitStack() as opened:
+            repository = _open_database(request.options.storage, opened, create=False)
+            stored = repository.study(study)
+            if request.extension is not None:
+                from sweeper.run.extending import check_extension
+
+                # What cannot be is said before the study's code is imported, which takes seconds.
+                check_extension(repository, study, request.extension, request.options)
+            source = recall_source(study, stored.source, code=stored.code)
+            return cls._prepared(source, repository, request, opened)
+
+    @classmethod
+    def to_serve(cls, spec: HostSpec, listener: Listener) -> Self:
+        """The stored study whose trials a worker host runs; nothing of it is changed."""
+        isolation = spec.options.isolation
+        with ExitStack() as opened:
+            repository = _open_database(spec.options.storage, opened, create=False)
+            source = _source_on_host(spec, repository)
+            server = _begin_server(source, isolation, None, opened)
+            code = _load(source, server, None, isolation, listener)
+            _check_grid(code.loaded.settings, None)
+            from sweeper.run.stored_study import open_study
+
+            stored = open_study(repository, code.loaded, spec.options)
+            return cls._completed(repository, source, code, stored, opened)
+
+    @classmethod
+    def _prepared(
+        cls,
+        source: StudySource,
+        repository: Repository | None,
+        request: RunRequest,
+        opened: ExitStack,
+    ) -> Self:
+        options = request.options
+        server = _begin_server(source, options.isolation, request.server, opened)
+        # While the server imports TensorFlow.
+        repository = repository or _open_existing_database(options.storage, opened)
+        stops = None
+        if repository is not None:
+            from sweeper.run.earlier_stops import EarlierStops
+
+            stops = EarlierStops(repository, source)
+            opened.callback(_put_back, stops)
+        code = _load(source, server, request.definition, options.isolation, request.listener)
+        _check_grid(code.loaded.settings, request.trials)
+        from sweeper.run.extending import check_length, extend_study
+        from sweeper.run.stored_study import store_study
+
+        check_length(code.loaded, request)
+        if code.loaded.code is not None and not code.loaded.code.has_text:
+            request.listener(Notice(_NO_TEXT.format(code.loaded.settings.name)))
+        repository = repository or _open_database(options.storage, opened, create=True)
+        stored = store_study(repository, code.loaded, source, request)
+        if request.extension is not None:
+            extend_study(repository, code.loaded, stored, request)
+        if stops is not None:
+            stops.begin(stored.name)
+        return cls._completed(repository, source, code, stored, opened)
+
+    @classmethod
+    def _completed(
+        cls,
+        repository: Repository,
+        source: StudySource,
+        code: _Code,
+        stored: StudyRow,
+        opened: ExitStack,
+    ) -> Self:
+        loaded = code.loaded.settings
+        # The stored policy is of the day on which the study was created.
+        settings = dataclasses.replace(
+            StudySettings.from_json({**stored.definition, "trials": stored.target}),
+            time_limit=loaded.time_limit,
+            study_time_limit=loaded.study_time_limit,
+            retries=loaded.retries,
+            audit=loaded.audit,
+            failing_alike=loaded.failing_alike,
+            tensorboard=loaded.tensorboard,
+        )
+        if settings.tensorboard:
+            from sweeper.run.worker.tensorboard_files import check_tensorboard
+
+            check_tensorboard()
+        from sweeper.search.spec import needs_definition, search_spec
+
+        definition = code.definition
+        if definition is None and needs_definition(settings):
+            definition = load_source(source)
+        search = search_spec(settings, definition, stored.window)
+        prepared = cls(settings, repository, code.runner, search, source, stored.fingerprint)
+        opened.pop_all()
+        return prepared
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close_runner()
+        self.repository.database.close()
+
+    def close_runner(self) -> None:
+        """Free what trials are started from; for a process in which none will run."""
+        if not callable(self.runner):
+            self.runner.close()
+
+    def slots(self, wanted: int, tell: Callable[[Event], None]) -> int:
+        """How many slots to run: never more than the search has use for."""
+        window = None if self.search.window is None else self.settings.concurrency
+        if callable(self.runner) and wanted > 1:
+            tell(Notice(f"inline trials run one at a time, so 1 of {wanted} workers is used"))
+            return 1
+        if window is not None and wanted > window:
+            tell(
+                Notice(
+                    f"the study's concurrency is {window}, so {window} of {wanted} workers "
+                    f"{are(window)} used; the definition's concurrency= changes that, and the sweep with it"
+                )
+            )
+            return window
+        return wanted
+
+
+@dataclass(frozen=True)
+class _Code:
+    """The study's code, loaded; ``definition`` is None where another process has it."""
+
+    loaded: Loaded
+    runner: Launcher | InlineRunner
+    definition: StudyDefinition | None
+
+
+def _source_on_host(spec: HostSpec, repository: Repository) -> StudySource:
+    if spec.pickled is not None:
+        return spec.pickled
+    described = repository.study(spec.study).source
+    if spec.source is None:
+        return recall_source(spec.study, described, _NOT_HERE)
+    source = target_source(spec.source, spec.study)
+    check_unchanged(spec.study, described, source)
+    return source
+
+
+def _begin_server(
+    source: StudySource, isolation: str, process: ServerProcess | None, opened: ExitStack
+) -> WarmServer | None:
+    """The warm server, importing the study; None where trials run inline."""
+    if isolation == "inline":
+        return None
+    server = WarmServer(source, process)
+    opened.callback(server.close)
+    return server
+
+
+def _load(
+    source: StudySource,
+    server: WarmServer | None,
+    definition: StudyDefinition | None,
+    isolation: str,
+    listener: Listener,
+) -> _Code:
+    if server is not None:
+        import sweeper.run.audit.auditor
+        import sweeper.run.worker.slot  # noqa: F401 - while the server imports the study
+
+        loaded = server.loaded()
+        if definition is not None:
+            _check_alike(loaded.settings, definition.settings(), source)
+        return _Code(loaded, _launcher(server, loaded, isolation, listener), definition)
+    import_tensorflow()
+    look_for_gpus()
+    if definition is None:
+        definition = import_study(source)
+    from sweeper.inspection.epochs import read_lengths
+    from sweeper.run.worker.inline import InlineTrials
+
+    if hashes_differ():
+        listener(Notice(_OTHER_HASHES))
+    given = definition.threads is not None
+    reads = read_lengths(definition.factories())
+    loaded = Loaded(definition.settings(), given, "", definition.code(), length_reads=reads)
+    return _Code(loaded, InlineTrials(definition), definition)
+
+
+def _check_alike(imported: StudySettings, given: StudySettings, source: StudySource) -> None:
+    """Check that a study that could not be sent is defined alike where its file is imported.
+
+    Raises:
+        DefinitionError: It is not.
+    """
+    if imported.to_json() != StudySettings.from_json(given.to_json()).to_json():
+        msg = (
+            f"study {given.name!r} is defined otherwise when {source.target} is imported than in this "
+            "process, and it cannot be sent to the processes that run its trials; define it at the "
+            "top level of the file, or use `sweeper run FILE`"
+        )
+        raise DefinitionError(msg)
+
+
+def _launcher(server: WarmServer, loaded: Loaded, isolation: str, listener: Listener) -> Launcher:
+    launcher = choose_launcher(
+        server,
+        loaded,
+        isolation,
+        f"trials cannot be forked: {loaded.cannot_fork}; use isolation='spawn'",
+    )
+    if isolation == "auto" and loaded.cannot_fork:
+        listener(
+            Notice(
+                f"every trial starts a Python of its own, some seconds each, because "
+                f"{loaded.cannot_fork}"
+            )
+        )
+    elif isolation != "spawn" and loaded.imported_by_trials:
+        listener(
+            Remark(
+                f"every trial imports the study in its own process, because "
+                f"{loaded.imported_by_trials}; what the file does at its top is "
+                "done again for each"
+            )
+        )
+    return launcher
+
+
+def _check_grid(settings: StudySettings, trials: int | None) -> None:
+    if settings.sampler == "grid":
+        from sweeper.search.grids import check_grid
+
+        check_grid(settings.grid, trials or settings.trials)
+
+
+def _open_database(storage: str, opened: ExitStack, *, create: bool) -> Repository:
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+
+    return Repository(opened.enter_context(Database.open(storage, create=create)))
+
+
+def _open_existing_database(storage: str, opened: ExitStack) -> Repository | None:
+    """The database; None where it is made once the study is known to be sound, or says then what is wrong."""
+    try:
+        return _open_database(storage, opened, create=False)
+    except StorageError as error:
+        if getattr(error, "passing", False):
+            raise
+        return None
+
+
+def _put_back(stops: EarlierStops) -> None:
+    with contextlib.suppress(StorageError, UnknownStudyError):
+        stops.put_back()

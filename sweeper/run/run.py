@@ -1,0 +1,55 @@
+"""A whole run of a study: prepare it, run its trials here or on a cluster, give its results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sweeper.checkpoint.remote_objects import check_checkpoints_location
+from sweeper.records.events import OneAtATime
+from sweeper.records.results import StudyResults
+from sweeper.run.cluster.engines import CLUSTERS, check_engine
+from sweeper.run.options import RunRequest
+from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.signals import early_termination
+
+
+def run_sweep(request: RunRequest) -> StudyResults:
+    """Run a study to its total, or go on where it was, and return all its results.
+
+    Raises:
+        Interrupted: A signal, a request to stop, or the study's time limit; every trial is
+            checkpointed and can be resumed.
+        SweeperError: The study cannot be loaded or run, or something other than a trial failed.
+    """
+    options = request.options
+    check_engine(request.engine, isolation=options.isolation, address=request.engine_address)
+    check_checkpoints_location(options.checkpoints, options.isolation)
+    request = replace(request, listener=OneAtATime(request.listener))
+    prepare = PreparedStudy.to_run if request.study is None else PreparedStudy.to_resume
+    with early_termination(), prepare(request) as prepared:
+        from sweeper.run.audit.auditor import refuse_inexact
+        from sweeper.run.early_check import early_check
+
+        study, repository = prepared.settings.name, prepared.repository
+        refuse_inexact(repository.audits, study, accept=options.accept_inexact)
+        # A study that is resumed was checked when it was run.
+        with early_check(prepared, request.listener, wanted=request.study is None) as check:
+            if request.engine in CLUSTERS:
+                from sweeper.run.cluster.driver import drive
+
+                # The driver ends the process that trials, and the check, are forked from.
+                check.finish()
+                status = drive(prepared, request)
+            else:
+                from sweeper.run.serving import bind_slots, serve_slots
+
+                options, devices = bind_slots(options, request.listener)
+                check.wait()
+                status = serve_slots(
+                    prepared,
+                    options,
+                    devices,
+                    request.listener,
+                    resume_command=request.resume_command,
+                )
+        return StudyResults(status, repository.trials(study))

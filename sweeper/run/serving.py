@@ -1,0 +1,279 @@
+"""Run a prepared study's trials in this process's slots, until none is left or a stop is requested."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from sweeper.db.repository import WorkerIdentity
+from sweeper.errors import Interrupted, SweeperError
+from sweeper.records.events import Listener, Notice, Remark, RunStopping, StudyCounted, StudyOpened
+from sweeper.records.results import StudyStatus
+from sweeper.run.audit.auditor import Auditor, refuse_inexact
+from sweeper.run.options import WorkerOptions
+from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.side_by_side import wait_for_all
+from sweeper.run.signals import stop_signals
+from sweeper.run.worker.checkpoints import locate
+from sweeper.run.worker.context import SlotContext, StudyAccess
+from sweeper.run.worker.gpus import SlotDevices, find_gpus, share_gpus
+from sweeper.run.worker.leases import CALL_PATIENCE, Stay
+from sweeper.run.worker.slot import serve_slot
+from sweeper.support.shown import shown_url
+
+_LEADERS = 3
+"""How many of the best trials are named when a run begins."""
+
+_COUNT_EVERY = 5.0
+"""Seconds between two counts of the study's trials."""
+
+_COUNT_SHARE = 50
+"""A count that takes long comes less often: this many times its own seconds apart."""
+
+
+def serve_slots(
+    prepared: PreparedStudy,
+    options: WorkerOptions,
+    devices: SlotDevices,
+    listener: Listener,
+    *,
+    engine: str = "local",
+    resume_command: str = "",
+) -> StudyStatus:
+    """Run the study's trials here until none is left, and return how the study stands.
+
+    Args:
+        prepared: The study.
+        options: How its trials run; with ``devices``, as `bind_slots` returns them.
+        devices: What each slot sees of the machine's GPUs.
+        listener: Receives every event.
+        engine: What placed this process: "local", "dask" or "ray".
+        resume_command: What the user types, or calls, to go on.
+
+    Raises:
+        Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran
+            here is checkpointed and can be resumed.
+        SweeperError: Something other than a trial failed; or, where asked for, a trial.
+    """
+    settings, repository = prepared.settings, prepared.repository
+    slots = prepared.slots(options.slots or 1, listener)
+    context = SlotContext(
+        StudyAccess(
+            repository=repository,
+            settings=settings,
+            search=prepared.search,
+            paths=options.paths(settings.name),
+            worker=WorkerIdentity.here(),
+            fingerprint=prepared.fingerprint,
+        ),
+        runner=prepared.runner,
+        listener=listener,
+        make_auditor=Auditor,
+        stay=Stay(engine=engine, slots=slots, lease_seconds=options.lease_seconds),
+        devices=devices,
+        fail_fast=options.fail_fast,
+    )
+    if callable(prepared.runner) and settings.time_limit is not None:
+        context.tell(
+            Notice(
+                f"time_limit={settings.time_limit:g} is not enforced where trials run inside "
+                "this process, which cannot be killed"
+            )
+        )
+    if callable(prepared.runner) and settings.audit != "off" and settings.deterministic:
+        context.tell(
+            Notice(
+                "nothing is audited where trials run inside this process: a replay needs a fresh "
+                'one, as isolation="auto" gives'
+            )
+        )
+    context.tell(opened(prepared, options.storage, slots, resume_command))
+    warning = refuse_inexact(repository.audits, settings.name, accept=options.accept_inexact)
+    if warning is not None:
+        context.tell(Notice(warning))
+    for trial in repository.unfinished(settings.name):
+        if trial.state == "interrupted" and trial.checkpoints:
+            context.tell_of_checkpoints(trial, locate(trial, context.study.paths))
+    with (
+        stop_signals(_ThisProcess(context), context.tell, options.grace),
+        _time_limit(context, settings.study_time_limit),
+        _counting(context),
+    ):
+        began = time.monotonic()
+        run_side_by_side(lambda: serve_slot(context), slots)
+        if settings.budget is not None:
+            context.tell(_idle(context.idle_seconds, slots * (time.monotonic() - began), slots))
+    if context.error is not None:
+        raise context.error
+    # What a worker elsewhere found has stopped this one too.
+    refuse_inexact(repository.audits, settings.name, accept=False)
+    status = repository.status(settings.name)
+    if context.stopping.is_set() and not status.is_over:
+        raise Interrupted(say_unfinished(status))
+    return status
+
+
+def _idle(idle: float, available: float, slots: int) -> Remark:
+    share = idle / available if available else 0.0
+    return Remark(
+        f"workers waited for other trials {share:.0%} of the time ({idle:.1f} s of {available:.1f} s, "
+        f"{slots} side by side)"
+    )
+
+
+def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOptions, SlotDevices]:
+    """The options with as many slots as there is room for, and the device of each slot.
+
+    Raises:
+        UsageError: There are no such GPUs.
+    """
+    wanted, gpus = options.slots, options.gpus
+    if gpus is None:
+        return replace(options, slots=wanted or 1), SlotDevices()
+    devices = share_gpus(find_gpus(gpus), options.trials_per_gpu, options.gpu_memory)
+    if wanted is not None and wanted > len(devices):
+        listener(
+            Notice(
+                f"the GPUs have room for {len(devices)} trials side by side (--gpus {gpus}, "
+                f"--trials-per-gpu {options.trials_per_gpu}), so {len(devices)} of {wanted} workers "
+                "are used"
+            )
+        )
+    slots = min(wanted or len(devices), len(devices))
+    return replace(options, slots=slots), SlotDevices(devices[:slots])
+
+
+def run_side_by_side(slot: Callable[[], None], slots: int) -> None:
+    """Run ``slots`` copies of a function in threads, and return when all have returned.
+
+    Each supervises one trial process, so threads cost nothing. What one of them raises is raised
+    here, but only then: what the caller frees next, the others still need. A single one runs in the
+    calling thread, where a debugger is.
+    """
+    if slots == 1:
+        slot()
+        return
+    with ThreadPoolExecutor(slots, thread_name_prefix="sweeper-slot") as pool:
+        running = [pool.submit(slot) for _ in range(slots)]
+        wait_for_all(running)
+    for each in running:
+        each.result()
+
+
+def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: str) -> StudyOpened:
+    """The event that begins a run."""
+    settings = prepared.settings
+    status = prepared.repository.status(settings.name, each=False)
+    return StudyOpened(
+        study=settings.name,
+        target=status.target,
+        finished=status.finished,
+        epochs=settings.epochs,
+        objective=settings.objective,
+        direction=settings.direction,
+        workers=slots,
+        storage=shown_url(storage),
+        resume_command=resume_command,
+        best=status.best,
+        objectives=tuple(objective.name for objective in status.objectives),
+        complete=status.complete,
+        pruned=status.pruned,
+        failed=status.failed,
+        interrupted=status.interrupted,
+        paused=status.paused,
+        leaders=prepared.repository.leaders(settings.name, _LEADERS),
+        branches=frozenset(branch.number for branch in status.branches),
+    )
+
+
+def say_unfinished(status: StudyStatus) -> str:
+    """For a person: how far a study is that was stopped."""
+    running = f", {status.running} running elsewhere" if status.running else ""
+    paused = f", {status.paused} paused at a rung" if status.paused else ""
+    return (
+        f"study {status.study!r} has {status.finished} of {status.target} trials finished "
+        f"and {status.interrupted} to be resumed{paused}{running}"
+    )
+
+
+@dataclass(frozen=True)
+class _ThisProcess:
+    """What a signal to this process stops: its own slots, nobody else's."""
+
+    context: SlotContext
+
+    def drain(self) -> None:
+        self.context.stopping.set()
+
+    def kill(self) -> None:
+        self.context.stopping.set()
+        self.context.killing.set()
+
+
+@contextmanager
+def _counting(context: SlotContext) -> Iterator[None]:
+    """Say now and then how the study stands, of which other workers may run trials too."""
+    over = threading.Event()
+    repository = context.study.repository.with_patience(CALL_PATIENCE)
+    name = context.study.settings.name
+
+    def count() -> None:
+        said: StudyCounted | None = None
+        pause = _COUNT_EVERY
+        while not over.wait(pause):
+            began = time.monotonic()
+            try:
+                status = repository.status(name)
+            except SweeperError:
+                # What follows from it is the slots' own affair; here, no number is news.
+                continue
+            pause = max(_COUNT_EVERY, _COUNT_SHARE * (time.monotonic() - began))
+            counted = StudyCounted(
+                status.complete,
+                status.pruned,
+                status.failed,
+                status.interrupted,
+                status.running,
+                status.best,
+                status.paused,
+            )
+            if counted != said and not over.is_set():
+                said = counted
+                context.tell(counted)
+
+    thread = threading.Thread(target=count, name="sweeper-counting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _time_limit(context: SlotContext, seconds: float | None) -> Iterator[None]:
+    """Stop as after SIGTERM when the study's time limit is over."""
+    if seconds is None:
+        yield
+        return
+
+    def stop() -> None:
+        context.stopping.set()
+        context.tell(
+            RunStopping(
+                f"the study's time limit of {seconds:g} s is over: every trial finishes its step "
+                "and writes a checkpoint"
+            )
+        )
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

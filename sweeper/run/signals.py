@@ -1,0 +1,149 @@
+"""Signals of a run: which ones ask a process to stop, and what they do to a run and its trials."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+from sweeper.errors import Interrupted
+from sweeper.records.events import Event, RunStopping
+
+
+def hangup() -> tuple[signal.Signals, ...]:
+    """SIGHUP, which a closed terminal sends; nothing where it is ignored, as under ``nohup``."""
+    number = getattr(signal, "SIGHUP", None)
+    return () if number is None or signal.getsignal(number) is signal.SIG_IGN else (number,)
+
+
+def signals_to_stop() -> tuple[signal.Signals, ...]:
+    """The signals that ask a process of this run to stop in order."""
+    return (signal.SIGINT, signal.SIGTERM, *hangup())
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Hold back signals to stop, for a process that is started meanwhile.
+
+    It begins with them held back, and misses none that comes before it can take them:
+    see `release_signals`.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def release_signals() -> None:
+    """Take the signals to stop from now on, and those that came before."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals_to_stop())
+
+
+class Stopping(Protocol):
+    """What a signal asks to stop."""
+
+    def drain(self) -> None:
+        """Have every trial finish its step, checkpoint and stop."""
+        ...
+
+    def kill(self) -> None:
+        """End the trials' processes at once."""
+        ...
+
+
+@contextmanager
+def early_termination() -> Iterator[None]:
+    """SIGTERM, or SIGHUP, where no trial is running ends the run as Ctrl-C does there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del frame
+        msg = f"asked to stop ({signal.Signals(number).name}) while no trial was running"
+        raise Interrupted(msg)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, *hangup())}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stop_signals(
+    stopping: Stopping, tell: Callable[[Event], None], grace: float | None = None
+) -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP: the first stops at the next step, the second kills the trials.
+
+    SIGHUP is never the second: a terminal that is closed sends it once, and its shell once more.
+
+    Args:
+        stopping: Asked to.
+        tell: Called with what happens.
+        grace: Seconds after the first SIGTERM or SIGHUP in which the trials may still finish their
+            step; then they are killed without a second one. None waits for as long as it takes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+    over = threading.Event()
+
+    def kill_after_grace(seconds: float) -> None:
+        if not over.wait(seconds):
+            tell(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
+            stopping.kill()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        del frame
+        again, asked = asked, True
+        if again and number not in (signal.SIGINT, signal.SIGTERM):
+            return
+        said = (
+            "killing the trials; each goes on from its newest checkpoint when resumed"
+            if again
+            else "stopping: every trial finishes its step and writes a checkpoint; once more kills"
+        )
+        # A handler interrupts whatever the main thread holds; locks are for another thread.
+        _apart(stopping.kill if again else stopping.drain)
+        _apart(lambda: tell(RunStopping(said, again)))
+        if grace is not None and number != signal.SIGINT and not again:
+            _apart(lambda: kill_after_grace(grace))
+
+    before = {number: signal.signal(number, stop) for number in signals_to_stop()}
+    try:
+        yield
+    finally:
+        over.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def interrupting(message: str) -> Iterator[None]:
+    """SIGINT and SIGTERM end what the main thread does here, tidied up, with `Interrupted`."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise Interrupted(message)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _apart(act: Callable[[], None]) -> None:
+    threading.Thread(target=act, daemon=True).start()

@@ -1,0 +1,335 @@
+"""A loaded study in the database: created, opened, compared with its code, set aside, removed.
+
+Code that trials ran under is not kept. So what is done with finished trials is done under the
+definition that they ran under, or not at all.
+
+The rows go first, and only while nobody is at work in the study: files without rows are in nobody's
+way but the disk's, rows without files would promise what is gone. Setting aside is the other way
+round, since a directory can be given its old name back. Links are removed, never what they lead to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from sweeper.checkpoint.remote_reading import delete_remote, list_remote
+from sweeper.db.repository import Repository, StudyRow
+from sweeper.definition.definition import StudySettings
+from sweeper.errors import CheckpointError, DefinitionChangedError, UnknownStudyError, UsageError
+from sweeper.records.code import short_code
+from sweeper.records.events import Listener, Notice
+from sweeper.records.results import TrialRecord
+from sweeper.run.launch.launchers import Loaded
+from sweeper.run.launch.sources import describe_source
+from sweeper.run.options import RunRequest, WorkerOptions
+from sweeper.run.protocol.messages import StudySource
+from sweeper.run.worker.checkpoints import check_directories, check_new_study, claim_directories
+from sweeper.search.spec import search_window
+from sweeper.support.paths import (
+    BRANCH_START,
+    END_MODEL,
+    RemotePath,
+    RunPaths,
+    check_name,
+    parse_location,
+)
+from sweeper.support.shown import shown_url
+from sweeper.train.randomness.seeds import TrialSeeds
+
+_ABOVE_A_CHECKPOINT = 3
+"""``study/trial-00003/attempt-01/checkpoints`` stand above a checkpoint."""
+
+
+def study_directories(
+    repository: Repository, trials: tuple[TrialRecord, ...], paths: RunPaths
+) -> tuple[Path, ...]:
+    """The directories of this machine that a study's files are in: one, or with ``--checkpoints`` two.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        ForeignCheckpointError: One of them is another study's, of the same name.
+        CheckpointError: One cannot be read.
+    """
+    study = paths.study
+    found = set(paths.study_directories)
+    for trial in trials:
+        for checkpoint in trial.checkpoints:
+            location = parse_location(checkpoint.path)
+            if isinstance(location, Path) and len(location.parents) > _ABOVE_A_CHECKPOINT:
+                directory = location.parents[_ABOVE_A_CHECKPOINT]
+                if directory.name == study:
+                    found.add(directory)
+    there = tuple(sorted(path for path in found if path.is_symlink() or path.exists()))
+    check_directories(there, repository.study(study), begun=repository.has_begun(study))
+    return there
+
+
+def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
+    """Remove a study, its rows and its files; return the directories that went.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        UsageError: Somebody is at work in it; nothing is removed.
+        ForeignCheckpointError: A directory is another study's; nothing is removed.
+        CheckpointError: Files of it cannot be deleted; its rows are gone.
+    """
+    study = paths.study
+    trials = repository.trials(study)
+    directories = study_directories(repository, trials, paths)
+    repository.removal.delete(study)
+    ends: set[RemotePath] = set()
+    for trial in trials:
+        for checkpoint in trial.checkpoints:
+            location = parse_location(checkpoint.path)
+            if isinstance(location, RemotePath):
+                delete_remote(location)
+                ends.add(location.parent.parent.parent / END_MODEL)
+                if trial.parent is not None:
+                    ends.add(location.parent.parent.parent / BRANCH_START)
+    for end in sorted(ends):
+        for kept in list_remote(end):
+            delete_remote(kept)
+    for directory in directories:
+        try:
+            if directory.is_symlink():
+                directory.unlink()
+            else:
+                shutil.rmtree(directory)
+        except OSError as error:
+            msg = (
+                f"study {study!r} is gone from the database, and {directory} cannot be deleted: "
+                f"{error}; remove it by hand"
+            )
+            raise CheckpointError(msg) from error
+    return directories
+
+
+def set_aside(repository: Repository, paths: RunPaths) -> str:
+    """Give a study and its directories another name, ``study~1`` or the next free one; return it.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        UsageError: Somebody is at work in it, its checkpoints are in an object store, or its name
+            is too long to be made longer.
+        ForeignCheckpointError: A directory is another study's; nothing is changed.
+        CheckpointError: A directory cannot be renamed; nothing is changed.
+    """
+    study = paths.study
+    removal = repository.removal
+    removal.check_at_rest(study, "set aside")
+    trials = repository.trials(study)
+    remote = next((c.path for t in trials for c in t.checkpoints if "://" in c.path), None)
+    if remote is not None:
+        msg = (
+            f"study {study!r} cannot be set aside, because its checkpoints are in an object store "
+            f"({remote}), where nothing can be renamed; give the new study another name"
+        )
+        raise UsageError(msg)
+    directories = study_directories(repository, trials, paths)
+    taken = set(removal.names_set_aside(study))
+    number = 1
+    while f"{study}~{number}" in taken or any(
+        directory.with_name(f"{study}~{number}").exists() for directory in directories
+    ):
+        number += 1
+    new = check_name(f"{study}~{number}")
+    moved: dict[Path, Path] = {}
+    try:
+        for directory in directories:
+            directory.rename(directory.with_name(new))
+            moved[directory] = directory.with_name(new)
+        removal.rename(study, new, {str(was): str(now) for was, now in moved.items()})
+    except BaseException as error:
+        for was, now in moved.items():
+            with contextlib.suppress(OSError):
+                now.rename(was)
+        if isinstance(error, OSError):
+            msg = f"study {study!r} cannot be set aside as {new!r}: {error}; nothing was changed"
+            raise CheckpointError(msg) from error
+        raise
+    return new
+
+
+def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
+    """The accepted changes of the definition that each trial began before, by its number.
+
+    A trial that began anew under the present definition began after them.
+    """
+    found: dict[int, list[str]] = {}
+    changes = repository.definition_changes(study)
+    if not changes:
+        return {}
+    present = short_code(repository.study(study).fingerprint)
+    anew = {trial.number for trial in repository.trials(study) if trial.code == present}
+    for change in changes:
+        for number in range(change.begun):
+            if number not in anew:
+                found.setdefault(number, []).extend(change.changes)
+    return {number: "; ".join(changes) for number, changes in found.items()}
+
+
+def unchanged_settings(
+    repository: Repository, row: StudyRow, loaded: Loaded, purpose: str = "verify them"
+) -> StudySettings:
+    """The stored settings, where the study's file still says the same.
+
+    Args:
+        repository: The study's database.
+        row: The stored study.
+        loaded: What its file says.
+        purpose: What the trials are wanted for, for the error.
+
+    Raises:
+        DefinitionChangedError: It does not.
+    """
+    given = loaded.settings
+    if not loaded.threads_given:
+        given = replace(given, threads=int(row.definition["threads"]))
+    changes = repository.verdicts.definition_differences(
+        replace(
+            row,
+            definition=given.to_json(),
+            code=loaded.code and loaded.code.comparable_with(row.code),
+        )
+    )
+    if changes:
+        msg = (
+            f"study {row.name!r} is not defined as it was when its trials ran: "
+            f"{'; '.join(changes)}. Restore the definition to {purpose}"
+        )
+        raise DefinitionChangedError(msg)
+    return StudySettings.from_json({**row.definition, "trials": row.target})
+
+
+def store_study(
+    repository: Repository, loaded: Loaded, source: StudySource, request: RunRequest
+) -> StudyRow:
+    """Create the study that a run has loaded, or open it; its total becomes what the run asks for.
+
+    Raises:
+        DefinitionChangedError: It is stored with another definition, which has values.
+        DefinitionError: More trials than the total have begun.
+        ForeignCheckpointError: Its directories are another study's.
+    """
+    settings = loaded.settings
+    paths = request.options.paths(settings.name)
+    known = _known(repository, paths, request)
+    target = request.trials or settings.trials
+    if request.trials is None and request.study is not None and known is not None:
+        # A resume goes on to the total that was asked for, whatever the file says by now.
+        if settings.trials > known.target:
+            request.listener(
+                Notice(
+                    f"the total of {settings.name!r} is {known.target} trials, and its file "
+                    f"says {settings.trials}; --trials {settings.trials} raises it"
+                )
+            )
+        target = known.target
+    row = dataclasses.replace(_row(loaded, known, target), source=describe_source(source))
+    if known is not None and request.accept_changes:
+        _accept(repository, row, request.listener)
+    stored = _create_or_open(repository, row, request.listener)
+    claim_directories(paths, stored, begun=repository.has_begun(row.name))
+    if request.trials is not None or target > stored.target:
+        stored = repository.set_target(row.name, target)
+    elif target < stored.target:
+        request.listener(
+            Notice(
+                f"the total of {row.name!r} was raised to {stored.target} trials before; "
+                f"--trials {target} lowers it again"
+            )
+        )
+    return stored
+
+
+def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -> StudyRow:
+    """Open the study that a worker host has loaded; nothing of it is changed.
+
+    Raises:
+        UnknownStudyError: It is not stored.
+        DefinitionChangedError: It is stored with another definition.
+        ForeignCheckpointError: Its directories are another study's.
+    """
+    known = repository.study(loaded.settings.name)
+    stored = repository.create_or_open(_row(loaded, known, known.target))
+    claim_directories(options.paths(stored.name), stored, begun=repository.has_begun(stored.name))
+    return stored
+
+
+def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
+    settings = loaded.settings
+    if known is not None and not loaded.threads_given:
+        settings = dataclasses.replace(settings, threads=int(known.definition["threads"]))
+    return StudyRow(
+        name=settings.name,
+        definition=settings.to_json(),
+        objective=settings.objective,
+        direction=settings.direction,
+        target=target,
+        window=_window(settings, known),
+        seed=settings.seed,
+        code=loaded.code and loaded.code.comparable_with(None if known is None else known.code),
+    )
+
+
+def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> StudyRow | None:
+    """The stored study; None where there is none, after its directories were seen to be free."""
+    try:
+        known = repository.study(paths.study)
+    except UnknownStudyError:
+        known = None
+    if known is not None and not request.fresh:
+        return known
+    if known is not None:
+        new = set_aside(repository, paths)
+        request.listener(
+            Notice(f"the study {paths.study!r} that was there is called {new!r} from now on")
+        )
+    check_new_study(paths, shown_url(repository.database.url))
+    return None
+
+
+def _accept(repository: Repository, row: StudyRow, listener: Listener) -> None:
+    changes = repository.accept_definition(row)
+    if changes:
+        listener(
+            Notice(
+                f"the definition of {row.name!r} changes from here on: "
+                f"{'; '.join(changes)}; trials finished before belong to the old one, and a "
+                "trial that resumes from a checkpoint is not promised an exact result"
+            )
+        )
+
+
+def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -> StudyRow:
+    """The stored study; a changed definition replaces it while no trial has a value yet."""
+    try:
+        return repository.create_or_open(row)
+    except DefinitionChangedError:
+        repository.release_lost(row.name)
+        changes, anew = repository.restarts.accept_while_nothing_has_a_value(
+            row, lambda number: TrialSeeds(row.seed, number).root
+        )
+        if not changes:
+            raise
+    begun = f", and the {anew} that have begun start again from the beginning" if anew else ""
+    listener(
+        Notice(
+            f"the definition of {row.name!r} changes from here on: "
+            f"{'; '.join(changes)}. No trial has a value yet, so nothing is mixed{begun}"
+        )
+    )
+    return repository.create_or_open(row)
+
+
+def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
+    """How far trials look back; as stored, where nothing that it comes from has changed."""
+    window = search_window(settings)
+    if known is None or known.window is None or window is None:
+        return window
+    same = known.definition.get("concurrency") == settings.concurrency
+    return known.window if same else window

@@ -1,0 +1,232 @@
+"""Beginning a branch: the parent's checkpoint, and what of it a trial with other parameters takes.
+
+To tell what the changed parameters change, the training is built with the parent's once more, in a
+process that is forked for it before anything of TensorFlow has run: the trial's own begins as every
+other trial's does, and the same whether it begins or is resumed. Nothing is built twice where no
+parameter was changed, or once the branch has a checkpoint of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import keras
+from tensorflow.python.eager import context
+
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.identity import Origin
+from sweeper.checkpoint.reading import list_checkpoints, load_newest
+from sweeper.definition.definition import StudyDefinition
+from sweeper.definition.trial import Trial
+from sweeper.errors import CheckpointError, ParameterError, RestoreError
+from sweeper.run.protocol.messages import Assignment, BranchStart
+from sweeper.run.signals import signals_to_stop
+from sweeper.run.trial.parts import make_plan, seeds_of
+from sweeper.spec.space import CategoricalChoice, Distribution
+from sweeper.support.paths import Location, parse_location
+from sweeper.support.processes import die_with_parent
+from sweeper.train.branching import BranchReport, Initial, merged
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import TrainingPlan
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A branch that has no checkpoint of its own yet.
+
+    Attributes:
+        start: Where it begins.
+        parent: What a build with the parent's parameters has; None where none was changed.
+    """
+
+    start: BranchStart
+    parent: Initial | None
+
+    @classmethod
+    def of(cls, definition: StudyDefinition, assignment: Assignment) -> Beginning | None:
+        """What has to be known before the trial is built; None where it does not begin so.
+
+        Raises:
+            ParameterError: The training cannot be built with the parent's parameters.
+        """
+        start = assignment.branch
+        if start is None or not start.directories:
+            return None
+        own = [parse_location(directory) for directory in assignment.checkpoints]
+        if assignment.known or any(_has_checkpoints(directory) for directory in own):
+            return None
+        return cls(start, _built_apart(definition, assignment, start) if start.changed else None)
+
+    def load(self, notice: Callable[[str], None], origin: Origin | None) -> LoadedCheckpoint:
+        """Read the parent's checkpoint.
+
+        Args:
+            notice: Called with what is wrong with one.
+            origin: The branch's own; the parent's is the same but for number and parameters.
+
+        Raises:
+            CheckpointError: It is gone or damaged, or is another one.
+        """
+        start = self.start
+        of_parent = None
+        if origin is not None:
+            of_parent = replace(origin, trial=start.parent, parameters=dict(start.params))
+        for directory in map(parse_location, start.directories):
+            loaded = load_newest([directory], notice, origin=of_parent)
+            if loaded is not None and (loaded.step, loaded.digest) == (start.step, start.digest):
+                return loaded
+        msg = (
+            f"the checkpoint of step {start.step} of trial {start.parent}, with the digest "
+            f"{start.digest}, is in none of {', '.join(start.directories)}; bring it back, or "
+            "remove this branch's study and branch again"
+        )
+        raise CheckpointError(msg)
+
+    def merged(
+        self, loaded: LoadedCheckpoint, loop: TrainingLoop, own: Initial | None
+    ) -> tuple[LoadedCheckpoint, BranchReport]:
+        """What the branch goes on from.
+
+        Args:
+            loaded: The parent's checkpoint.
+            loop: The branch's training, which has not run.
+            own: What the branch was built with; None where no parameter was changed.
+
+        Raises:
+            ParameterError: It does not fit: each variable is named with both forms.
+        """
+        pair = None if self.parent is None or own is None else (self.parent, own)
+        misfits = [*loop._state.misfits(loaded), *_other_batches(loaded, loop)]
+        if misfits:
+            raise self.refused(misfits)
+        return merged(loaded, loop._state.components, pair)
+
+    @contextlib.contextmanager
+    def explaining(self) -> Iterator[None]:
+        """What does not fit is the changed parameters' doing, wherever it shows."""
+        try:
+            yield
+        except RestoreError as error:
+            raise self.refused(str(error).splitlines()[1:-1]) from error
+
+    def refused(self, misfits: Sequence[str]) -> ParameterError:
+        """The error of a checkpoint that does not fit what the changed parameters make."""
+        start, shown = self.start, "\n  ".join(misfits)
+        names = ", ".join(f"{name}={value!r}" for name, value in start.changed.items())
+        return ParameterError(
+            f"what {names or 'no changed parameter'} makes does not fit the checkpoint of step "
+            f"{start.step} of trial {start.parent} (nothing was taken from it):\n  {shown}\nChange "
+            "parameters that leave the shapes as they are, or run this as a trial of its own"
+        )
+
+
+def _has_checkpoints(directory: Location) -> bool:
+    try:
+        return bool(list_checkpoints(directory))
+    except OSError:
+        return False
+
+
+def _other_batches(loaded: LoadedCheckpoint, loop: TrainingLoop) -> list[str]:
+    """Where epochs are of another length, nothing in the middle of one can be gone on from."""
+    position = loaded.state["position"]
+    inside, epoch = position["step_in_epoch"], position["epoch"]
+    steps = loop._steps
+    if not inside or not epoch or steps is None:
+        return []
+    before = (position["step"] - inside) // epoch
+    if before == steps:
+        return []
+    msg = (
+        f"an epoch has {steps} steps, and had {before}: begin at the end of one (--epoch), since step "
+        f"{position['step']} is in the middle"
+    )
+    return [msg]
+
+
+def _built_apart(
+    definition: StudyDefinition, assignment: Assignment, start: BranchStart
+) -> Initial:
+    """What a build with the parent's parameters has, made where it leaves no trace."""
+    if not hasattr(os, "fork") or context.context()._context_handle is not None:
+        # A process that has run TensorFlow cannot be forked: a debugger's, or one of trials inline.
+        try:
+            return Initial.from_json(_initial_of_parent(definition, assignment, start).to_json())
+        finally:
+            keras.backend.clear_session(free_memory=False)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _report_and_exit(writing, lambda: _initial_of_parent(definition, assignment, start))
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    if not text.startswith("{"):
+        msg = (
+            f"the training could not be built with the parameters of trial {start.parent}, which "
+            f"this branch begins from: {text.strip() or 'the process that did so died'}"
+        )
+        raise ParameterError(msg)
+    return Initial.from_json(json.loads(text))
+
+
+def _report_and_exit(writing: int, build: Callable[[], Initial]) -> None:
+    """In the forked process: build, write what there is, and end without any clean-up."""
+    try:
+        die_with_parent()
+        for number in signals_to_stop():
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            text = json.dumps(build().to_json())
+        except BaseException as error:
+            traceback.print_exc()
+            text = f"error: {type(error).__name__}: {error}"
+        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+            pipe.write(text)
+    finally:
+        os._exit(0)
+
+
+def _initial_of_parent(
+    definition: StudyDefinition, assignment: Assignment, start: BranchStart
+) -> Initial:
+    def ask(name: str, _distribution: Distribution) -> CategoricalChoice:
+        if name not in start.params:
+            msg = f"it asks for parameter {name!r}, which trial {start.parent} never asked for"
+            raise ParameterError(msg)
+        value: CategoricalChoice = start.params[name]
+        return value
+
+    seeds = seeds_of(assignment)
+    trial = Trial(
+        number=assignment.number, seed=seeds.root, directory=Path(assignment.files), ask=ask
+    )
+    with contextlib.suppress(RuntimeError, ValueError):
+        import tensorflow as tf
+
+        tf.config.set_visible_devices([], "GPU")
+    bare = copy.copy(definition)
+    object.__setattr__(bare, "strategy", None)
+    plan: TrainingPlan = make_plan(bare, assignment, trial, seeds)
+    return Initial.of(plan)
+
+
+def own_initial(beginning: Beginning | None, plan: TrainingPlan) -> Initial | None:
+    """What the branch itself was built with, where that has to be compared."""
+    return None if beginning is None or beginning.parent is None else Initial.of(plan)
+
+
+def said(report: BranchReport, start: BranchStart) -> dict[str, object]:
+    """What an attempt's surroundings say of the beginning; the log has it in words."""
+    print(report.text(start.parent, start.step), flush=True)  # noqa: T201 - the trial's log
+    return {"branch_report": report.to_json()}

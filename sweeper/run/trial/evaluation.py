@@ -1,0 +1,172 @@
+"""An evaluation in its own process: build the trial's model once, and measure its checkpoints.
+
+The factories run as for the trial, from the same seeds; nothing is trained, and no callback is
+called. A checkpoint that cannot be read is passed over and named; one that does not fit the model
+ends the evaluation of its trial, since the others of the trial would not fit either.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.definition.definition import StudyDefinition
+from sweeper.definition.loading import load_named, unpickling_error
+from sweeper.definition.trial import Trial
+from sweeper.errors import CheckpointError, DataError, StudyFileError, StudyImportError
+from sweeper.run.protocol.channel import Link
+from sweeper.run.protocol.messages import (
+    Assignment,
+    Candidate,
+    CheckpointEvaluated,
+    CheckpointPassedOver,
+    Evaluated,
+    HeldOutData,
+    Warned,
+)
+from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
+from sweeper.run.trial.reasons import error_line
+from sweeper.support.paths import parse_location
+from sweeper.train.data import Data
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.loop.testing import CheckpointTests, make_variables_of_training
+from sweeper.train.randomness.fresh_entropy import FreshEntropy
+from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
+from sweeper.train.sources.opening import HeldOut, held_out_fingerprint, open_held_out
+
+Notice = Callable[[str], None]
+
+_USE = "evaluation"
+"""What the seeds of an evaluation are called."""
+
+
+class _RefusedError(Exception):
+    """What was asked for cannot be done, for any trial."""
+
+
+def evaluate(definition: StudyDefinition, assignment: Assignment, link: Link) -> None:
+    """Do what ``assignment.evaluation`` says; the last message is `Evaluated`.
+
+    Raises:
+        RestoreError: A checkpoint does not fit the model.
+        SweeperError: The trial cannot be built any more.
+        Exception: Whatever the user's code raises.
+    """
+    order = assignment.evaluation
+    if order is None:
+        msg = "the assignment is a trial, not an evaluation"
+        raise ValueError(msg)
+
+    def notice(message: str) -> None:
+        link.send(Warned(message))
+
+    seeds = seeds_of(assignment)
+    trial = make_trial(assignment, seeds, link)
+    plan = make_plan(definition, assignment, trial, seeds, warn=notice)
+    try:
+        data, held_out = _held_out(order.data, plan, trial, seeds, notice)
+    except _RefusedError as error:
+        link.send(Evaluated(refused=str(error)))
+        return
+    except StudyImportError as error:
+        link.send(Evaluated(refused=str(error), traceback=error.traceback))
+        return
+    shown = order.data.shown or held_out.name
+    digest = held_out_fingerprint(held_out, data.validation_batch_size or data.batch_size)
+    seed_everything(seeds.child(_USE))
+    tests = _tests(plan, held_out, seeds, notice)
+    for each in order.checkpoints:
+        if link.stop_requested():
+            break
+        try:
+            loaded = load_checkpoint(parse_location(each.path))
+        except CheckpointError as error:
+            link.send(CheckpointPassedOver(each, str(error)))
+            continue
+        if loaded.digest != each.digest:
+            link.send(CheckpointPassedOver(each, _another(each, loaded.digest)))
+            continue
+        link.send(CheckpointEvaluated(each, shown, digest, tests.run(loaded)))
+    link.send(Evaluated())
+
+
+def _another(expected: Candidate, seen: str) -> str:
+    return (
+        f"the checkpoint {expected.path} has the digest {seen}, and the database lists "
+        f"{expected.digest}: the file has been replaced, so it was not evaluated"
+    )
+
+
+def _tests(
+    plan: TrainingPlan, held_out: HeldOut, seeds: TrialSeeds, notice: Notice
+) -> CheckpointTests:
+    def build_as_trained() -> None:
+        make_variables_of_training(plan, notice)
+
+    try:
+        return CheckpointTests(
+            plan,
+            held_out,
+            seeds.sequence(_USE),
+            build_as_trained=build_as_trained,
+            notice=notice,
+        )
+    except (ValueError, TypeError) as error:
+        msg = (
+            f"Data({held_out.name}=…) does not fit the model: {error_line(error, where=False)}; "
+            "give batches of the form that the model is trained on"
+        )
+        raise DataError(msg) from error
+
+
+def _held_out(
+    given: HeldOutData, plan: TrainingPlan, trial: Trial, seeds: TrialSeeds, notice: Notice
+) -> tuple[Data, HeldOut]:
+    own = given.target is None and given.pickled is None
+    data: Any = plan.data if own else _given(given, trial, seeds, plan.model._distribute_strategy)
+    if own and plan.data.test is None:
+        msg = (
+            "the study's data factory gives no data to evaluate on; a new study can return "
+            "Data(train=…, validation=…, test=(x, y)) from it, and this one can be given a function "
+            "`trial -> Data` of another file: --data FILE:NAME, or evaluate(data=…)"
+        )
+        raise _RefusedError(msg)
+    if not isinstance(data, Data):
+        msg = (
+            f"{given.shown} gave a {type(data).__module__}.{type(data).__qualname__}; expected a "
+            "sweeper.Data(test=(x, y)), or a function `trial -> Data`"
+        )
+        raise _RefusedError(msg)
+    held_out = open_held_out(data, notice)
+    if held_out is None:
+        msg = f"{given.shown} gave a Data with neither test nor validation; expected Data(test=(x, y))"
+        raise _RefusedError(msg)
+    return data, held_out
+
+
+def _given(given: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -> Any:
+    """What the user named: the `Data`, or what the function returns for this trial."""
+    sys.path.extend(entry for entry in given.path if entry not in sys.path)
+    seed_everything(seeds.child("data"))
+    try:
+        found = _unpickled(given) if given.target is None else load_named(given.target)
+    except StudyFileError as error:
+        raise _RefusedError(str(error)) from None
+    if isinstance(found, Data) or not callable(found):
+        return found
+    # As the study's own data factory is called.
+    scope = nullcontext() if strategy is None else strategy.scope()
+    with scope, FreshEntropy(seeds.sequence("data"), "data"):
+        return found(trial)
+
+
+def _unpickled(given: HeldOutData) -> Any:
+    try:
+        return pickle.loads(base64.b64decode(given.pickled or ""))  # noqa: S301 - our own pipe
+    except Exception as error:
+        raise unpickling_error(given.shown or "", error) from error

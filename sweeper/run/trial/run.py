@@ -1,0 +1,373 @@
+"""One trial from its factories to its end, over a `Link`: the same in a process and inline.
+
+When its parts are made, the newest whole checkpoint of any earlier attempt
+is found, and training goes on from there.
+
+A callback's file below the trial's directory is another one already, since a replay has a directory
+of its own. One at a fixed path would be cut back and written again under the trial's hands; so the
+callback is given a copy. What the user's own code opens is the user's: it is written again, as it
+is by every resume.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from sweeper.checkpoint.best import BestSoFar, Retention, retention
+from sweeper.checkpoint.end import EndStore, write_end
+from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot
+from sweeper.checkpoint.identity import Origin
+from sweeper.checkpoint.reading import load_newest, read_kept
+from sweeper.checkpoint.remote_store import open_store
+from sweeper.checkpoint.store import sweep_leftovers
+from sweeper.checkpoint.values import relocated
+from sweeper.checkpoint.writer import BackgroundWriter, Store
+from sweeper.definition.definition import StudyDefinition
+from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
+from sweeper.guard.guard import Earlier
+from sweeper.inspection.sorts import class_name
+from sweeper.records.results import EpochRecord
+from sweeper.replay.digests import shortened
+from sweeper.run.protocol.channel import Link
+from sweeper.run.protocol.messages import (
+    KEEP_ALL,
+    Assignment,
+    Finished,
+    Judge,
+    PausedHere,
+    Preparing,
+    PrunedHere,
+    ReplaySchedule,
+    StoppedHere,
+    Surroundings,
+    Warned,
+)
+from sweeper.run.trial.beginning import Beginning, own_initial, said
+from sweeper.run.trial.observer import TrialObserver
+from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
+from sweeper.run.trial.pinning import AuditPins, PinningStore
+from sweeper.spec.checkpointing import parse_every
+from sweeper.spec.searching import value_at
+from sweeper.spec.warm_start import digests_of
+from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
+from sweeper.train.codec import Tensors
+from sweeper.train.fingerprint import take_fingerprint
+from sweeper.train.loop.logs import check_rung, check_value
+from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.loop.plan import Paused, Stopped, TrainingPlan
+from sweeper.train.randomness.seeds import seed_everything
+from sweeper.train.replicas.checking import describe_strategy
+from sweeper.train.state.variables import Variables
+from sweeper.train.warmstart.source import digest_now
+
+
+def keep_end(model: keras.Model, last: Committed, store: EndStore) -> None:
+    """Write the model's variables, or that they are those of its last checkpoint.
+
+    Args:
+        model: After ``on_train_end``.
+        last: The trial's last checkpoint.
+        store: Where it is kept.
+
+    Raises:
+        CheckpointError: It cannot be written.
+    """
+    tensors: Tensors = {}
+    paths = Variables("model", lambda: model.variables).capture(tensors)
+    taken = Snapshot(last.step, last.epoch, tensors, {}, {}, tuple(tensors))
+    write_end(store, last, taken.tensors, {"model": paths})
+
+
+_FILE_ATTRIBUTES: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (keras.callbacks.CSVLogger, ("filename",)),
+    (keras.callbacks.ModelCheckpoint, ("filepath",)),
+    (keras.callbacks.TensorBoard, ("log_dir", "_log_write_dir", "_train_dir", "_val_dir")),
+)
+
+
+def redirect_files(callbacks: Sequence[keras.callbacks.Callback], directory: Path) -> None:
+    """Have each of Keras's callbacks write below ``directory``.
+
+    Args:
+        callbacks: The trial's.
+        directory: The replay's own; what lies in it stays as it is.
+    """
+    for index, callback in enumerate(callbacks):
+        for kind, attributes in _FILE_ATTRIBUTES:
+            if not isinstance(callback, kind):
+                continue
+            for attribute in attributes:
+                path = getattr(callback, attribute, None)
+                if isinstance(path, str | Path):
+                    _redirect(callback, attribute, Path(path), directory, index)
+
+
+def _redirect(
+    callback: keras.callbacks.Callback, attribute: str, path: Path, directory: Path, index: int
+) -> None:
+    if path.absolute().is_relative_to(directory.absolute()):
+        return
+    own = directory / f".audit-{index}" / path.name
+    own.parent.mkdir(parents=True, exist_ok=True)
+    for file in (path, path.with_name(f".{path.name}.before")):
+        if isinstance(callback, keras.callbacks.CSVLogger) and file.is_file():
+            shutil.copyfile(file, own.with_name(file.name))
+    setattr(callback, attribute, str(own))
+
+
+def run_trial(
+    definition: StudyDefinition,
+    assignment: Assignment,
+    link: Link,
+    earlier: Earlier | None = None,
+) -> None:
+    """Build, resume, train; the last message is `Finished`, `PausedHere` or `StoppedHere`.
+
+    Args:
+        definition: The study's.
+        assignment: The trial.
+        link: To the worker.
+        earlier: What earlier trials of this process own; None in a process of the trial's own.
+
+    Raises:
+        SweeperError: The trial cannot be built or trained, or its checkpoints not written.
+        Exception: Whatever the user's code raises.
+    """
+    seeds = seeds_of(assignment)
+    beginning = Beginning.of(definition, assignment)
+    trial = make_trial(assignment, seeds, link)
+    plan = make_plan(
+        definition,
+        assignment,
+        trial,
+        seeds,
+        warn=lambda message: link.send(Warned(message)),
+        tell=lambda stage: link.send(Preparing(stage)),
+        earlier=earlier,
+    )
+    initial = own_initial(beginning, plan)
+    plan = _as_assigned(plan, assignment, link)
+    seed_everything(seeds.child("training"))
+    directories = [parse_location(directory) for directory in assignment.checkpoints]
+    known = [parse_location(location) for location in assignment.known]
+    _sweep_leftovers(directories[:-1], link)
+    origin = assignment.origin and assignment.origin.of(trial.params, str(trial.directory))
+    loaded = load_newest(
+        directories, lambda message: link.send(Warned(message)), known=known, origin=origin
+    )
+    if loaded is None and assignment.branch is not None:
+        loaded = _start(beginning, origin, link)
+    loaded = _brought_here(loaded, str(trial.directory))
+    replay = None if assignment.replay is None else ReplaySchedule(assignment.replay)
+    pins = None if assignment.audit is None else AuditPins(assignment.audit, origin)
+    best = BestSoFar(assignment.objective, assignment.direction)
+    observer = TrialObserver(
+        link,
+        parse_every(assignment.checkpoint_every),
+        replay,
+        pins=pins,
+        best=best if assignment.at == "best" else None,
+    )
+    store: Store = open_store(directories[-1], spool=Path(assignment.log).parent, origin=origin)
+    if pins is not None:
+        store = PinningStore(store, pins, elsewhere=isinstance(directories[-1], RemotePath))
+    with (
+        nullcontext() if pins is None else closing(pins),
+        BackgroundWriter(
+            store,
+            _retention(definition, assignment) if replay is None else KEEP_ALL,
+            observer.checkpoint_committed,
+            observer.checkpoint_deleted,
+            warn=lambda message: link.send(Warned(message)),
+            kept=read_kept(directories, known, origin=origin),
+            trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
+        ) as writer,
+    ):
+        observer.writer = writer
+        loop = TrainingLoop(plan, observer, lambda message: link.send(Warned(message)))
+        surroundings = {
+            **_surroundings(definition, plan),
+            **_began_from(loop, plan, loaded, link),
+        }
+        if beginning is not None and loaded is not None:
+            loaded, report = beginning.merged(loaded, loop, initial)
+            surroundings |= said(report, beginning.start)
+        link.send(Surroundings(surroundings))
+        if loaded is not None:
+            observer.resumed(loaded, own=beginning is None)
+        try:
+            with nullcontext() if beginning is None else beginning.explaining():
+                loop.run(loaded)
+        except Stopped as stopped:
+            writer.close()
+            link.send(_stopped_here(stopped, loop, assignment, observer))
+            return
+    value = _value(loop, assignment)
+    if not loop.pruned:
+        _check_values(loop, assignment, value)
+        _keep_end(assignment, plan, observer, origin)
+    link.send(_last_message(loop, assignment, observer.committed_digest, value))
+
+
+def _last_message(
+    loop: TrainingLoop, assignment: Assignment, digest: str, value: float
+) -> Finished | PrunedHere:
+    end = loop.position
+    if loop.pruned:
+        return PrunedHere(step=end.step, epoch=end.epoch - 1, value=value, digest=digest)
+    further = tuple(_reported(loop, name)[-1] for name in assignment.further_objectives)
+    return Finished(step=end.step, value=value, digest=digest, further_values=further)
+
+
+def _as_assigned(plan: TrainingPlan, assignment: Assignment, link: Link) -> TrainingPlan:
+    """Return the plan as this assignment runs it: judged by the pruner, shortened or aside."""
+    plan = replace(plan, judge=_judge(assignment, link))
+    replay = assignment.replay
+    if replay is not None and replay.lengths is not None:
+        plan = shortened(plan, replay.lengths.epoch_steps, replay.lengths.validation_steps)[0]
+    if replay is not None and replay.aside:
+        redirect_files(plan.callbacks, Path(assignment.files))
+    return plan
+
+
+def _start(beginning: Beginning | None, origin: Origin | None, link: Link) -> LoadedCheckpoint:
+    """Return the checkpoint of another trial that this one begins from."""
+    if beginning is None:
+        msg = (
+            "none of this branch's own checkpoints can be read, so it has to begin where its parent "
+            "was; they are set aside, and the next attempt does (sweeper resume)"
+        )
+        raise CheckpointError(msg)
+    return beginning.load(lambda message: link.send(Warned(message)), origin)
+
+
+def _stopped_here(
+    stopped: Stopped, loop: TrainingLoop, assignment: Assignment, observer: TrialObserver
+) -> StoppedHere | PausedHere:
+    if not isinstance(stopped, Paused):
+        return StoppedHere(step=observer.committed_step)
+    check_rung(assignment.objective, loop.epochs[-1])
+    return PausedHere(
+        step=observer.committed_step,
+        epochs=loop.position.epoch,
+        value=_value(loop, assignment),
+        digest=observer.committed_digest,
+    )
+
+
+def _keep_end(
+    assignment: Assignment,
+    plan: TrainingPlan,
+    observer: TrialObserver,
+    origin: Origin | None,
+) -> None:
+    """Keep the model as training left it, where the assignment says where."""
+    if assignment.end is None or observer.committed is None:
+        return
+    location = parse_location(assignment.end)
+    if len(assignment.checkpoints) > 1:
+        sweep_leftovers(location)
+    store = open_store(location, spool=Path(assignment.log).parent, origin=origin)
+    keep_end(plan.model, observer.committed, store)
+
+
+def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord]], bool] | None:
+    """What asks the worker between two epochs; None, and no cost, without a pruner.
+
+    After an epoch that did not report the objective there is nothing new, and so no question.
+    """
+    objective = assignment.objective
+
+    def judge(epochs: Sequence[EpochRecord]) -> bool:
+        if objective not in epochs[-1].metrics:
+            return False
+        answer = link.judge(
+            Judge(tuple((e.epoch, e.metrics[objective]) for e in epochs if objective in e.metrics))
+        )
+        if answer.error is not None:
+            raise DefinitionError(answer.error)
+        return answer.prune
+
+    return judge if assignment.pruning else None
+
+
+def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
+    exempted = sorted({class_name(type(thing)) for thing in plan.output_only})
+    taken = take_fingerprint(
+        definition.makers(), jit_compile=bool(plan.model.jit_compile)
+    ).to_json()
+    if definition.strategy is not None:
+        taken["strategy"] = describe_strategy(plan.model.distribute_strategy)
+    return {**taken, "output_only": exempted} if exempted else taken
+
+
+def _began_from(
+    loop: TrainingLoop, plan: TrainingPlan, loaded: LoadedCheckpoint | None, link: Link
+) -> dict[str, Any]:
+    """What the attempt's surroundings say of the warm start.
+
+    A resumed trial has its values already: of the file, only the digest is looked at.
+    """
+    if plan.warm_start is None:
+        return {}
+    if loaded is not None:
+        return {"warm_start": digest_now(plan.warm_start, lambda said: link.send(Warned(said)))}
+    report = loop.warm_start.match()
+    if report is None:
+        return {}
+    print(report.text(), flush=True)  # noqa: T201 - the trial's log
+    content = report.to_json()
+    return {"warm_start": digests_of(content), "warm_start_report": content}
+
+
+def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:
+    """Remove what earlier attempts died over; what cannot be removed costs disk, not the trial."""
+    for directory in directories:
+        try:
+            if leads_outside(directory):
+                link.send(
+                    Warned(f"{directory} is, or lies in, a symbolic link; nothing is deleted there")
+                )
+                continue
+            sweep_leftovers(directory)
+        except CheckpointError as error:
+            link.send(Warned(str(error)))
+
+
+def _brought_here(loaded: LoadedCheckpoint | None, directory: str) -> LoadedCheckpoint | None:
+    """The checkpoint with every path below the trial's directory brought to where that is now."""
+    if loaded is None or loaded.origin is None or loaded.origin.directory == directory:
+        return loaded
+    return replace(loaded, state=relocated(loaded.state, loaded.origin.directory, directory))
+
+
+def _retention(definition: StudyDefinition, assignment: Assignment) -> Retention:
+    return retention(definition.keep, assignment.at, assignment.objective, assignment.direction)
+
+
+def _value(loop: TrainingLoop, assignment: Assignment) -> float:
+    values = _reported(loop, assignment.objective)
+    return value_at(values, assignment.at, assignment.direction)
+
+
+def _check_values(loop: TrainingLoop, assignment: Assignment, value: float) -> None:
+    """Refuse values of a trial at its end that are NaN or infinite."""
+    check_value(assignment.objective, value, assignment.at, loop.position.epoch)
+    for name in assignment.further_objectives:
+        check_value(name, _reported(loop, name)[-1], assignment.at, loop.position.epoch)
+
+
+def _reported(loop: TrainingLoop, objective: str) -> list[float]:
+    values = [e.metrics[objective] for e in loop.epochs if objective in e.metrics]
+    if not values:
+        reported = ", ".join(map(repr, sorted({n for e in loop.epochs for n in e.metrics})))
+        msg = f"the objective {objective!r} was never reported; the epochs reported {reported}"
+        raise ObjectiveError(msg)
+    return values

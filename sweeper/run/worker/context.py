@@ -1,0 +1,229 @@
+"""State that the slots of one worker share: study, leases, listener, audits, and when to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+from sweeper.db.repository import Claim, Repository, StopRequest, WorkerIdentity
+from sweeper.definition.definition import StudySettings
+from sweeper.errors import DatabaseUnavailableError, ExecutionError, SweeperError
+from sweeper.records.events import Event, Notice, RunStopping
+from sweeper.records.results import TrialRecord
+from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.protocol.messages import (
+    Assignment,
+    AuditOrder,
+    IntervalPinned,
+    Judged,
+    Message,
+    Suggested,
+)
+from sweeper.run.worker.checkpoints import Located
+from sweeper.run.worker.database_health import LONGEST_ABSENCE, DatabaseHealth
+from sweeper.run.worker.gpus import SlotDevice, SlotDevices
+from sweeper.run.worker.leases import CALL_PATIENCE, LeaseKeeper, Stay
+from sweeper.search.replayed_attributes import ReplayedAttributes
+from sweeper.search.spec import SamplerSpec
+from sweeper.support.paths import RunPaths
+
+
+class Auditing(Protocol):
+    """The audits that the slots of one worker do."""
+
+    def order(self, claim: Claim) -> AuditOrder | None:
+        """What the trial of ``claim`` pins; None for nothing."""
+        ...
+
+    def pinned(self, token: int, interval: IntervalPinned) -> None:
+        """Write down an interval that a trial has pinned."""
+        ...
+
+    def beside(self, device: SlotDevice) -> AbstractContextManager[None]:
+        """Compare the study's first intervals in the background, while a trial runs."""
+        ...
+
+    def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
+        """Compare first intervals, and what has found no idle slot for so many seconds."""
+        ...
+
+    def while_idle(self, device: SlotDevice) -> bool:
+        """Compare one interval, if there is one for which the study's time has room."""
+        ...
+
+    def at_the_end(self, device: SlotDevice) -> None:
+        """Compare what is left and has room, and drop the rest."""
+        ...
+
+
+@dataclass(frozen=True)
+class StudyAccess:
+    """One worker's study.
+
+    Attributes:
+        search: How parameters are drawn and trials are pruned.
+        worker: This process.
+        fingerprint: Of the definition that the trials run under; None for the stored one.
+        replayed_attributes: What the search has worked out of finished trials.
+    """
+
+    repository: Repository
+    settings: StudySettings
+    search: SamplerSpec
+    paths: RunPaths
+    worker: WorkerIdentity
+    fingerprint: str | None = None
+    replayed_attributes: ReplayedAttributes = field(default_factory=ReplayedAttributes)
+
+    @cached_property
+    def impatient(self) -> Repository:
+        """The repository for callers that try again by themselves."""
+        return self.repository.with_patience(CALL_PATIENCE)
+
+
+T = TypeVar("T")
+
+
+class InlineSupervisor(Protocol):
+    """The worker of a trial that runs in the worker's own process."""
+
+    def handle(self, message: Message) -> Suggested | Judged | None:
+        """Write down one message of the trial; the answer, where it asked something."""
+        ...
+
+    def stop_requested(self, *, inside: bool = False) -> bool:
+        """Whether the trial should stop; one ``inside`` this process is ended where it should die."""
+        ...
+
+
+class InlineRunner(Protocol):
+    """Runs a trial in this process, handing its messages to ``supervisor``."""
+
+    def __call__(self, assignment: Assignment, supervisor: InlineSupervisor) -> None: ...
+
+
+@dataclass
+class SlotContext:
+    """What the slots of one worker share.
+
+    Attributes:
+        runner: Starts trial processes; or runs trials in this one.
+        listener: Called with every event, one at a time. What it raises ends the run, once every
+            trial is checkpointed, and it is called no more.
+        make_auditor: Makes what replays intervals of trials, and compares them.
+        stay: The worker's row in the study's list of workers, and how long its leases are.
+        devices: What each slot sees of the machine's GPUs.
+        fail_fast: Whether the first failed trial stops the others.
+        health: Whether the database answers.
+        leases: Entered by every slot; renews, and learns of requests to stop.
+        error: What ends the run, and is no trial's own; the first there was.
+        idle_seconds: For which slots had nothing to run, because they waited for trials of others.
+    """
+
+    study: StudyAccess
+    runner: Launcher | InlineRunner
+    listener: Callable[[Event], None]
+    make_auditor: Callable[[SlotContext], Auditing]
+    stay: Stay = field(default_factory=Stay)
+    devices: SlotDevices = field(default_factory=SlotDevices)
+    fail_fast: bool = False
+    stopping: threading.Event = field(default_factory=threading.Event)
+    killing: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+    idle_seconds: float = 0.0
+    _listening: bool = True
+    _reported: set[int] = field(default_factory=set)
+    _reporting: threading.Lock = field(default_factory=threading.Lock)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def __post_init__(self) -> None:
+        study = self.study
+        self.health = DatabaseHealth(self.tell, LONGEST_ABSENCE)
+        self.auditor = self.make_auditor(self)
+        self.leases = LeaseKeeper(
+            study.repository,
+            study.settings.name,
+            study.worker,
+            self.stay,
+            self.health,
+            on_stop=self.stop,
+            on_error=self._give_up,
+        )
+
+    def tell(self, event: Event) -> None:
+        """Call the listener. It never raises: a trial is not to blame if nobody listens."""
+        with self._reporting:
+            if not self._listening:
+                return
+            try:
+                self.listener(event)
+            except BaseException as error:
+                self._listening = False
+                # Of a run that stops anyway, a terminal that is closed is no error.
+                if not (isinstance(error, OSError) and self.stopping.is_set()):
+                    self.abort(error)
+
+    def tell_of_checkpoints(self, trial: TrialRecord, located: Located) -> None:
+        """Say, once a trial, that its checkpoints are not where they were, or are nowhere."""
+        notice = located.notice(len(trial.checkpoints), self.study.paths.trial_files(trial.number))
+        if notice is not None and trial.number not in self._reported:
+            self._reported.add(trial.number)
+            self.tell(Notice(notice))
+
+    def ask(self, call: Callable[[bool], T]) -> T:
+        """Call the database until it answers, or nobody waits any more.
+
+        Raises:
+            DatabaseUnavailableError: It is away, and a stop is requested, or for too long.
+        """
+        try:
+            return self.health.retrying(
+                call, lambda: self.stopping.is_set() or self.health.given_up
+            )
+        except DatabaseUnavailableError as error:
+            if error.passing and self.health.given_up:
+                raise self.health.error() from error
+            raise
+
+    def abort(self, error: BaseException) -> None:
+        """Stop every slot because of ``error``, which is not one trial's own."""
+        self.error = self.error or error
+        if isinstance(self.error, Exception):
+            self.leases.error = self.error
+        self.stopping.set()
+
+    def stop(self, how: StopRequest) -> None:
+        """Stop every slot because somebody asked the study to: after a checkpoint, or at once."""
+        if how == "kill":
+            self.killing.set()
+        self.stopping.set()
+        self.tell(
+            RunStopping(
+                "the study was asked to stop at once: killing the trials"
+                if how == "kill"
+                else "the study was asked to stop: every trial finishes its step and checkpoints",
+                at_once=how == "kill",
+            )
+        )
+
+    def _give_up(self, error: Exception) -> None:
+        if isinstance(error, SweeperError):
+            self.abort(error)
+            return
+        self.abort(ExecutionError(f"the worker's leases could not be renewed: {error!r}"))
+
+    def attempt_is_over(self) -> None:
+        """Wake the slots that wait for a trial to finish."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for_others(self, seconds: float) -> None:
+        began = time.monotonic()
+        with self._changed:
+            self._changed.wait(seconds)
+            self.idle_seconds += time.monotonic() - began

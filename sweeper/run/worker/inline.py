@@ -1,0 +1,124 @@
+"""Trials in this very process, for a debugger: the same trial code, with no process around it.
+
+What a process of its own gives is missing here: a crash takes the whole run along, and what one
+trial leaves in this process the next one finds. Each trial starts from a cleared Keras session and
+its own seeds, and its guard knows what the trials before it own.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+from sweeper.definition.definition import StudyDefinition
+from sweeper.errors import ExecutionError
+from sweeper.run.protocol.messages import (
+    Assignment,
+    Judge,
+    Judged,
+    Message,
+    Started,
+    Suggest,
+    Suggested,
+)
+from sweeper.run.trial.devices import configure_tensorflow
+from sweeper.run.trial.process import failure_of
+from sweeper.run.worker.context import InlineSupervisor
+from sweeper.spec.space import CategoricalChoice, Distribution
+from sweeper.train.randomness.fresh_entropy import system_entropy
+
+if TYPE_CHECKING:
+    from sweeper.guard.guard import Earlier
+
+
+class InlineTrials:
+    """An `InlineRunner` for one study."""
+
+    def __init__(self, definition: StudyDefinition) -> None:
+        self._definition = definition
+        self._earlier: Earlier | None = None
+
+    def __call__(self, assignment: Assignment, supervisor: InlineSupervisor) -> None:
+        import keras
+
+        from sweeper.guard.guard import Earlier
+        from sweeper.run.trial.run import run_trial
+
+        if self._earlier is None:
+            self._earlier = Earlier()
+        keras.backend.clear_session()
+        gc.collect()
+        link = _InlineLink(supervisor)
+        try:
+            configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+        except RuntimeError as error:
+            msg = (
+                f"inline trials need {assignment.threads} TensorFlow threads, and this process has "
+                f"already run TensorFlow with others ({error}); start a fresh interpreter, or use "
+                "isolation='fork' or 'spawn'"
+            )
+            raise ExecutionError(msg) from error
+        try:
+            run_trial(self._definition, assignment, link, self._earlier)
+        except (Exception, SystemExit, _WorkerError) as error:
+            link.check()
+            link.send(failure_of(error, asked=link.asked))
+        link.check()
+
+
+class _WorkerError(BaseException):
+    """What ends a trial is its worker's affair; code of the trial's is not to catch it."""
+
+
+class _InlineLink:
+    """The trial's side, where its worker is a call away: what the worker raises is none of its."""
+
+    def __init__(self, supervisor: InlineSupervisor) -> None:
+        self._supervisor = supervisor
+        self.asked = False
+        self._raised: BaseException | None = None
+
+    def check(self) -> None:
+        """Raise what the worker raised while the trial ran.
+
+        Raises:
+            BaseException: That.
+        """
+        if self._raised is not None:
+            raise self._raised
+
+    def _handle(self, message: Message) -> Suggested | Judged | None:
+        self.asked = self.asked or isinstance(message, Suggest | Started)
+        if self._raised is not None:
+            raise _WorkerError from self._raised
+        try:
+            with system_entropy():
+                return self._supervisor.handle(message)
+        except BaseException as error:
+            self._raised = error
+            raise _WorkerError from error
+
+    def send(self, message: Message) -> None:
+        self._handle(message)
+
+    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        question = Suggest(name, distribution)
+        answer = self._handle(question)
+        if not isinstance(answer, Suggested):
+            msg = f"the worker answered {question!r} with {answer!r}"
+            raise ExecutionError(msg)
+        return answer.accepted()
+
+    def judge(self, question: Judge) -> Judged:
+        answer = self._handle(question)
+        if not isinstance(answer, Judged):
+            msg = f"the worker answered {question!r} with {answer!r}"
+            raise ExecutionError(msg)
+        return answer
+
+    def stop_requested(self) -> bool:
+        try:
+            return self._supervisor.stop_requested(inside=True)
+        except BaseException as error:
+            self._raised = self._raised or error
+            raise _WorkerError from error

@@ -1,0 +1,220 @@
+"""A worker's leases: renewed by a thread of its own, so that a slow trial never loses one.
+
+The same thread learns of requests to stop. When a lease was lost all the same, because this process
+was stopped or cut off for too long, the trial's supervisor sees it here within moments, before
+anything that the trial still says could be written; and what is written is refused anyway.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from sweeper.errors import DatabaseUnavailableError
+from sweeper.run.worker.database_health import DatabaseHealth
+
+if TYPE_CHECKING:
+    from sweeper.db.repository import LostAttempt, Repository, StopRequest, WorkerIdentity
+
+LEASE_SECONDS = 60.0
+"""After so many seconds without a word, a worker on another machine counts as gone."""
+
+_RENEWALS = 4
+"""A lease is renewed so many times while it lasts."""
+
+_LONGEST_POLL = 1.0
+"""Seconds between two looks at whether the study is asked to stop."""
+
+CALL_PATIENCE = 1.0
+"""Seconds for which one call to the database is retried before it counts as unanswered."""
+
+
+_JOIN_PATIENCE = 60.0
+"""Seconds for which a worker that has not begun yet waits for the database."""
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A worker's row in its study's list of workers.
+
+    Attributes:
+        engine: What placed it: "local", "dask" or "ray".
+        slots: How many trials it runs side by side.
+        lease_seconds: For which its leases hold without being renewed.
+        key: Its own, 32 characters.
+    """
+
+    engine: str = "local"
+    slots: int = 1
+    lease_seconds: float = LEASE_SECONDS
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+class HeldLease:
+    """An attempt that this worker holds. ``lost`` is set once it does no more."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+        self.lost = threading.Event()
+
+
+class LeaseKeeper:
+    """Joins a study, renews while anything in this process is at work there, and leaves.
+
+    A context manager that any number of slots enter; the first joins and the last leaves.
+
+    Args:
+        repository: The database.
+        study: The study's name.
+        worker: This process.
+        stay: Its row in the list.
+        health: Notes whether the database answers.
+        on_stop: Called when the study is asked to stop, and again if it is then asked otherwise.
+        on_error: Called with an error that is no passing fault of the database's.
+
+    Attributes:
+        error: Why this worker leaves before the study is done, once something is wrong.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        study: str,
+        worker: WorkerIdentity,
+        stay: Stay,
+        health: DatabaseHealth,
+        *,
+        on_stop: Callable[[StopRequest], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self.stay = stay
+        self._repository = repository.with_patience(CALL_PATIENCE)
+        self._study = study
+        self._worker = worker
+        self._health = health
+        self._on_stop = on_stop
+        self._on_error = on_error
+        self._entering = threading.Lock()
+        self._inside = 0
+        self._held: dict[int, HeldLease] = {}
+        self._holding = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stop: StopRequest | None = None
+        self._looking = threading.Lock()
+        self._looked: float | None = None
+        self.error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        with self._entering:
+            if self._inside == 0:
+                self._health.retrying(
+                    lambda _again: self._join(), lambda: self._health.away_for > _JOIN_PATIENCE
+                )
+                self._ended.clear()
+                self._thread = threading.Thread(
+                    target=self._keep, name="sweeper-leases", daemon=True
+                )
+                self._thread.start()
+            self._inside += 1
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        with self._entering:
+            self._inside -= 1
+            if self._inside:
+                return
+            self._ended.set()
+            if self._thread is not None:
+                self._thread.join()
+            why = None if self.error is None else str(self.error)
+            try:
+                self._repository.leave(self.stay.key, why)
+            except DatabaseUnavailableError:
+                # Its lease ends by itself, and says the same a little later.
+                return
+
+    def _join(self) -> None:
+        stay = self.stay
+        self._repository.join(
+            self._study,
+            self._worker,
+            key=stay.key,
+            engine=stay.engine,
+            slots=stay.slots,
+            lease_seconds=stay.lease_seconds,
+        )
+
+    def hold(self, token: int) -> HeldLease:
+        """Renew the attempt's lease from now on."""
+        lease = HeldLease(token)
+        with self._holding:
+            self._held[token] = lease
+        return lease
+
+    def let_go(self, lease: HeldLease) -> None:
+        """Renew the attempt's lease no more: it is closed."""
+        with self._holding:
+            self._held.pop(lease.token, None)
+
+    def release_lost(self) -> tuple[LostAttempt, ...]:
+        """Close what workers that are gone have left, unless somebody here did a moment ago."""
+        with self._looking:
+            if self._looked is not None and _now() - self._looked < self._interval:
+                return ()
+            lost = self._repository.release_lost(
+                self._study, observer=self.stay.key, lease_seconds=self.stay.lease_seconds
+            )
+            self._looked = _now()
+            return lost
+
+    @property
+    def _interval(self) -> float:
+        return min(_LONGEST_POLL, self.stay.lease_seconds / _RENEWALS)
+
+    def _keep(self) -> None:
+        due = _now()
+        while not self._ended.wait(self._interval):
+            began = time.monotonic()
+            try:
+                if _now() >= due:
+                    self._renew()
+                    due = _now() + self.stay.lease_seconds / _RENEWALS - self._interval / 2
+                self._look_for_stop()
+                self._health.answered()
+            except DatabaseUnavailableError as error:
+                if error.passing:
+                    self._health.failed(error, began)
+                else:
+                    self._on_error(error)
+                    self._ended.wait(_LONGEST_POLL)
+            except Exception as error:
+                # The worker must not go on with leases that nobody renews.
+                self._on_error(error)
+                return
+
+    def _renew(self) -> None:
+        with self._holding:
+            asked = dict(self._held)
+        held = self._repository.renew(
+            asked.keys(), self.stay.lease_seconds, worker_key=self.stay.key
+        )
+        for token, lease in asked.items():
+            if token not in held:
+                lease.lost.set()
+
+    def _look_for_stop(self) -> None:
+        how = self._repository.stop_requested(self._study)
+        if how is not None and how != self._stop:
+            self._on_stop(how)
+        self._stop = how
+
+
+def _now() -> float:
+    """Seconds that go on while the machine sleeps, where the system has such a clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)

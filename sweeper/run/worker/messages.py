@@ -1,0 +1,411 @@
+"""Messages of one attempt's trial: its questions answered, its reports written down in order.
+
+Everything goes through the attempt's write queue: while the database is away, the trial trains on
+and this waits. Only a question cannot wait, since the trial needs the answer.
+
+The search of one attempt is opened at its first question, when every trial of its window is
+finished, and kept: where there is a pruner, the trial asks once an epoch. Unlike what a trial
+reports, its questions cannot wait for a database that is away: the trial needs the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sweeper.db.repository import Claim, Repository
+from sweeper.errors import DefinitionError, ParameterError
+from sweeper.records.ancestry import ParentRecord
+from sweeper.records.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
+from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.run.launch.trial_process import Isolation, TrialSupervisor, progress_of
+from sweeper.run.protocol.channel import GarbledError
+from sweeper.run.protocol.messages import (
+    CheckpointCommitted,
+    CheckpointDeleted,
+    EpochsEnded,
+    Failed,
+    Finished,
+    IntervalPinned,
+    Judge,
+    Judged,
+    LastMessage,
+    Message,
+    PausedHere,
+    Preparing,
+    PrunedHere,
+    Started,
+    StepsReached,
+    StoppedHere,
+    Suggest,
+    Suggested,
+    Surroundings,
+    Warned,
+)
+from sweeper.run.worker.context import StudyAccess
+from sweeper.run.worker.database_health import Entry, WriteQueue
+from sweeper.search.sampling import SearchSession, open_search
+from sweeper.search.spaces import Observation, to_text
+from sweeper.spec.populations import check_perturbed, population_of
+from sweeper.spec.space import CategoricalChoice
+from sweeper.train.fingerprint import differences
+
+
+class TrialSearch:
+    """Answers the questions of one attempt.
+
+    Args:
+        study: The worker's.
+        claim: The attempt.
+        queue: Through which the database is asked.
+        waiting: Called a few times a second while an answer is waited for; what it raises ends
+            the waiting.
+
+    Attributes:
+        params: The parameters that the trial has so far, those of earlier attempts included.
+    """
+
+    def __init__(
+        self,
+        study: StudyAccess,
+        claim: Claim,
+        queue: WriteQueue,
+        waiting: Callable[[], None],
+    ) -> None:
+        self.params: dict[str, CategoricalChoice] = dict(claim.params)
+        self._study = study
+        self._claim = claim
+        self._queue = queue
+        self._waiting = waiting
+        self._opened: SearchSession | None = None
+
+    def answer(self, question: Suggest | Judge) -> Suggested | Judged:
+        """Return the answer, once the database has what there is to write or read for it."""
+        if isinstance(question, Suggest):
+            return self._suggest(question)
+        return self._judge(question)
+
+    def not_asked_for(self) -> str | None:
+        """What to say of enqueued values that the trial, now that it is built, did not ask for."""
+        number, enqueue = self._claim.number, self._study.search.enqueue
+        if self._claim.parent is not None:
+            return None
+        given = enqueue[number] if number < len(enqueue) else {}
+        unused = [repr(name) for name in given if name not in self.params]
+        if not unused:
+            return None
+        return (
+            f"enqueue[{number}] gives {', '.join(unused)}, which trial {number} did not suggest; "
+            f"it suggested {', '.join(map(repr, self.params)) or 'nothing'}"
+        )
+
+    def _suggest(self, question: Suggest) -> Suggested:
+        """Draw a parameter and keep it, unless an earlier attempt did; return what holds."""
+        if self._claim.parent is not None:
+            return _of_branch(question, self._claim.parent, self.params)
+        try:
+            drawn = self._session().suggest(question.name, question.distribution)
+        except ParameterError as error:
+            return Suggested(None, error=str(error))
+        answer = self._queue.ask(lambda _again: self._stored(question, drawn), self._waiting)
+        if answer.error is None:
+            self.params[question.name] = answer.value
+        return answer
+
+    def _judge(self, question: Judge) -> Judged:
+        """Return whether the study's pruner ends the trial. What it raises fails the trial.
+
+        At the study's first length, and past it, there is nothing to ask: other trials are seen up
+        to there.
+        """
+        if question.values[-1][0] + 1 >= self._study.settings.epochs:
+            return Judged(prune=False)
+        try:
+            session = self._session()
+        except ParameterError as error:
+            return Judged(prune=False, error=str(error))
+        try:
+            return Judged(session.judge(question.values))
+        except DefinitionError as error:
+            return Judged(prune=False, error=str(error))
+        except Exception as error:
+            epoch, value = question.values[-1]
+            msg = (
+                f"the pruner raised {type(error).__name__}: {error}, when it was asked about epoch "
+                f"{epoch + 1} with the objective {value}; look at what it was made with"
+            )
+            return Judged(prune=False, error=msg)
+
+    def _session(self) -> SearchSession:
+        if self._opened is None:
+            study = self._study
+            self._opened = open_search(
+                study.search, self._claim.number, self._seen(), study.replayed_attributes
+            )
+        return self._opened
+
+    def _seen(self) -> tuple[Observation, ...]:
+        """The trials that the search may look at."""
+        claim, window = self._claim, self._study.search.window
+        if window is None:
+            return ()
+        below = max(0, claim.number - window + 1)
+        repository = self._study.impatient
+        return self._queue.ask(
+            lambda _again: repository.finished_before(claim.study, below), self._waiting
+        )
+
+    def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Suggested:
+        try:
+            return Suggested(
+                self._study.impatient.record_parameter(
+                    self._claim.token, question.name, question.distribution, drawn
+                )
+            )
+        except ParameterError as error:
+            return Suggested(None, error=str(error))
+
+
+def _of_branch(
+    question: Suggest, parent: ParentRecord, params: Mapping[str, CategoricalChoice]
+) -> Suggested:
+    """A branch's parameters are given; what it asks for must be what its parent asked for."""
+    name, distribution = question.name, question.distribution
+    stored = parent.distributions.get(name)
+    if stored is None or name not in params:
+        msg = (
+            f"the branch asks for parameter {name!r}, which trial {parent.number} never asked for, so "
+            "it has no value: branch without the change that leads there"
+        )
+        return Suggested(None, error=msg)
+    if to_text(stored) != to_text(distribution):
+        msg = (
+            f"the branch asks for parameter {name!r} as {distribution}, and trial {parent.number} "
+            f"asked for it as {stored}; restore the range"
+        )
+        return Suggested(None, error=msg)
+    return Suggested(params[name])
+
+
+_MOST_EPOCHS = 100
+"""So many epochs are written in one transaction, when many wait."""
+
+
+@dataclass(frozen=True)
+class _Epochs(Entry):
+    """Finished epochs; those that wait one behind the other are written together."""
+
+    repository: Repository
+    token: int
+    records: tuple[EpochRecord, ...]
+    values: dict[int, float]
+
+    @classmethod
+    def of(
+        cls,
+        repository: Repository,
+        token: int,
+        records: tuple[EpochRecord, ...],
+        values: dict[int, float],
+    ) -> _Epochs:
+        return cls(
+            lambda _again: repository.record_epochs(token, records, values),
+            repository,
+            token,
+            records,
+            values,
+        )
+
+    def joined(self, later: Entry) -> Entry | None:
+        if not isinstance(later, _Epochs) or len(self.records) + len(later.records) > _MOST_EPOCHS:
+            return None
+        by_number = {record.epoch: record for record in (*self.records, *later.records)}
+        return _Epochs.of(
+            self.repository,
+            self.token,
+            tuple(by_number.values()),
+            {**self.values, **later.values},
+        )
+
+
+class MessageHandler(TrialSupervisor):
+    """The half of an attempt's supervisor that handles its trial's messages.
+
+    Args:
+        study: The worker's.
+        claim: The attempt.
+        queue: What is reported is written there.
+        waiting: Called a few times a second while an answer is waited for; what it raises ends
+            the waiting.
+        tell: Called with events.
+        pinned: Writes down an interval that was pinned to be audited, by the attempt's token.
+
+    Attributes:
+        step: The last step that the trial reported.
+        kept: The step of its newest checkpoint, those of earlier attempts included.
+        last: Its last message, once it has sent that.
+        trained_seconds: Of training, in the checkpoint that it went on from.
+    """
+
+    def __init__(
+        self,
+        study: StudyAccess,
+        claim: Claim,
+        queue: WriteQueue,
+        waiting: Callable[[], None],
+        *,
+        tell: Callable[[Event], None],
+        pinned: Callable[[int, IntervalPinned], None],
+    ) -> None:
+        self.step: int | None = None
+        self.kept: int | None = None
+        self.last: LastMessage | None = None
+        self.trained_seconds = 0.0
+        self._settings = study.settings
+        self._repository = study.impatient
+        self._claim = claim
+        self._queue = queue
+        self._waiting = waiting
+        self._tell = tell
+        self._pinned = pinned
+        self._search = TrialSearch(study, claim, queue, waiting)
+        self._unreported: Notice | None = None
+        self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
+
+    def started(self, pid: int, isolation: Isolation) -> None:
+        """Note which process the trial is."""
+        self._process = (pid, isolation)
+        self._record_process(None)
+
+    def handle(self, message: Message) -> Suggested | Judged | None:
+        """Write down one message of the trial; the answer, where it asked something.
+
+        Raises:
+            SupersededError: The attempt is no longer the trial's current one.
+            SweeperError: The database has a fault that does not pass.
+            GarbledError: No trial sends such a message.
+        """
+        self._queue.check()
+        self.report_findings()
+        number, tell = self._claim.number, self._tell
+        match message:
+            case Suggest() | Judge():
+                return self._search.answer(message)
+            case Surroundings():
+                self._write(lambda _again: self._surroundings(message))
+            case Started():
+                self._started(message)
+            case Preparing() | StepsReached():
+                self.step = message.step if isinstance(message, StepsReached) else self.step
+                tell(progress_of(message, number))
+            case EpochsEnded():
+                self._epochs_ended(message)
+            case CheckpointCommitted() | CheckpointDeleted() | IntervalPinned():
+                self._checkpoints_changed(message)
+            case Warned():
+                tell(Notice(f"trial {number}: {message.message}"))
+            case Finished() | PrunedHere() | PausedHere() | StoppedHere() | Failed():
+                self.last = message
+            case _:
+                msg = f"trial {number} sent {message!r}, which only a worker sends"
+                raise GarbledError(msg)
+        return None
+
+    def epoch_reported(self) -> None:
+        """An epoch was given to the write queue."""
+
+    def _checkpoints_changed(
+        self, message: CheckpointCommitted | CheckpointDeleted | IntervalPinned
+    ) -> None:
+        token, repository = self._claim.token, self._repository
+        match message:
+            case CheckpointCommitted():
+                self.kept = message.step
+                record = CheckpointRecord(
+                    message.step, message.epoch, message.digest, message.bytes, message.path
+                )
+                self._write(lambda _again: repository.record_checkpoint(token, record))
+                self._tell(
+                    CheckpointKept(
+                        self._claim.number,
+                        message.step,
+                        message.bytes,
+                        message.seconds,
+                        message.stalled_seconds,
+                    )
+                )
+            case CheckpointDeleted():
+                self._write(lambda _again: repository.forget_checkpoint(token, message.path))
+            case IntervalPinned():
+                self._write(lambda _again: self._pinned(token, message))
+
+    def report_findings(self) -> None:
+        """Report what the queue's thread found out; a listener's own errors are not for it."""
+        found, self._unreported = self._unreported, None
+        if found is not None:
+            self._tell(found)
+
+    def _write(self, write: Callable[[bool], object]) -> None:
+        self._queue.write(Entry(write), self._waiting)
+
+    def _record_process(self, start_step: int | None) -> None:
+        token, (pid, isolation) = self._claim.token, self._process
+        self._write(
+            lambda _again: self._repository.record_process(token, pid, isolation, start_step)
+        )
+
+    def _started(self, message: Started) -> None:
+        self.step = message.start_step
+        self.kept = message.start_step or None
+        self.trained_seconds = message.trained_seconds
+        self._record_process(message.start_step)
+        self._tell(
+            TrainingStarted(
+                self._claim.number,
+                dict(self._search.params),
+                self._claim.epochs or self._settings.epochs,
+                message.steps_per_epoch,
+                message.start_step,
+                message.start_epoch,
+            )
+        )
+        population = population_of(self._settings.budget)
+        if population is not None:
+            check_perturbed(population, self._search.params)
+        unused = self._search.not_asked_for()
+        if unused is not None:
+            self._tell(Notice(unused))
+
+    def _surroundings(self, message: Surroundings) -> None:
+        """Keep the attempt's fingerprint, and have it reported what differs from the one before."""
+        claim = self._claim
+        before = self._repository.record_fingerprint(claim.token, message.fingerprint)
+        if before is None:
+            return
+        changed = differences(before, message.fingerprint)
+        if changed:
+            self._unreported = Notice(
+                f"trial {claim.number} resumes in another environment than it began in: {'; '.join(changed)}; "
+                "its result may differ in the last bits from an undisturbed one's"
+            )
+
+    def _epochs_ended(self, message: EpochsEnded) -> None:
+        settings, values = self._settings, {}
+        if not settings.further_objectives:
+            # Optuna knows intermediate values of one objective only.
+            values = {
+                record.epoch: record.metrics[settings.objective]
+                for record in message.epochs
+                if settings.objective in record.metrics
+            }
+        entry = _Epochs.of(self._repository, self._claim.token, tuple(message.epochs), values)
+        self._queue.write(entry, self._waiting)
+        self.step = message.step
+        self.epoch_reported()
+        if message.seconds is not None and message.epochs:
+            last = message.epochs[-1]
+            self._tell(
+                EpochFinished(
+                    self._claim.number, last.epoch, message.step, last.metrics, message.seconds
+                )
+            )

@@ -1,0 +1,395 @@
+"""A worker slot: claims a trial, supervises its process, closes its attempt, claims the next.
+
+The supervisor of an attempt is the only one that knows both sides: the trial process, which asks
+and reports, and the repository, which refuses the writes of an attempt that is no longer current.
+How an attempt ended is decided here, from the trial's last message or, where there was none, from
+how its process died.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import replace
+from functools import partial
+
+from sweeper.db.repository import Claim, DecidedRung, Waiting
+from sweeper.errors import (
+    DatabaseUnavailableError,
+    ExecutionError,
+    SupersededError,
+    SweeperError,
+    TrialError,
+)
+from sweeper.records.events import AttemptEnded, AttemptStarted, Notice, Remark
+from sweeper.run.launch.trial_process import (
+    POLL_INTERVAL,
+    ExitStatus,
+    Launcher,
+    TrialProcess,
+    converse,
+    send,
+)
+from sweeper.run.protocol.channel import GarbledError
+from sweeper.run.protocol.messages import Assignment, Failed, Stop
+from sweeper.run.worker.assignment import assignment_for
+from sweeper.run.worker.checkpoints import begin_files, bring_files, locate, origin_of
+from sweeper.run.worker.context import SlotContext
+from sweeper.run.worker.database_health import Entry, WriteQueue
+from sweeper.run.worker.gpus import SlotDevice
+from sweeper.run.worker.messages import MessageHandler
+from sweeper.run.worker.outcomes import (
+    AttemptEnd,
+    Death,
+    TrialClock,
+    check_not_all_alike,
+    end_of,
+    out_of_memory_kills,
+    said_of,
+)
+from sweeper.run.worker.tensorboard_files import TrialSummaries
+from sweeper.train.randomness.seeds import TrialSeeds
+
+_PARTING = 10.0
+"""Seconds that an attempt's end waits for a database that is away, once a stop is requested."""
+_PARTING_AT_ONCE = 5.0  # the same, once it is to be killed: longer than one slow answer takes
+_KILLED = "killed on request"
+
+
+def serve_slot(context: SlotContext) -> None:
+    """Run trials one after another until none is left, or a stop is requested.
+
+    Whatever ends it otherwise stops the other slots too, each at a checkpoint of its trial.
+    """
+    try:
+        _serve(context)
+    except BaseException as error:
+        context.abort(error)
+        raise
+
+
+def _serve(context: SlotContext) -> None:
+    with context.leases, context.devices.taken() as device:
+        waited_for, took = "", 0.0
+        while not context.stopping.is_set():
+            # The same for every try: a claim whose answer was lost is found again.
+            claim_next = partial(_next, context, device, uuid.uuid4().hex)
+            try:
+                context.auditor.between_trials(device, took)
+                claim = context.ask(claim_next)
+                if claim is None:
+                    context.auditor.at_the_end(device)
+                    return
+                if isinstance(claim, Waiting):
+                    if claim.reason != waited_for:
+                        waited_for = claim.reason
+                        context.tell(Remark(f"a worker waits: {claim.reason}"))
+                    if not context.auditor.while_idle(device):
+                        context.wait_for_others(0.5)
+                    continue
+                began = time.monotonic()
+                with context.auditor.beside(device):
+                    AttemptSupervisor(context, claim, device).run()
+                took = time.monotonic() - began
+            except SweeperError as error:
+                context.abort(error)
+            finally:
+                context.attempt_is_over()
+
+
+def _next(
+    context: SlotContext, device: SlotDevice, key: str, _again: bool
+) -> Claim | Waiting | None:
+    for lost in context.leases.release_lost():
+        context.tell(AttemptEnded(lost.trial, lost.attempt, "lost"))
+    study = context.study
+    return study.impatient.claim(
+        study.settings.name,
+        study.worker,
+        lambda number: TrialSeeds(study.settings.seed, number).root,
+        worker_key=context.stay.key,
+        devices=device.visible,
+        lease_seconds=context.stay.lease_seconds,
+        key=key,
+        fingerprint=study.fingerprint,
+    )
+
+
+class _CutShortError(Exception):
+    """The trial's process is to be ended at once; the message says why."""
+
+
+class AttemptSupervisor(MessageHandler):
+    """One attempt, from its claim to its end in the database: when its process goes on, stops, ends."""
+
+    def __init__(
+        self, context: SlotContext, claim: Claim, device: SlotDevice | None = None
+    ) -> None:
+        self._context = context
+        self._study = context.study
+        self._device = device or SlotDevice()
+        self._lease = context.leases.hold(claim.token)
+        super().__init__(
+            context.study,
+            claim,
+            WriteQueue(f"sweeper-trial-{claim.number}", context.health),
+            self._check_waiting,
+            tell=context.tell,
+            pinned=context.auditor.pinned,
+        )
+        self._stop_sent = False
+        self._clock = TrialClock(context.study.settings.time_limit)
+        self._overran: float | None = None
+        self._summaries: TrialSummaries | None = None
+        if self._study.settings.tensorboard:
+            self._summaries = TrialSummaries(self._study.paths.tensorboard(claim.number))
+
+    def run(self) -> None:
+        """Run the attempt and close it.
+
+        Raises:
+            BaseException: Something other than the trial failed: the database, the disk, the
+                listener. The attempt is closed as interrupted where that is still possible.
+        """
+        try:
+            self._run()
+        except SupersededError as error:
+            self._report_lost(error)
+        finally:
+            self._queue.close()
+            self._context.leases.let_go(self._lease)
+
+    def stop_requested(self, *, inside: bool = False) -> bool:
+        """Whether the trial should stop; one ``inside`` this process is ended where it should die."""
+        if inside and self._context.killing.is_set():
+            raise _CutShortError(_KILLED)
+        return (
+            self._context.stopping.is_set()
+            or self._lease.lost.is_set()
+            or self._context.health.given_up
+        )
+
+    def poll(self, process: TrialProcess) -> float:
+        """Let the trial go on, have it stop, or end it, as the time has come for that."""
+        self._check_lease()
+        self._queue.check()
+        if self._clock.is_over(self.trained_seconds):
+            self._overran = self._clock.seconds(self.trained_seconds)
+        if self._context.killing.is_set() or self._overran is not None:
+            process.kill()
+        elif self.stop_requested() and not self._stop_sent:
+            self._stop_sent = True
+            send(process, Stop())
+        return POLL_INTERVAL
+
+    def _run(self) -> None:
+        context, claim = self._context, self._claim
+        kills_before = out_of_memory_kills()
+        runner = context.runner
+        try:
+            assignment = self._assignment()
+            context.tell(AttemptStarted(claim.number, claim.attempt))
+            self._make_directory()
+            if callable(runner):
+                self.started(self._study.worker.pid, "inline")
+                runner(assignment, self)
+                status = ExitStatus(0)
+            else:
+                status = self._converse(runner, assignment)
+        except SupersededError:
+            raise
+        except _CutShortError as reason:
+            self._close(AttemptEnd("interrupted", error=str(reason)))
+            return
+        except BaseException as error:
+            # Left open, the attempt would count as running for as long as this process lives.
+            self._close(AttemptEnd("interrupted", error=f"{type(error).__name__}: {error}"))
+            raise
+        self._conclude(
+            Death(
+                status,
+                requested=context.killing.is_set(),
+                ran_out=status.killed and out_of_memory_kills() > kills_before,
+                overran=self._overran,
+                trained=bool(self.step),
+                kept=self.kept,
+            )
+        )
+
+    def _converse(self, launcher: Launcher, assignment: Assignment) -> ExitStatus:
+        try:
+            status = converse(launcher, assignment, self)
+        except GarbledError as error:
+            self.handle(Failed(f"{type(error).__name__}: {error}"))
+            return ExitStatus(None)
+        if self.last is None:
+            self._queue.check()
+        return status
+
+    def _check_waiting(self) -> None:
+        """While the trial waits for the database: whether it should wait no longer."""
+        context = self._context
+        self._check_lease()
+        if context.killing.is_set():
+            raise _CutShortError(_KILLED)
+        if context.health.given_up or (context.stopping.is_set() and context.health.away_for):
+            msg = "stopped while it waited for the database, which is away"
+            raise _CutShortError(msg)
+
+    def _check_lease(self) -> None:
+        if self._lease.lost.is_set():
+            msg = "its lease ended unrenewed"
+            raise SupersededError(msg)
+
+    def _report_lost(self, error: SupersededError) -> None:
+        number, seconds = self._claim.number, self._context.stay.lease_seconds
+        self._context.tell(AttemptEnded(number, self._claim.attempt, "lost"))
+        self._context.tell(
+            Notice(
+                f"trial {number} was given to another worker because this one did not renew its "
+                f"lease for {seconds:g} s; its process is stopped ({error})"
+            )
+        )
+
+    def _conclude(self, death: Death) -> None:
+        context, claim = self._context, self._claim
+        log = self._study.paths.log(claim.number, claim.attempt)
+        if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
+            self.last = replace(self.last, of_study=False)
+        end = end_of(claim, self._study.settings, self.last, death, log)
+        self._close(end)
+        if end.notice is not None:
+            context.tell(Notice(end.notice))
+        if end.stops is not None:
+            raise end.stops
+        if end.result == "failed" and context.fail_fast:
+            line = (end.error or "").strip().splitlines()[-1]
+            msg = (
+                f"trial {claim.number} failed, and the others were stopped because of --fail-fast: "
+                f"{line}. `sweeper resume {claim.study}` goes on with them, and `sweeper retry "
+                f"{claim.study} {claim.number}` gives it another attempt"
+            )
+            raise TrialError(msg)
+        least = self._study.settings.failing_alike
+        if end.result == "failed" and least:
+            impatient = self._study.impatient
+            found = context.ask(lambda _again: impatient.failing_alike(claim.study, least))
+            check_not_all_alike(claim.study, found)
+
+    def _has_succeeded(self) -> bool:
+        """Return whether a trial of the study has a value: the definition is then not at fault."""
+        repository, study = self._study.impatient, self._claim.study
+        status = self._context.ask(lambda _again: repository.status(study, each=False))
+        return bool(status.complete or status.pruned or status.paused)
+
+    def _close(self, end: AttemptEnd) -> None:
+        """Write everything that waits and the attempt's end, and wait until it is written.
+
+        Raises:
+            DatabaseUnavailableError: The database was away for too long; the attempt stays open
+                there until its lease ends.
+        """
+        claim, repository = self._claim, self._study.impatient
+        if end.end_step is None:
+            end = replace(end, end_step=self.step)
+
+        decided: list[DecidedRung] = []
+
+        def finish(again: bool) -> None:
+            decided.extend(repository.finish(claim.token, end, again=again))
+
+        if self._queue.broken:
+            finish(again=False)
+        else:
+            self._queue.write(Entry(finish), self._check_parting)
+            self._queue.settle(self._check_parting)
+        self.report_findings()
+        self._summarize()
+        line = None if end.error is None else end.error.strip().splitlines()[-1]
+        self._context.tell(AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line))
+        for rung in decided:
+            self._context.tell(said_of(rung))
+
+    def epoch_reported(self) -> None:
+        """Bring TensorBoard's file up to date, now and then."""
+        if self._summaries is not None and self._summaries.is_due():
+            self._summarize()
+
+    def _summarize(self) -> None:
+        """Write TensorBoard's file anew; the attempt is not to blame if that cannot be."""
+        if self._summaries is None:
+            return
+        claim, repository = self._claim, self._study.impatient
+        try:
+            self._summaries.write(repository.trial(claim.study, claim.number))
+        except (DatabaseUnavailableError, OSError) as error:
+            self._context.tell(
+                Notice(f"trial {claim.number}: TensorBoard's file is not up to date: {error}")
+            )
+
+    def _check_parting(self) -> None:
+        """While the attempt's end waits to be written: whether it should wait no longer."""
+        context = self._context
+        longest = context.health.limit
+        if context.stopping.is_set():
+            longest = min(longest, _PARTING_AT_ONCE if context.killing.is_set() else _PARTING)
+        if context.health.away_for > longest:
+            msg = (
+                f"{context.health.error()}; the end of trial {self._claim.number}'s attempt could "
+                "not be written, so it counts as running until its lease ends, or this process is "
+                "seen to be gone"
+            )
+            raise DatabaseUnavailableError(msg)
+
+    def _make_directory(self) -> None:
+        """Make the attempt's directory, so that a disk that refuses it is no trial's fault."""
+        directory = self._study.paths.attempt(self._claim.number, self._claim.attempt)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = (
+                f"the directory {directory} cannot be made: {error}; make its parent writable, or "
+                "give another place with --runs-dir"
+            )
+            raise ExecutionError(msg) from error
+
+    def _assignment(self) -> Assignment:
+        context, claim = self._context, self._claim
+        return replace(
+            assignment_for(claim, self._study.settings, self._study.paths),
+            known=self._known_checkpoints(),
+            pause_after=claim.pause_after,
+            devices=self._device.visible,
+            memory_limit=self._device.memory,
+            audit=context.auditor.order(claim),
+            origin=origin_of(claim, self._study.settings.seed),
+        )
+
+    def _known_checkpoints(self) -> tuple[str, ...]:
+        """What the database has of the trial's checkpoints, where they are now.
+
+        A trial that begins, or begins anew, has none.
+
+        Raises:
+            DatabaseUnavailableError: It is away, and a stop is requested, or it is away for too
+                long.
+            CheckpointError: The disk does not tell.
+        """
+        context, study, claim = self._context, self._study, self._claim
+        if claim.parent is not None:
+            begin_files(claim.parent.number, claim.number, study.paths)
+        if claim.attempt == claim.anew_after + 1:
+            return ()
+        repository, token = study.impatient, claim.token
+        record = context.ask(lambda _again: repository.trial(study.settings.name, claim.number))
+        located = locate(record, study.paths)
+        context.tell_of_checkpoints(record, located)
+        if located.newest is not None:
+            bring_files(located.newest, study.paths.trial_files(claim.number))
+        moved, gone = located.moved, located.gone
+        if moved or gone:
+            self._queue.write(
+                Entry(lambda _again: repository.move_checkpoints(token, moved, gone)),
+                self._check_waiting,
+            )
+        return located.known

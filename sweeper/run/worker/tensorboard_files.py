@@ -1,0 +1,148 @@
+"""A trial's files for TensorBoard, written anew from the database's records.
+
+What the database holds of a trial is exact across resumes: an epoch that an attempt did again stands
+in it once. So nothing is appended to a file that a killed attempt began. The whole file is written
+under another name, renamed, and then the one before is removed; it holds a few hundred bytes an
+epoch. A kill at any moment leaves a whole file, or two.
+
+A reader that is open meanwhile, TensorBoard itself, or one that finds two files, sees no point twice
+either: each file begins with ``SessionLog.START`` at step 0, on which readers drop what they had.
+
+TensorBoard's own modules write the format; they do not import TensorFlow, and neither may a worker.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sweeper.errors import DefinitionError
+from sweeper.records.results import TrialRecord
+from sweeper.support.installation import install_command
+
+_NAMES = "events.out.tfevents.*.sweeper"
+_EVERY = 10.0
+"""Seconds between two rewritings while a trial trains."""
+
+
+def check_tensorboard() -> None:
+    """Check that TensorBoard's modules are installed.
+
+    Raises:
+        DefinitionError: They are not; the message has the command that installs them.
+    """
+    try:
+        import tensorboard.compat.proto.event_pb2
+        import tensorboard.summary.writer.record_writer  # noqa: F401
+    except ImportError as error:
+        msg = (
+            "tensorboard=True needs the package 'tensorboard', which is not installed; "
+            f"{install_command('tensorboard')}, or leave it out"
+        )
+        raise DefinitionError(msg) from error
+
+
+@dataclass
+class TrialSummaries:
+    """The files of one trial.
+
+    Args:
+        directory: Theirs.
+    """
+
+    directory: Path
+    _written: float = field(default=-math.inf, init=False)
+
+    def is_due(self) -> bool:
+        """Return whether enough time has passed since the last write while the trial trains."""
+        return time.monotonic() - self._written >= _EVERY
+
+    def write(self, trial: TrialRecord) -> None:
+        """Put what the record holds in place of what is there.
+
+        Raises:
+            OSError: The disk does not take it; what was there before still is.
+        """
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self.directory.mkdir(parents=True, exist_ok=True)
+        before = list(self.directory.glob(_NAMES))
+        # Readers go from file to file by name.
+        path = self.directory / f"events.out.tfevents.{time.time_ns():020d}.sweeper"
+        unfinished = self.directory / f".{path.name}"
+        try:
+            with unfinished.open("wb") as file:
+                writer = RecordWriter(file)
+                for event in _events(trial):
+                    writer.write(event.SerializeToString())
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        for old in before:
+            old.unlink(missing_ok=True)
+        self._written = time.monotonic()
+
+
+def _events(trial: TrialRecord) -> Iterator[Any]:
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    began, ended = _span(trial)
+    yield Event(wall_time=began, file_version="brain.Event:2")
+    yield Event(wall_time=began, step=0, session_log=SessionLog(status=SessionLog.START))
+    yield Event(wall_time=began, step=0, summary=_hparams(trial, began))
+    apart = (ended - began) / max(len(trial.epochs), 1)
+    for count, epoch in enumerate(trial.epochs, 1):
+        values = [Summary.Value(tag=n, simple_value=v) for n, v in epoch.metrics.items()]
+        at = began + count * apart
+        yield Event(wall_time=at, step=epoch.epoch, summary=Summary(value=values))
+    if trial.state in ("complete", "pruned", "failed"):
+        last = trial.epochs[-1].epoch if trial.epochs else 0
+        yield Event(wall_time=ended, step=last, summary=_end(trial, ended))
+
+
+def _hparams(trial: TrialRecord, began: float) -> Any:
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
+    return hparams_pb(_plain(trial.params), trial_id=f"trial {trial.number}", start_time_secs=began)
+
+
+def _end(trial: TrialRecord, ended: float) -> Any:
+    """As ``hparams.summary.session_end_pb``, which imports TensorFlow."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+
+    failed = trial.state == "failed"
+    status = api_pb2.STATUS_FAILURE if failed else api_pb2.STATUS_SUCCESS
+    info = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=ended)
+    data = plugin_data_pb2.HParamsPluginData(session_end_info=info)
+    value = Summary.Value(
+        tag=metadata.SESSION_END_INFO_TAG,
+        metadata=metadata.create_summary_metadata(data),
+        tensor=metadata.NULL_TENSOR,
+    )
+    return Summary(value=[value])
+
+
+def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    """TensorBoard knows no None."""
+    return {name: "None" if value is None else value for name, value in params.items()}
+
+
+def _span(trial: TrialRecord) -> tuple[float, float]:
+    """From the first attempt's beginning to the latest moment that is known of the trial."""
+    if not trial.attempts:
+        return 0.0, 0.0
+    moments: list[datetime] = [
+        moment
+        for a in trial.attempts
+        for moment in (a.started_at, a.ended_at)
+        if moment is not None
+    ]
+    latest = max(moments).timestamp()
+    return moments[0].timestamp(), max(latest, time.time()) if trial.state == "running" else latest

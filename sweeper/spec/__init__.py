@@ -1,0 +1,1 @@
+"""Declarations of a study, checked at once: parameters, search, budget, policies, settings."""

@@ -1,0 +1,389 @@
+"""Checkpoint intervals and retention rules, as plain frozen values.
+
+This module imports no NumPy: definitions, the command line and the database describe policies
+without loading anything that trains. `Keep.select` is a pure function of what is kept, so the
+same checkpoints always lead to the same deletions, whoever asks and however often.
+
+Time in a policy is *training* time, measured by a monotonic clock and carried from attempt to
+attempt in the checkpoints themselves. A wall clock that is set back, or a night between two
+attempts, therefore changes no decision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+from sweeper.errors import DefinitionError
+from sweeper.spec.arguments import with_named_arguments
+from sweeper.support.paths import Location
+
+_SECONDS_AN_HOUR = 3600.0
+
+Described = dict[str, object] | str
+
+
+@with_named_arguments
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Interval between checkpoints; of several intervals, the one that is due first counts.
+
+    Args:
+        steps: Optimizer steps, counted over the whole trial: one at every multiple of it.
+        seconds: Seconds of training since the last checkpoint.
+        epochs: Epochs, counted from the trial's first: one at every multiple of it.
+
+    Raises:
+        DefinitionError: None of the three is given, or one is not above 0.
+
+    Examples:
+        >>> sweeper.Every(steps=500, seconds=60).next_step(420)
+        500
+    """
+
+    steps: int | None = None
+    seconds: float | None = None
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.seconds is None and self.epochs is None:
+            msg = "Every() names no interval; give steps=, seconds= or epochs="
+            raise DefinitionError(msg)
+        _check_count("Every", "steps", self.steps)
+        _check_positive("Every", "seconds", self.seconds)
+        _check_count("Every", "epochs", self.epochs)
+
+    def due(self, *, step: int, epoch: int, last_step: int, last_epoch: int, since: float) -> bool:
+        """Return whether a checkpoint is due.
+
+        Args:
+            step: Optimizer steps finished now.
+            epoch: Epochs finished now.
+            last_step: Steps finished at the last checkpoint, 0 before the first.
+            last_epoch: Epochs finished at the last checkpoint, 0 before the first.
+            since: Seconds of training since the last checkpoint.
+        """
+        if self.steps is not None and step // self.steps > last_step // self.steps:
+            return True
+        if self.epochs is not None and epoch // self.epochs > last_epoch // self.epochs:
+            return True
+        return self.seconds is not None and since >= self.seconds
+
+    def next_step(self, step: int) -> int | None:
+        """Return the first step after ``step`` at which one is due, or None without ``steps``.
+
+        Args:
+            step: Optimizer steps finished now.
+        """
+        return None if self.steps is None else (step // self.steps + 1) * self.steps
+
+
+CheckpointEvery = Every | Literal["auto"]
+"""An interval, or "auto": the shortest that keeps the measured stall under 1% of the training."""
+
+
+def parse_every(value: object) -> CheckpointEvery:
+    """Read what a definition or a database says about the interval.
+
+    Args:
+        value: ``"epoch"``, ``"auto"``, an `Every`, or its description as a mapping.
+
+    Raises:
+        DefinitionError: It is none of these.
+    """
+    if isinstance(value, Every):
+        return value
+    if value == "auto":
+        return "auto"
+    if value == "epoch":
+        return Every(epochs=1)
+    if isinstance(value, Mapping):
+        _check_keys("checkpoint_every", value, {f.name for f in fields(Every)})
+        return Every(**value)
+    msg = (
+        f"checkpoint_every={value!r} is not an interval; use 'epoch', 'auto', "
+        "Every(steps=…), Every(seconds=…) or Every(epochs=…)"
+    )
+    raise DefinitionError(msg)
+
+
+def describe_every(every: CheckpointEvery) -> Described:
+    """Return the value, made of what JSON has, from which `parse_every` gives ``every`` again."""
+    if not isinstance(every, Every):
+        return "auto"
+    if every == Every(epochs=1):
+        return "epoch"
+    given = {f.name: getattr(every, f.name) for f in fields(Every)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCheckpoint:
+    """One checkpoint as the retention rules see it.
+
+    Attributes:
+        step: Optimizer steps finished when it was taken.
+        epoch: Epochs finished when it was taken.
+        path: Its directory, or its prefix in an object store.
+        metrics: The metrics known when it was taken; empty in the middle of an epoch.
+        trained_seconds: Seconds of training before it, over all attempts.
+        good: False when it did not verify: it then counts for no rule and is left where it is.
+    """
+
+    step: int
+    epoch: int
+    path: Location
+    metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
+    trained_seconds: float = 0.0
+    good: bool = True
+
+
+@with_named_arguments
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Retention rules; a checkpoint is kept if any rule keeps it.
+
+    Args:
+        last: The newest ones, at least 1.
+        best: How many of the best by ``monitor``; among equals the earlier is the better.
+        monitor: The metric that ``best`` goes by. Without it, or with NaN, none has a rank.
+        mode: "min" or "max", required with ``best``; with ``improving`` alone "min" by default.
+        every_hours: The first checkpoint in each period of so many hours of training.
+        every_epochs: The first checkpoint with each multiple of so many finished epochs.
+        when: A predicate over the checkpoint's metrics; not asked about one that has none.
+        improving: A metric. Those at an epoch's end are kept where it was better than at every epoch
+            that this rule chose before, and ``when``, if given, holds too: it is then a condition of
+            this rule and keeps nothing by itself. The epochs are the trial's, whether they have a
+            checkpoint or not, so the same history always leads to the same choice.
+        at_most: A cap on all rules together. Stays longest: the newest, then the best by rank,
+            then the others, newest first.
+
+    Raises:
+        DefinitionError: The rules are impossible or contradict each other.
+
+    Examples:
+        >>> keep = sweeper.Keep(last=2, best=1, monitor="val_loss", mode="min", at_most=10)
+    """
+
+    last: int = 2
+    best: int = 0
+    monitor: str | None = None
+    mode: Literal["min", "max"] | None = None
+    every_hours: float | None = None
+    every_epochs: int | None = None
+    when: Callable[[Mapping[str, float]], bool] | None = None
+    at_most: int | None = None
+    improving: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("Keep", "last", self.last, required=True)
+        _check_count("Keep", "best", self.best, least=0, required=True)
+        _check_positive("Keep", "every_hours", self.every_hours)
+        _check_count("Keep", "every_epochs", self.every_epochs)
+        _check_count("Keep", "at_most", self.at_most)
+        if self.mode not in (None, "min", "max"):
+            msg = f"Keep(mode={self.mode!r}); expected 'min' or 'max'"
+            raise DefinitionError(msg)
+        if self.monitor is not None and (not isinstance(self.monitor, str) or not self.monitor):
+            msg = f"Keep(monitor={self.monitor!r}); expected a metric's name, as 'val_loss'"
+            raise DefinitionError(msg)
+        if self.best and (self.monitor is None or self.mode is None):
+            msg = (
+                f"Keep(best={self.best}, monitor={self.monitor!r}, mode={self.mode!r}): the best "
+                "by what? Give monitor='val_loss', mode='min', or the like"
+            )
+            raise DefinitionError(msg)
+        if self.improving is not None and (
+            not isinstance(self.improving, str) or not self.improving
+        ):
+            msg = f"Keep(improving={self.improving!r}); expected a metric's name, as 'val_loss'"
+            raise DefinitionError(msg)
+        alone = self.mode is not None and self.improving is None
+        if not self.best and (self.monitor is not None or alone):
+            msg = (
+                f"Keep(monitor={self.monitor!r}, mode={self.mode!r}) keeps nothing with best=0; "
+                "give best=1 or more, or leave both out"
+            )
+            raise DefinitionError(msg)
+        if self.when is not None and not callable(self.when):
+            msg = f"Keep(when={self.when!r}); expected a function of a mapping of metrics"
+            raise DefinitionError(msg)
+
+    def select(
+        self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
+    ) -> frozenset[KeptCheckpoint]:
+        """Return those of ``kept`` that no rule keeps.
+
+        Args:
+            kept: The trial's checkpoints.
+            history: The metrics of its epochs from the first on, which ``improving`` goes by.
+
+        Never among them: the newest, the newest good one (so never the only good one), and those
+        that are not good. What comes later in ``kept`` is the newer of two at the same step, and
+        stands for both: the rules do not see the older one, so nothing keeps it.
+
+        Raises:
+            DefinitionError: ``when`` raised an error.
+        """
+        ordered = sorted(kept, key=lambda c: c.step)
+        good = [c for c in ordered if c.good]
+        if not good:
+            return frozenset()
+        seen = list({c.step: c for c in good}.values())
+        ranked = self._ranked(seen)
+        keepers = {*seen[-self.last :], *ranked}
+        keepers.update(self._by_hours(seen), self._by_epochs(seen))
+        if self.improving is None:
+            keepers.update(self._by_predicate(seen))
+        else:
+            chosen = self.improvements(history)
+            keepers.update(c for c in seen if c.metrics and c.epoch in chosen)
+        if self.at_most is not None:
+            others = [c for c in reversed(seen) if c in keepers]
+            priority = list(dict.fromkeys([seen[-1], *ranked, *others]))
+            keepers = set(priority[: self.at_most])
+        return frozenset(c for c in good if c not in keepers and c is not ordered[-1])
+
+    def improvements(self, history: Sequence[Mapping[str, float]]) -> frozenset[int]:
+        """Return the epochs, counted from 1, at whose end ``improving`` chooses a checkpoint.
+
+        Args:
+            history: The metrics of each epoch, from the first on.
+
+        Raises:
+            DefinitionError: ``when`` raised an error.
+        """
+        chosen: set[int] = set()
+        if self.improving is None:
+            return frozenset()
+        sign = -1.0 if self.mode == "max" else 1.0
+        best = math.inf
+        for epoch, metrics in enumerate(history, 1):
+            value = sign * metrics.get(self.improving, math.nan)
+            if value < best and (self.when is None or self._holds(metrics, f"epoch {epoch}")):
+                chosen.add(epoch)
+                best = value
+        return frozenset(chosen)
+
+    def describe(self) -> dict[str, object]:
+        """Return the rules as JSON has them. A predicate is described by its qualified name."""
+        described: dict[str, object] = {}
+        for rule in fields(self):
+            value = getattr(self, rule.name)
+            if rule.name == "when" and value is not None:
+                value = _qualified_name(value)
+            if rule.name in ("last", "best") or value is not None:
+                described[rule.name] = value
+        return described
+
+    def _ranked(self, good: Sequence[KeptCheckpoint]) -> list[KeptCheckpoint]:
+        if not self.best or self.monitor is None:
+            return []
+        monitor = self.monitor
+        sign = 1.0 if self.mode == "min" else -1.0
+        measured = [c for c in good if not math.isnan(c.metrics.get(monitor, math.nan))]
+        return sorted(measured, key=lambda c: sign * c.metrics[monitor])[: self.best]
+
+    def _by_hours(self, good: Sequence[KeptCheckpoint]) -> Iterable[KeptCheckpoint]:
+        if self.every_hours is None:
+            return ()
+        period = self.every_hours * _SECONDS_AN_HOUR
+        return _first_of_each((int(c.trained_seconds // period), c) for c in good)
+
+    def _by_epochs(self, good: Sequence[KeptCheckpoint]) -> Iterable[KeptCheckpoint]:
+        if self.every_epochs is None:
+            return ()
+        every = self.every_epochs
+        return _first_of_each((c.epoch, c) for c in good if c.epoch % every == 0)
+
+    def _by_predicate(self, good: Sequence[KeptCheckpoint]) -> list[KeptCheckpoint]:
+        if self.when is None:
+            return []
+        return [c for c in good if c.metrics and self._holds(c.metrics, f"step {c.step}")]
+
+    def _holds(self, metrics: Mapping[str, float], where: str) -> bool:
+        """Call ``when`` for the metrics at ``where``.
+
+        Raises:
+            DefinitionError: It raised an error.
+        """
+        if self.when is None:
+            return True
+        try:
+            return bool(self.when(metrics))
+        except Exception as error:
+            msg = (
+                f"Keep(when={_qualified_name(self.when)}) raised {type(error).__name__}: "
+                f"{error} for the metrics {sorted(metrics)} of {where}; it must return True or "
+                "False for each"
+            )
+            raise DefinitionError(msg) from error
+
+
+def parse_keep(value: object) -> Keep:
+    """Read a `Keep`, or what `Keep.describe` made of one.
+
+    Args:
+        value: The rules.
+
+    Raises:
+        DefinitionError: The value is no description, or it names a predicate.
+    """
+    if isinstance(value, Keep):
+        return value
+    if not isinstance(value, Mapping):
+        msg = f"keep={value!r} is not a set of rules; use Keep(last=…, best=…, …)"
+        raise DefinitionError(msg)
+    _check_keys("keep", value, {f.name for f in fields(Keep)})
+    if value.get("when") is not None:
+        msg = (
+            f"these rules have the predicate {value['when']}, a function, which cannot be read back from "
+            "a database; give the rules again"
+        )
+        raise DefinitionError(msg)
+    return Keep(**value)
+
+
+def _first_of_each(
+    placed: Iterable[tuple[int, KeptCheckpoint]],
+) -> list[KeptCheckpoint]:
+    """Return the first of each period but the 0th, where no interval has passed yet."""
+    first: dict[int, KeptCheckpoint] = {}
+    for period, checkpoint in placed:
+        if period > 0:
+            first.setdefault(period, checkpoint)
+    return [*first.values()]
+
+
+def _qualified_name(function: object) -> str:
+    module = getattr(function, "__module__", None) or type(function).__module__
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return f"{module}.{name}"
+
+
+def _check_count(
+    owner: str, name: str, value: object, *, least: int = 1, required: bool = False
+) -> None:
+    if value is None and not required:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        msg = f"{owner}({name}={value!r}); expected a whole number of at least {least}"
+        raise DefinitionError(msg)
+
+
+def _check_positive(owner: str, name: str, value: object) -> None:
+    if value is None:
+        return
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
+        msg = f"{owner}({name}={value!r}); expected a finite number above 0"
+        raise DefinitionError(msg)
+
+
+def _check_keys(what: str, value: Mapping[object, object], known: Collection[str]) -> None:
+    unknown = [key for key in value if key not in known]
+    if unknown:
+        msg = f"{what} has {unknown!r}; it knows {sorted(known)}"
+        raise DefinitionError(msg)

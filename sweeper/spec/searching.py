@@ -1,0 +1,273 @@
+"""Search settings, checked when they are declared: objectives, sampler, pruner, given values.
+
+Plain values only, which the database keeps and a resume compares. A pruner is an Optuna object that
+the user made; what it was made with is read off it, so that a changed one is noticed, and so that a
+worker can make it again without importing the study.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from sweeper.errors import DefinitionError
+from sweeper.spec.space import CategoricalChoice
+
+Direction = Literal["minimize", "maximize"]
+
+At = Literal["last", "best"]
+"""Which epoch's objective a trial's value is."""
+
+NonFinite = Literal["continue", "fail"]
+"""Effect on a trial of a loss or an objective that is NaN or infinite after an epoch."""
+
+SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
+"""The samplers that can be asked for by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A metric that trials are compared by, and which way is better.
+
+    Attributes:
+        name: A key of the epoch logs.
+        direction: ``"maximize"`` or ``"minimize"``.
+
+    Examples:
+        >>> sweeper.Objective("val_accuracy", "maximize").direction
+        'maximize'
+    """
+
+    name: str
+    direction: Direction
+
+
+def checked_objectives(objective: Any, direction: Any) -> tuple[Objective, ...]:
+    """Return the objectives in the user's order.
+
+    Raises:
+        DefinitionError: A name or direction is impossible, they are not equally many, or a metric
+            is named twice.
+    """
+    several = isinstance(objective, list | tuple)
+    names = list(objective) if several else [objective]
+    ways = list(direction) if isinstance(direction, list | tuple) else [direction]
+    if several != isinstance(direction, list | tuple) or len(names) != len(ways) or not names:
+        msg = (
+            f"objective={objective!r} and direction={direction!r}; give one name and one "
+            "direction, or two lists of equal length"
+        )
+        raise DefinitionError(msg)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            msg = f"objective={objective!r}; give the name of a metric, such as 'val_accuracy'"
+            raise DefinitionError(msg)
+    for way in ways:
+        if way not in ("minimize", "maximize"):
+            msg = f"direction={direction!r}; it is 'minimize' or 'maximize'"
+            raise DefinitionError(msg)
+    if len(set(names)) != len(names):
+        msg = f"objective={objective!r} names a metric twice; leave one out"
+        raise DefinitionError(msg)
+    return tuple(Objective(name, way) for name, way in zip(names, ways, strict=True))
+
+
+def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
+    """Return ``at`` if it says which epoch's objective a trial's value is.
+
+    Raises:
+        DefinitionError: It does not, or each of several objectives would have a best epoch of its
+            own.
+    """
+    if at not in ("last", "best"):
+        msg = f"at={at!r}; a trial's value is the objective at its 'last' or at its 'best' epoch"
+        raise DefinitionError(msg)
+    if at == "best" and len(objectives) > 1:
+        names = ", ".join(repr(objective.name) for objective in objectives)
+        msg = (
+            f"at='best' with the objectives {names}: each has a best epoch of its own, so no one "
+            "epoch's values are the trial's; use at='last', or one objective"
+        )
+        raise DefinitionError(msg)
+    return cast("At", at)
+
+
+def checked_nonfinite(nonfinite: Any) -> NonFinite:
+    """Return ``nonfinite`` if it is one of the two ways.
+
+    Raises:
+        DefinitionError: It is neither.
+    """
+    if nonfinite not in ("continue", "fail"):
+        msg = (
+            f"nonfinite={nonfinite!r}; a trial whose loss or objective is NaN or infinite after an "
+            "epoch goes on ('continue') or fails there ('fail')"
+        )
+        raise DefinitionError(msg)
+    return cast("NonFinite", nonfinite)
+
+
+def is_better(value: float, than: float, direction: Direction) -> bool:
+    """Return whether ``value`` is better than ``than``; an equal value is not, so the earlier one stays the best."""
+    return value > than if direction == "maximize" else value < than
+
+
+def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
+    """Return a trial's value: of its last epoch, or of the best of those whose objective is finite.
+
+    Args:
+        values: The objective of the epochs that reported it, in order; at least one.
+        at: Which epoch counts.
+        direction: Which way is better.
+    """
+    if at == "last":
+        return values[-1]
+    finite = [value for value in values if math.isfinite(value)] or values
+    return max(finite) if direction == "maximize" else min(finite)
+
+
+def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:
+    """Return ``sampler`` if it is a name of `SAMPLERS` or can be called.
+
+    Raises:
+        DefinitionError: It is neither.
+    """
+    if isinstance(sampler, str):
+        if sampler in SAMPLERS:
+            return sampler
+        msg = f"sampler={sampler!r}; the samplers are {', '.join(map(repr, SAMPLERS))}"
+        raise DefinitionError(msg)
+    if callable(sampler):
+        return cast("Callable[[int], Any]", sampler)
+    msg = (
+        f"sampler={sampler!r}; give one of {', '.join(map(repr, SAMPLERS))}, or a function "
+        "seed -> optuna sampler (one sampler object would carry its state from trial to trial)"
+    )
+    raise DefinitionError(msg)
+
+
+def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoice, ...]] | None:
+    """Return each parameter's points; None where there is no grid.
+
+    Raises:
+        DefinitionError: A grid without ``sampler="grid"`` or the other way round, no points, a
+            point of another type, or one named twice.
+    """
+    if (grid is not None) != (sampler == "grid"):
+        msg = (
+            "sampler='grid' needs grid={'parameter': [points, …]}, and got none"
+            if grid is None
+            else f"grid= is given, but sampler={sampler!r}; say sampler='grid'"
+        )
+        raise DefinitionError(msg)
+    if grid is None:
+        return None
+    if not isinstance(grid, Mapping) or not grid:
+        msg = f"grid={grid!r}; give a mapping of each parameter's name to its points"
+        raise DefinitionError(msg)
+    checked: dict[str, tuple[CategoricalChoice, ...]] = {}
+    for name, points in grid.items():
+        if isinstance(points, str) or not isinstance(points, Sequence) or not points:
+            msg = f"grid[{name!r}]={points!r}; give a list of at least one point"
+            raise DefinitionError(msg)
+        for point in points:
+            _check_value(f"grid[{name!r}] holds", point, "points")
+        if len({(type(p), p) for p in points}) != len(points):
+            msg = f"grid[{name!r}]={list(points)} names a point twice; a trial would be run twice"
+            raise DefinitionError(msg)
+        checked[str(name)] = tuple(points)
+    return checked
+
+
+def checked_enqueue(
+    enqueue: Any, *, trials: int, sampler: Any
+) -> tuple[Mapping[str, CategoricalChoice], ...]:
+    """Return the values that the first trials are given, one mapping a trial.
+
+    Raises:
+        DefinitionError: They are no list of mappings from names to plain values, more than there
+            are trials, or given beside a grid, which gives every value itself.
+    """
+    if enqueue is None:
+        return ()
+    if not isinstance(enqueue, Sequence) or isinstance(enqueue, str):
+        msg = f"enqueue={enqueue!r}; give a list of mappings, such as [{{'learning_rate': 1e-3}}]"
+        raise DefinitionError(msg)
+    if enqueue and sampler == "grid":
+        msg = "enqueue= is given beside sampler='grid', which gives every value; add grid points"
+        raise DefinitionError(msg)
+    if len(enqueue) > trials:
+        msg = f"enqueue= holds {len(enqueue)} trials, and trials={trials}; raise trials, or cut it"
+        raise DefinitionError(msg)
+    checked = []
+    for index, values in enumerate(enqueue):
+        if not isinstance(values, Mapping) or not all(isinstance(n, str) and n for n in values):
+            msg = f"enqueue[{index}]={values!r}; give a mapping of parameters' names to values"
+            raise DefinitionError(msg)
+        for name, value in values.items():
+            _check_value(f"enqueue[{index}][{name!r}] is", value, "values")
+        checked.append(dict(values))
+    return tuple(checked)
+
+
+def describe_pruner(pruner: Any, objectives: Sequence[Objective]) -> Mapping[str, Any] | None:
+    """Return what ``pruner`` was made with, as plain JSON; None where there is no pruner.
+
+    ``{"class": "MedianPruner", "n_startup_trials": 5, …}`` for Optuna's own, and
+    ``{"class": "custom:<qualified name>", …}`` for another one. Arguments are read from
+    the attributes of their names, with an underscore before them as Optuna has it or without.
+
+    Raises:
+        DefinitionError: It is no pruner, or there are several objectives.
+    """
+    if pruner is None:
+        return None
+    if isinstance(pruner, type) or not callable(getattr(pruner, "prune", None)):
+        hint = "()" if isinstance(pruner, type) else ""
+        msg = (
+            f"pruner={pruner!r} is no pruner; give an object, such as "
+            f"{getattr(pruner, '__name__', 'optuna.pruners.MedianPruner') + (hint or '()')}"
+        )
+        raise DefinitionError(msg)
+    if len(objectives) > 1:
+        names = ", ".join(repr(objective.name) for objective in objectives)
+        msg = (
+            f"pruner={type(pruner).__name__} with the objectives {names}: Optuna prunes by one "
+            "value; leave pruner out, or compare by one objective"
+        )
+        raise DefinitionError(msg)
+    return _pruner_parts(pruner)
+
+
+def _pruner_parts(pruner: Any) -> dict[str, Any]:
+    kind = type(pruner)
+    own = kind.__module__.startswith("optuna.pruners.")
+    name = kind.__qualname__ if own else f"custom:{kind.__qualname__}"
+    parts: dict[str, Any] = {"class": name}
+    for argument in inspect.signature(kind).parameters:
+        value = getattr(pruner, f"_{argument}", getattr(pruner, argument, _MISSING))
+        if value is None or isinstance(value, bool | int | str):
+            parts[argument] = value
+        elif isinstance(value, float):
+            # Optuna stores an absent bound as an infinity, which JSON has no word for.
+            parts[argument] = value if math.isfinite(value) else None
+        elif callable(getattr(value, "prune", None)):
+            parts[argument] = _pruner_parts(value)
+    if kind.__name__ == "SuccessiveHalvingPruner" and own and parts.get("min_resource") is None:
+        parts["min_resource"] = "auto"
+    return parts
+
+
+_MISSING = object()
+
+
+def _check_value(where: str, value: Any, what: str) -> None:
+    if not isinstance(value, CategoricalChoice):
+        msg = f"{where} {value!r}; {what} are None, bool, int, float or str"
+        raise DefinitionError(msg)
+    if isinstance(value, float) and not math.isfinite(value):
+        msg = f"{where} {value!r}; {what} must be finite"
+        raise DefinitionError(msg)

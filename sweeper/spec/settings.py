@@ -1,0 +1,229 @@
+"""Settings of a run, its directories and its width: flag > environment > sweeper.toml > default.
+
+The four sources are read in that order for each setting on its own, so ``SWEEPER_WORKERS`` may come
+from the environment while the database's URL comes from ``sweeper.toml`` in the current directory.
+
+pydantic-settings takes a fifth of a second to import, which is why the command line imports this
+module only in the bodies of its verbs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from sweeper.errors import UsageError
+from sweeper.support.paths import Location, parse_location
+from sweeper.support.shown import shown_text, shown_url
+
+CONFIGURATION_FILE = "sweeper.toml"
+DEFAULT_RUNS_DIR = Path("runs")
+
+Engine = Literal["local", "dask", "ray"]
+Isolation = Literal["auto", "fork", "spawn", "inline"]
+
+_PREFIX = "SWEEPER_"
+_EXPECTED = {
+    "storage": "a database URL such as sqlite:///runs/sweeper.db or postgresql://host/name",
+    "runs_dir": "a directory's path",
+    "workers": "a whole number, at least 1",
+    "engine": "local, dask or ray",
+    "isolation": "auto, fork, spawn or inline",
+    "engine_address": "a cluster's address such as tcp://10.0.0.1:8786",
+    "lease_seconds": "a number of seconds, at least 1",
+    "gpus": "all, or ids such as 0,1",
+    "trials_per_gpu": "a whole number, at least 1",
+    "checkpoints": "a directory's path, or a URL such as s3://bucket/prefix",
+}
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use: its CPU affinity where there is one."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+class Settings(BaseSettings):
+    """Settings of one command, resolved and frozen.
+
+    Attributes:
+        storage: SQLAlchemy URL of the database. Default: ``sweeper.db`` in SQLite below
+            ``runs_dir``, so that moving the runs alone moves everything.
+        runs_dir: Directory that holds one directory a study. Default ``runs``.
+        workers: Trials run side by side, at least 1. Default: one for each core that this process
+            may use. A trial of the size that sweeps are made of keeps about one core busy; more
+            workers than cores make each trial slower and finish no sooner, and fewer leave cores
+            idle. The number changes no result.
+        engine: Where workers run: ``local`` (default), ``dask`` or ``ray``.
+        isolation: How trial processes are made; ``auto`` (default) forks from a warm server where
+            that is safe, and spawns otherwise.
+        engine_address: The cluster's address for ``dask`` and ``ray``; by default one is made on
+            this machine.
+        lease_seconds: After so many seconds without a word, a worker on another machine counts as
+            gone, and its trials are given to others. Default 60.
+        gpus: ``all`` or ids with commas between: each slot is bound to one of them. By default
+            trials see what this process sees.
+        trials_per_gpu: Trials side by side on one GPU, its memory shared out. Default 1.
+        checkpoints: Where checkpoints go: a directory, or ``s3://bucket/prefix``, ``gs://…``,
+            ``memory://…``. Default: below ``runs_dir``, with all else.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        toml_file=CONFIGURATION_FILE,
+    )
+
+    storage: str = ""
+    runs_dir: Path = DEFAULT_RUNS_DIR
+    workers: int = Field(default_factory=available_cores, ge=1)
+    engine: Engine = "local"
+    isolation: Isolation = "auto"
+    engine_address: str | None = None
+    lease_seconds: float = Field(default=60.0, ge=1)
+    gpus: str | None = None
+    trials_per_gpu: int = Field(default=1, ge=1)
+    checkpoints: str | None = None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read flags, then the environment, then the file; neither .env nor secrets files."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @field_validator("storage")
+    @classmethod
+    def _storage_is_a_url(cls, value: str) -> str:
+        if value and "://" not in value:
+            msg = f"no '://' in it; for a file of SQLite write sqlite:///{shown_url(value)}"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("runs_dir")
+    @classmethod
+    def _runs_dir_fits_into_a_url(cls, value: Path) -> Path:
+        if "?" in str(value):
+            msg = "a '?' would cut the default database's URL short"
+            raise ValueError(msg)
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):
+            msg = "a URL is no directory: --storage takes a database's, --checkpoints a bucket's"
+            raise ValueError(msg)
+        return value.expanduser()
+
+    @field_validator("checkpoints")
+    @classmethod
+    def _checkpoints_are_a_location(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                parse_location(value)
+            except UsageError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+    @property
+    def checkpoints_location(self) -> Location | None:
+        """Return the location of checkpoints; None for ``runs_dir``."""
+        return None if self.checkpoints is None else parse_location(self.checkpoints)
+
+    def command(self, *words: str, **options: object) -> str:
+        """Return ``sweeper WORDS`` with these locations, as it must be typed in the same directory.
+
+        An option that is None or has its default value is left out, so the common case is
+        ``sweeper resume STUDY``. A database's password is written as ``***``: what is printed may
+        end in a log.
+        """
+        storage = None if self.storage == _default_storage(self.runs_dir) else self.storage
+        typed = ["sweeper", *words]
+        for name, value in {"storage": storage, "runs_dir": self.runs_dir, **options}.items():
+            setting = type(self).model_fields.get(name)
+            if value is not None and (setting is None or value != setting.default):
+                shown = str(value) if isinstance(value, Path) else shown_url(value)
+                typed += [f"--{name.replace('_', '-')}", shown]
+        return shlex.join(typed)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _storage_follows_runs_dir(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("storage"):
+            return values
+        runs_dir = str(values.get("runs_dir", DEFAULT_RUNS_DIR))
+        return {**values, "storage": _default_storage(Path(runs_dir).expanduser())}
+
+
+def load_settings(**given: Any) -> Settings:
+    """Resolve every setting.
+
+    Args:
+        given: Fields of `Settings` by name: flags that the user typed, None for those they did not.
+
+    Raises:
+        UsageError: A value cannot be used, or ``sweeper.toml`` in the current directory cannot be
+            read or holds an unknown key. The message names the flag, the variable or the file and
+            key, what was found, and what was expected.
+    """
+    flags = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        raise UsageError(_explain(error, flags)) from None
+    except tomllib.TOMLDecodeError as error:
+        msg = f"{CONFIGURATION_FILE}: not valid TOML: {error}; correct it or move it away"
+        raise UsageError(msg) from None
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{CONFIGURATION_FILE}: cannot be read: {error}; make it a readable UTF-8 file"
+        raise UsageError(msg) from None
+
+
+def _default_storage(runs_dir: Path) -> str:
+    return f"sqlite:///{(runs_dir / 'sweeper.db').as_posix()}"
+
+
+def _explain(error: ValidationError, flags: dict[str, Any]) -> str:
+    return "; ".join(
+        _explain_one(str(detail["loc"][0]) if detail["loc"] else "", detail["type"], detail, flags)
+        for detail in error.errors()
+    )
+
+
+def _explain_one(key: str, kind: str, detail: Any, flags: dict[str, Any]) -> str:
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(key, _EXPECTED, n=1)
+        known = f"there are {', '.join(sorted(_EXPECTED))}"
+        hint = f"did you mean {near[0]!r}?" if near else known
+        return f"{CONFIGURATION_FILE}: {key}: no setting has that name; {hint}"
+    variable = f"{_PREFIX}{key.upper()}"
+    if key in flags:
+        given_by = f"--{key.replace('_', '-')}"
+    elif os.environ.get(variable):
+        given_by = variable
+    else:
+        given_by = f"{CONFIGURATION_FILE}: {key}"
+    expected = _EXPECTED.get(key, "another value")
+    reason = f" ({shown_text(str(detail['ctx']['error']))})" if kind == "value_error" else ""
+    found = detail["input"]
+    if isinstance(found, str | Path):
+        found = shown_url(found)
+    return f"{given_by}: found {found!r}{reason}; expected {expected}"

@@ -1,1 +1,0 @@
-"""Audits and verdicts: which intervals were compared, by whom, and what was found."""

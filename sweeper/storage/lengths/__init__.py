@@ -1,1 +1,0 @@
-"""Number of epochs that trials train for: raised, kept for each length, and seen by the search."""

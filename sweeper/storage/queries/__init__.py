@@ -1,1 +1,0 @@
-"""The statements behind the repository: each module those of one kind of row."""

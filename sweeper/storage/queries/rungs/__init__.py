@@ -1,1 +1,0 @@
-"""Budgets in the database: trials that pause at rungs, and what is decided there."""

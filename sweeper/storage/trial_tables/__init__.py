@@ -1,1 +1,0 @@
-"""Tables of what befalls trials: that they branch from others, pause at rungs, or train on."""

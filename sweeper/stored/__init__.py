@@ -1,1 +1,0 @@
-"""A stored study as Python sees it: its trials, their models, and what they are written to."""

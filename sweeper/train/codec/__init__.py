@@ -1,0 +1,45 @@
+"""Values to JSON beside named tensors, and back: what a checkpoint can hold of objects in Python."""
+
+from sweeper.inspection.sorts import tells_its_state
+from sweeper.train.codec.decoder import Decoder, decode
+from sweeper.train.codec.encoder import Encoder, encode
+from sweeper.train.codec.form import (
+    TAG,
+    Json,
+    NotPlainError,
+    Tensors,
+    UnplaceableError,
+    digest_of,
+    hold,
+    put_array,
+    take_array,
+)
+from sweeper.train.codec.replicas import (
+    assign_replicas,
+    held_tensors,
+    hold_replicas,
+    is_replicated,
+    replicas_of,
+)
+
+__all__ = [
+    "TAG",
+    "Decoder",
+    "Encoder",
+    "Json",
+    "NotPlainError",
+    "Tensors",
+    "UnplaceableError",
+    "assign_replicas",
+    "decode",
+    "digest_of",
+    "encode",
+    "held_tensors",
+    "hold",
+    "hold_replicas",
+    "is_replicated",
+    "put_array",
+    "replicas_of",
+    "take_array",
+    "tells_its_state",
+]

@@ -1,0 +1,245 @@
+"""The inverse of the encoder: values from JSON and named tensors.
+
+Nothing is imported, unpickled or called by name, and no method of the user's is run: an object is made by
+`object.__new__`, of a class of a module that is loaded already, and its attributes are set below its own
+``__setattr__``.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import fractions
+import random
+import re
+import types
+import uuid
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from sweeper.inspection.sorts import set_field
+from sweeper.train.codec.form import TAG, Json, UnplaceableError, find_named, take_array
+from sweeper.train.codec.sets import Filling, fill_set, frozen_set
+
+_BIT_GENERATORS = frozenset({"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"})
+_DICTS: Mapping[str, Any] = {
+    "dict": dict,
+    "OrderedDict": OrderedDict,
+    "Counter": Counter,
+    "defaultdict": defaultdict,
+}
+_TEXTS: Mapping[str, Any] = {
+    "Decimal": decimal.Decimal,
+    "Fraction": fractions.Fraction,
+    "UUID": uuid.UUID,
+}
+
+
+def decode(encoded: Json, tensors: Mapping[str, Any]) -> Any:
+    """Return the value that `encode` was given.
+
+    Args:
+        encoded: What `encode` returned.
+        tensors: The arrays, by name.
+
+    Raises:
+        UnplaceableError: A tensor or a class is not there.
+    """
+    return Decoder(tensors).decode(encoded)
+
+
+class Decoder:
+    """Decoder of the values of one capture; objects that were shared are shared again.
+
+    Args:
+        tensors: The arrays, by name.
+    """
+
+    readers: Mapping[str, Callable[[Any, Any], Any]]
+    """What reads a node, by its tag."""
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        self.tensors = tensors
+        self._made: dict[str, Any] = {}
+
+    def decode(self, node: Json) -> Any:
+        """Return the value of ``node``.
+
+        Raises:
+            UnplaceableError: It refers to what is not there.
+        """
+        if not isinstance(node, dict):
+            return node
+        read = self.readers.get(node[TAG])
+        if read is None:
+            msg = f"a value of the unknown form {node[TAG]!r} was written; {EARLIER}"
+            raise UnplaceableError(msg)
+        return self.keep(node, read(self, node))
+
+    def keep(self, node: Json, made: Any) -> Any:
+        """Note the object of ``node``, which others may refer to; return it."""
+        if "id" in node:
+            self._made[node["id"]] = made
+        return made
+
+    def _same(self, node: Json) -> Any:
+        if node["as"] not in self._made:
+            msg = f"an object that two places share was written by an earlier version; {EARLIER}"
+            raise UnplaceableError(msg)
+        return self._made[node["as"]]
+
+    def class_of(self, node: Json) -> Any:
+        """Return the class that an object of ``node`` has."""
+        cls = None if isinstance(node["class"], str) else self.decode(node["class"])
+        if not isinstance(cls, type):
+            msg = f"{node['class']} was a class, and is {cls!r} now"
+            raise UnplaceableError(msg)
+        return cls
+
+    def _named(self, node: Json) -> Any:
+        found = find_named(node["v"])
+        if found is None:
+            msg = f"{node['v'].replace(':', '.')} was held, and there is nothing of that name now"
+            raise UnplaceableError(msg)
+        return found
+
+    def _tuple(self, node: Json) -> Any:
+        parts = [self.decode(each) for each in node["v"]]
+        return tuple.__new__(self.class_of(node), parts) if "class" in node else tuple(parts)
+
+    def container_class(self, node: Json) -> Any:
+        """Return the class of a container that is none of Python's own; None for those."""
+        return self.class_of(node) if "class" in node else None
+
+    def _dict(self, node: Json) -> Any:
+        base, cls = _DICTS[node[TAG]], self.container_class(node)
+        made = self.keep(node, base() if cls is None else base.__new__(cls))
+        if node[TAG] == "defaultdict":
+            made.default_factory = self.decode(node["factory"])
+        put: Any = OrderedDict.__setitem__ if isinstance(made, OrderedDict) else dict.__setitem__
+        for key, item in node["v"]:
+            put(made, self.decode(key), self.decode(item))
+        return self.with_attributes(made, node.get("attributes", {}))
+
+    def _sequence(self, node: Json) -> Any:
+        base: Any = {"list": list, "set": set, "deque": deque}[node[TAG]]
+        cls = self.container_class(node)
+        limit = node.get("maxlen")
+        made = base.__new__(base if cls is None else cls)
+        base.__init__(made, *([(), limit] if base is deque else []))
+        self.keep(node, made)
+        values = self.ordered(node, "v")
+        if base is set:
+            fill_set(made, values, Filling.from_json(node, len(values)))
+        else:
+            base.extend(made, values)
+        return self.with_attributes(made, node.get("attributes", {}))
+
+    def ordered(self, node: Json, key: str) -> list[Any]:
+        """Return items that stand under ``key``, or in an array."""
+        if "packed" in node:
+            packed: list[Any] = take_array(node["packed"], self.tensors).tolist()
+            return packed
+        return [self.decode(each) for each in node[key]]
+
+    def with_attributes(self, made: Any, attributes: Mapping[str, Json]) -> Any:
+        """Give ``made`` its attributes; return it."""
+        for name, value in [(n, self.decode(each)) for n, each in attributes.items()]:
+            set_field(made, name, value)
+        return made
+
+    def _object(self, node: Json) -> Any:
+        cls = self.class_of(node)
+        made = cls() if cls is types.SimpleNamespace else object.__new__(cls)
+        return self.with_attributes(self.keep(node, made), node["v"])
+
+    def _array(self, node: Json) -> Any:
+        return np.array(take_array(node, self.tensors), order=node.get("order", "C"))
+
+    def _objects(self, node: Json) -> Any:
+        made = self.keep(node, np.empty(tuple(node["shape"]), object))
+        flat = made.reshape(-1)
+        for index, each in enumerate(node["v"]):
+            flat[index] = self.decode(each)
+        return made
+
+    def _tensor(self, node: Json) -> Any:
+        return tf.convert_to_tensor(take_array(node, self.tensors))
+
+    def _dtype(self, node: Json) -> Any:
+        return tf.as_dtype(node["v"]) if node["kind"] == "tf" else np.dtype(node["v"])
+
+    def _generator(self, node: Json) -> Any:
+        state, kind = self.decode(node["v"]), node[TAG]
+        if kind == "Random":
+            made: Any = random.Random()  # noqa: S311 - what the user had, and no secret
+        elif kind == "RandomState":
+            made = np.random.RandomState()
+        else:
+            name = state["bit_generator"]
+            if name not in _BIT_GENERATORS:
+                msg = f"a generator of the unknown kind {name!r} was held"
+                raise UnplaceableError(msg)
+            seeds = (
+                np.random.SeedSequence(**self.decode(node["seeds"])) if "seeds" in node else None
+            )
+            made = np.random.Generator(getattr(np.random, name)(seeds))
+        set_state_of_generator(made, state)
+        return made
+
+
+def set_state_of_generator(generator: Any, state: Any) -> None:
+    """Give a generator of Python's or NumPy's the state that `state_of_generator` returned."""
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    else:
+        generator.state = state
+
+
+EARLIER = (
+    "sweeper 0.1.0 wrote objects in another layout before the first release: finish the trial with the version "
+    "that began it, or start it anew with this one"
+)
+"""What to do with a checkpoint whose objects are in the layout of an earlier version."""
+
+Decoder.readers = {
+    **dict.fromkeys(_DICTS, Decoder._dict),
+    **dict.fromkeys(("list", "set", "deque"), Decoder._sequence),
+    **dict.fromkeys(("Generator", "RandomState", "Random"), Decoder._generator),
+    **dict.fromkeys(
+        ("range", "slice"), lambda _, n: {"range": range, "slice": slice}[n[TAG]](*n["v"])
+    ),
+    **dict.fromkeys(
+        ("datetime", "date", "time"), lambda _, n: getattr(dt, n[TAG]).fromisoformat(n["v"])
+    ),
+    "array": Decoder._array,
+    "bytearray": lambda _, node: bytearray(base64.b64decode(node["v"])),
+    "bytes": lambda _, node: base64.b64decode(node["v"]),
+    "complex": lambda _, node: complex(*node["v"]),
+    "dtype": Decoder._dtype,
+    "enum": lambda d, node: d.class_of(node)[node["v"]],
+    "frozenset": lambda d, node: frozen_set(
+        [d.decode(each) for each in node["v"]], at_once=node.get("at_once", False)
+    ),
+    "named": Decoder._named,
+    "object": Decoder._object,
+    "objects": Decoder._objects,
+    "path": lambda _, node: Path(node["v"]),
+    "pattern": lambda _, node: re.compile(*node["v"]),
+    "same": Decoder._same,
+    "scalar": lambda d, node: take_array(node, d.tensors)[()],
+    "tensor": Decoder._tensor,
+    "text": lambda _, node: _TEXTS[node["type"]](node["v"]),
+    "timedelta": lambda _, node: dt.timedelta(*node["v"]),
+    "tuple": Decoder._tuple,
+}

@@ -1,0 +1,324 @@
+"""Values to JSON beside named tensors: what a checkpoint can hold of objects in Python.
+
+Nothing here can run code when it is read, which is why checkpoints hold no pickle. What has no plain form is
+refused with the path that leads to it. An object that is held in several places is written where it is first
+held, and elsewhere as a reference to that path, so that it is one object again, and cycles end.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import enum
+import random
+import re
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from sweeper.inspection import keras_names
+from sweeper.inspection.sorts import class_name, fields_of, module_of
+from sweeper.train.codec.form import TAG, Json, NotPlainError, Tensors, name_of, put_array
+from sweeper.train.codec.leaves import AS_TEXT
+from sweeper.train.codec.sets import Filling, filling_of, filling_of_frozen
+
+_CONTAINERS = (OrderedDict, Counter, defaultdict, dict, list, deque, set)
+_OPEN = (types.SimpleNamespace,)
+"""Classes that are not written in Python, and hold nothing but attributes."""
+
+_MANY = 256
+"""Numbers of one type from which a list is written as an array."""
+
+
+def encode(value: Any, path: str, tensors: Tensors) -> Json:
+    """Return ``value`` as JSON; arrays go into ``tensors`` under names that begin with ``path``.
+
+    Raises:
+        NotPlainError: Something in it has no plain form.
+    """
+    return Encoder(tensors).encode(value, path)
+
+
+class Encoder:
+    """Encoder of the values of one capture, which knows the objects that they share.
+
+    Args:
+        tensors: Receives the arrays.
+        prefix: What their names begin with, before the path.
+    """
+
+    def __init__(self, tensors: Tensors, prefix: str = "") -> None:
+        self._tensors = tensors
+        self._prefix = prefix
+        self._written: dict[int, tuple[dict[str, Json], str]] = {}
+        self._ids: set[str] = set()
+        self._copied: dict[int, list[tuple[str, Any]]] = {}
+        """The arrays that were written, and their paths, by the array that owns the memory."""
+        self._alive: list[Any] = []
+        """Keeps what was encoded: the id of an object that is gone can be another one's."""
+
+    def encode(self, value: Any, path: str) -> Json:
+        """Return ``value`` as JSON.
+
+        Args:
+            value: Anything.
+            path: Where it stands, such as ``callbacks/0/state``.
+
+        Raises:
+            NotPlainError: Something in it has no plain form.
+        """
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        immutable = self._immutable(value, path)
+        if immutable is not None:
+            return immutable
+        if id(value) in self._written:
+            node, where = self._written[id(value)]
+            if TAG not in node:
+                raise NotPlainError(path, value, "an object that contains itself")
+            if "id" not in node:
+                node["id"] = self._unused(where, self._ids)
+                self._ids.add(node["id"])
+            return {TAG: "same", "as": node["id"]}
+        node = {}
+        self._written[id(value)] = node, path
+        self._alive.append(value)
+        self._fill(node, value, path)
+        return node
+
+    def _immutable(self, value: Any, path: str) -> Json:
+        """Return the node of a value that is known by what it is made of; None for others."""
+        if isinstance(value, enum.Enum):
+            return {TAG: "enum", "class": self._class(type(value), path), "v": value.name}
+        if isinstance(value, tuple):
+            parts = self._items(list(tuple.__iter__(value)), path)
+            named = {} if type(value) is tuple else {"class": self._class(type(value), path)}
+            return {TAG: "tuple", "v": parts, **named}
+        if isinstance(value, frozenset):
+            members = list(frozenset.__iter__(value))
+            filling = filling_of_frozen(members)
+            if filling is None:
+                raise NotPlainError(path, value, _ORDER.format("frozenset"))
+            written = self._items([members[each] for each in filling.order], path)
+            return {
+                TAG: "frozenset",
+                "v": written,
+                **({"at_once": True} if filling.at_once else {}),
+            }
+        if isinstance(value, np.generic):
+            return {TAG: "scalar", **self._array(np.asarray(value), path)}
+        return _leaf(value) or self._tensor_or_dtype(value, path)
+
+    def _tensor_or_dtype(self, value: Any, path: str) -> Json:
+        if isinstance(value, tf.Tensor) and hasattr(value, "numpy"):
+            return {TAG: "tensor", **self._array(value.numpy(), path)}
+        if isinstance(value, tf.DType | np.dtype):
+            kind = "tf" if isinstance(value, tf.DType) else "np"
+            return {TAG: "dtype", "kind": kind, "v": getattr(value, "name", str(value))}
+        return None
+
+    def _fill(self, node: dict[str, Json], value: Any, path: str) -> None:
+        """Write an object that can be shared into ``node``."""
+        if isinstance(value, np.ndarray):
+            self._fill_array(node, value, path)
+        elif isinstance(value, _CONTAINERS):
+            self._fill_container(node, value, path)
+        elif type(value) is bytearray:
+            node.update({TAG: "bytearray", "v": _text_of(value)})
+        elif isinstance(value, np.random.Generator) or type(value) in _GENERATORS:
+            state = self.encode(state_of_generator(value), f"{path}/state")
+            seeds = seeds_of(value)
+            if seeds is not None:
+                spawned = {"n_children_spawned": int(seeds.n_children_spawned)}
+                node["seeds"] = self.encode({**seeds.state, **spawned}, f"{path}/seeds")
+            node.update({TAG: type(value).__name__, "v": state})
+        else:
+            self._fill_object(node, value, path)
+
+    def _fill_object(self, node: dict[str, Json], value: Any, path: str) -> None:
+        """Write an object whose whole state is in its attributes.
+
+        Raises:
+            NotPlainError: There is more to it, or its class could not be found again.
+        """
+        cls = type(value)
+        if not all(base.__flags__ & (1 << 9) for base in cls.__mro__[:-1]) and cls not in _OPEN:
+            raise NotPlainError(path, value)
+        if isinstance(value, keras.layers.Layer | keras.optimizers.Optimizer | tf.Module):
+            reason = f"a {class_name(cls)} made during training; make it in the factory"
+            raise NotPlainError(path, value, reason)
+        if module_of(cls).partition(".")[0] in ("keras", "tensorflow"):
+            raise NotPlainError(path, value)
+        node.update({TAG: "object", "class": self._class(cls, path)})
+        node["v"] = self._attributes(value, path)
+
+    def _fill_array(self, node: dict[str, Json], value: Any, path: str) -> None:
+        owner = owner_of(value)
+        for where, other in self._copied.setdefault(id(owner), []):
+            if np.may_share_memory(value, other) and value.flags.writeable:
+                reason = f"an array that shares its memory with the one at {where}"
+                raise NotPlainError(path, value, reason)
+        self._copied[id(owner)].append((path, value))
+        self._alive.append(owner)
+        if value.dtype == object:
+            node.update({TAG: "objects", "shape": list(value.shape)})
+            node["v"] = self._items(list(value.ravel()), path)
+            return
+        node.update({TAG: "array", **self._array(value, path)})
+        if value.flags.f_contiguous and not value.flags.c_contiguous:
+            node["order"] = "F"
+
+    def _fill_container(self, node: dict[str, Json], value: Any, path: str) -> None:
+        kind: Any = next(each for each in _CONTAINERS if isinstance(value, each))
+        node[TAG] = kind.__name__
+        if "keras" in module_of(type(value)):
+            self._fill_tracked(node, value)
+        elif type(value) is not kind:
+            node["class"] = self._class(type(value), path)
+            node["attributes"] = self._attributes(value, path)
+        if isinstance(value, defaultdict):
+            node["factory"] = self._factory(value.default_factory, path)
+        if isinstance(value, deque):
+            node["maxlen"] = value.maxlen
+        if isinstance(value, dict):
+            node["v"] = self._pairs(list(kind.items(value)), path)
+        else:
+            written = self._ordered(value, list(kind.__iter__(value)), path)
+            node.update({"v" if name == "values" else name: each for name, each in written.items()})
+
+    def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
+        """Note what tells a container of Keras's from a plain one: here nothing."""
+
+    def _pairs(self, items: Sequence[tuple[Any, Any]], path: str) -> list[Json]:
+        written = []
+        for key, item in items:
+            where = f"{path}[{key!r:.60}]"
+            written.append([self.encode(key, where), self.encode(item, where)])
+        return written
+
+    def _items(self, values: Sequence[Any], path: str) -> list[Json]:
+        return [self.encode(each, f"{path}[{index}]") for index, each in enumerate(values)]
+
+    def _ordered(self, thing: Any, values: list[Any], path: str) -> dict[str, Json]:
+        """Return the items of ``thing``, or an array of them where they are many numbers of one type."""
+        if isinstance(thing, set):
+            filling = self._filling(thing, values, path)
+            return {"values": self._items(values, path), **filling.to_json()}
+        kinds = set(map(type, values)) if len(values) >= _MANY else set()
+        if kinds == {float}:
+            return {"packed": self._array(np.array(values, np.float64), path)}
+        if kinds == {int} and all(-(1 << 62) < v < 1 << 62 for v in values):
+            return {"packed": self._array(np.array(values, np.int64), path)}
+        return {"values": self._items(values, path)}
+
+    def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
+        """Return how to fill a set like ``thing``.
+
+        Raises:
+            NotPlainError: No way was found.
+        """
+        filling = filling_of(thing, members)
+        if filling is None:
+            raise NotPlainError(path, thing, _ORDER.format("set"))
+        return filling
+
+    def _attributes(self, value: Any, path: str) -> dict[str, Json]:
+        return {
+            name: self.encode(item, f"{path}.{name}")
+            for name, item in list(fields_of(value).items())
+            if not name.startswith(keras_names.TRACKING_PREFIXES)
+        }
+
+    def _class(self, cls: type, path: str) -> Json:
+        return self._named(cls, path, f"a {class_name(cls)}, of a class that no name leads to")
+
+    def _factory(self, factory: Any, path: str) -> Json:
+        if factory is None or isinstance(factory, type):
+            return None if factory is None else self._class(factory, path)
+        raise NotPlainError(path, factory, f"a defaultdict of {factory!r}")
+
+    def _named(self, thing: Any, path: str, otherwise: str) -> Json:
+        name = name_of(thing)
+        if name is None:
+            raise NotPlainError(path, thing, otherwise)
+        return {TAG: "named", "v": name}
+
+    def _array(self, array: Any, path: str) -> dict[str, Json]:
+        written: dict[str, Json] = put_array(np.asarray(array), self._tensors, self._key(path))
+        return written
+
+    def _key(self, path: str) -> str:
+        return self._unused(f"{self._prefix}/{path}" if self._prefix else path, self._tensors)
+
+    @staticmethod
+    def _unused(name: str, used: Any) -> str:
+        while name in used:
+            name += "'"
+        return name
+
+
+_ORDER = (
+    "a {} whose order no other can be given (a dict or a list keeps its order: dict.fromkeys(…))"
+)
+_GENERATORS = (random.Random, np.random.RandomState)
+
+
+def owner_of(array: Any) -> Any:
+    """Return the array that owns the memory of ``array``."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def state_of_generator(generator: Any) -> Any:
+    """Return the state of a generator of Python's or NumPy's, as its own interface tells it."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=False)
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    return generator.state
+
+
+def seeds_of(generator: Any) -> Any:
+    """Return the seed sequence that a generator of NumPy's spawns others from; None where it has none."""
+    if isinstance(generator, np.random.Generator):
+        generator = generator.bit_generator
+    elif isinstance(generator, np.random.RandomState):
+        generator = generator._bit_generator
+    seeds = getattr(generator, "seed_seq", None)
+    return seeds if isinstance(seeds, np.random.SeedSequence) else None
+
+
+def _text_of(value: bytes | bytearray) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _leaf(value: Any) -> Json:
+    """Return the node of an immutable value without parts, or None."""
+    cls = type(value)
+    if cls is bytes:
+        return {TAG: "bytes", "v": _text_of(value)}
+    if isinstance(value, Path):
+        return {TAG: "path", "v": str(value)}
+    if cls is complex:
+        return {TAG: "complex", "v": [value.real, value.imag]}
+    if cls in (dt.datetime, dt.date, dt.time):
+        plain_zone = isinstance(getattr(value, "tzinfo", None), dt.timezone | None)
+        return {TAG: cls.__name__, "v": value.isoformat()} if plain_zone else None
+    if cls is dt.timedelta:
+        return {TAG: "timedelta", "v": [value.days, value.seconds, value.microseconds]}
+    if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
+        return {TAG: "pattern", "v": [value.pattern, value.flags]}
+    if cls in (range, slice):
+        return {TAG: cls.__name__, "v": [value.start, value.stop, value.step]}
+    if cls in AS_TEXT:
+        return {TAG: "text", "type": cls.__name__, "v": str(value)}
+    return None

@@ -1,0 +1,209 @@
+"""Sets, which a checkpoint holds only where filling a new one gives the same.
+
+A set gives its members in the order of a table inside it, and which place a member has there depends on the
+others that were there when it came, on how far the table had grown, and on the members that have left. No
+interface tells the table. So a new set is filled and compared: the order, and the memory that the table takes.
+Members that collide have to come in the right order, which is searched for: one of them is moved, and the
+change is kept if no more members are out of place than before. Members that hash by their address have another
+order in each process anyway.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import is_
+from typing import Any
+
+from sweeper.train.codec.form import UnplaceableError
+from sweeper.train.codec.leaves import hashes_alike
+
+_MOST_INSERTIONS = 2_000_000
+"""Insertions that one search makes at most; at about 30 million a second."""
+
+_SMALL, _OTHERS = 20, 40
+"""Members of a set of which other orders of insertion are tried, and how many are."""
+
+_TINY, _ROUNDS = 8, 30
+"""Members of a set whose table soon grows, so that it is compared in so many rounds."""
+
+_SEEN = 64
+"""Members up to which two sets are compared after each addition, and not at the end alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How to fill a set so that it gives its members in the order of another.
+
+    Attributes:
+        order: Positions of the members, in the order in which they are inserted.
+        at_once: Whether the table is made for all of them first; it grows with each otherwise.
+    """
+
+    order: Sequence[int]
+    at_once: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is not as by default: one after the other, in the order of the set."""
+        written: dict[str, Any] = {"at_once": True} if self.at_once else {}
+        if any(position != index for index, position in enumerate(self.order)):
+            written["order"] = list(self.order)
+        return written
+
+    @classmethod
+    def from_json(cls, node: dict[str, Any], count: int) -> Filling:
+        """Return the inverse of `to_json`, for a set of ``count`` members."""
+        return cls(node.get("order", range(count)), node.get("at_once", False))
+
+
+def filling_of(thing: Any, members: Sequence[Any]) -> Filling | None:
+    """Return how to fill a set so that it is like ``thing``; None if no way was found, or none is certain."""
+    by_default = Filling(range(len(members)))
+    if not has_an_order(members):
+        return by_default
+    for at_once in (False, True):
+        again = _filled(members, Filling(by_default.order, at_once))
+        if set.__sizeof__(again) == set.__sizeof__(thing):
+            order = order_of_insertion(members, at_once=at_once)
+            return None if order is None else _certain(thing, members, Filling(order, at_once))
+    return None
+
+
+def filling_of_frozen(members: Sequence[Any]) -> Filling | None:
+    """Return how to make a frozenset with the order of ``members``; None if no way was found."""
+    if not has_an_order(members):
+        return Filling(range(len(members)))
+    for at_once in (False, True):
+        order = order_of_insertion(members, at_once=at_once)
+        if order is not None:
+            return Filling(order, at_once)
+    return None
+
+
+def frozen_set(inserted: Sequence[Any], *, at_once: bool = False) -> frozenset[Any]:
+    """Return a frozenset of members, which are inserted in this order."""
+    return frozenset(dict.fromkeys(inserted) if at_once else inserted)
+
+
+def _certain(thing: Any, members: Sequence[Any], found: Filling) -> Filling | None:
+    """Return the filling after which later members come to stand as in ``thing``; None if it is not certain.
+
+    Sets with the same order may differ in the places of their members, which later ones show. Python copies the
+    places of some sets, so copies are compared; and where another order of insertion gives the same order of
+    members but goes on otherwise, nothing tells which one is right.
+    """
+    copies = partial(set.copy, thing)
+    fitting = [
+        filling
+        for filling in (found, *_others(members, found))
+        if _go_on_alike(copies, partial(set.copy, _filled(members, filling)))
+    ]
+    if not fitting:
+        return None
+    first = partial(_filled, members, fitting[0])
+    if all(_go_on_alike(first, partial(_filled, members, other)) for other in fitting[1:]):
+        return fitting[0]
+    return None
+
+
+def _others(members: Sequence[Any], found: Filling) -> Iterator[Filling]:
+    """Yield other fillings of a small set that give the same order of its members."""
+    if len(members) > _SMALL:
+        return
+    draws = random.Random(0)  # noqa: S311 - the search is the same each time
+    drawn = (tuple(draws.sample(range(len(members)), len(members))) for _ in range(_OTHERS))
+    for order in dict.fromkeys(drawn):
+        other = Filling(order, found.at_once)
+        if all(map(is_, _filled(members, other), members)):
+            yield other
+
+
+class _Probe:
+    """Member that comes later, at a place of its own."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def __hash__(self) -> int:
+        return self._place
+
+
+def _go_on_alike(make_one: Callable[[], set[Any]], make_other: Callable[[], set[Any]]) -> bool:
+    """Return whether two sets give the same order while the same members are added to both."""
+    draws = random.Random(1)  # noqa: S311 - the search is the same each time
+    for _ in range(_ROUNDS if len(make_one()) <= _TINY else 1):
+        one, other = make_one(), make_other()
+        for _ in range(len(one) + 8):
+            probe = _Probe(draws.getrandbits(48))
+            one.add(probe)
+            other.add(probe)
+            if len(one) <= _SEEN and not all(map(is_, one, other)):
+                return False
+        if not all(map(is_, one, other)):
+            return False
+    return True
+
+
+def order_of_insertion(members: Sequence[Any], *, at_once: bool = False) -> list[int] | None:
+    """Search for an order of insertion that gives a set with its members in the order of ``members``.
+
+    Returns:
+        Positions in ``members``; None if the search ended without a result.
+    """
+    count = len(members)
+    rank = {id(member): position for position, member in enumerate(members)}
+    draws = random.Random(count)  # noqa: S311 - the search is the same each time
+    order, kept, kept_gaps, kept_seen = list(range(count)), list(range(count)), None, [0]
+    for _ in range(_MOST_INSERTIONS // (count + 1)):
+        again = _filled(members, Filling(order, at_once))
+        seen = [rank[id(member)] for member in set.__iter__(again)]
+        gaps = [k for k in range(count) if seen[k] != k and (k == 0 or seen[k] != seen[k - 1] + 1)]
+        if not gaps:
+            return order
+        if kept_gaps is None or len(gaps) <= len(kept_gaps):
+            kept, kept_gaps, kept_seen = order, gaps, seen
+        gap = draws.choice(kept_gaps)
+        follower = kept_seen[gap - 1] + 1 if gap else 0
+        moved = draws.choice((follower % count, kept_seen[gap], gap))
+        order = [position for position in kept if position != moved]
+        order.insert(draws.choice((0, count - 1, draws.randrange(count))), moved)
+    return None
+
+
+def has_an_order(members: Sequence[Any]) -> bool:
+    """Return whether a set of these members has the same order in every process that makes it alike."""
+    return all(map(hashes_alike, members))
+
+
+def fill_set(thing: Any, members: Sequence[Any], filling: Filling | None = None) -> None:
+    """Give the set ``thing`` these members and no others, in their order.
+
+    Args:
+        thing: The set.
+        members: In the order in which it shall give them.
+        filling: How to fill it; one after the other by default.
+
+    Raises:
+        UnplaceableError: It then gives them in another order.
+    """
+    set.clear(thing)
+    _fill(thing, members, filling or Filling(range(len(members))))
+    if has_an_order(members) and not all(map(is_, set.__iter__(thing), members)):
+        msg = "a set gave its members in another order, and cannot be filled so that it does again"
+        raise UnplaceableError(msg)
+
+
+def _filled(members: Sequence[Any], filling: Filling) -> set[Any]:
+    again: set[Any] = set()
+    _fill(again, members, filling)
+    return again
+
+
+def _fill(thing: Any, members: Sequence[Any], filling: Filling) -> None:
+    if filling.at_once:
+        set.update(thing, dict.fromkeys(members[position] for position in filling.order))
+        return
+    for position in filling.order:
+        set.add(thing, members[position])

@@ -1,0 +1,195 @@
+"""`Data`, what a study's data factory returns, and `DataSource`, what every kind of data becomes.
+
+A source can be opened at any step of any pass, because a resumed training begins in the middle of
+one. Where the order of a pass is a pure function of (seed, pass) nothing more is needed; a source
+that reads through an iterator with a state of its own is a `CapturableSource` as well. This module
+imports neither TensorFlow nor Keras: a study's file imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from sweeper.errors import DataError
+from sweeper.spec.arguments import with_named_arguments
+
+Batch = Any
+"""``x``, ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, each an array or a nest of arrays."""
+
+
+@with_named_arguments
+@dataclass(frozen=True)
+class Data:
+    """What a trial trains on and is measured on.
+
+    Attributes:
+        train: One of these; needed wherever something is trained.
+
+            - ``(x, y)`` or ``(x, y, sample_weight)``: NumPy arrays, pandas frames and series or
+              TensorFlow tensors (ragged ones, too) of equal length, or dicts, lists or tuples of such arrays. Floats
+              are cast to Keras's ``floatx``, as ``model.fit`` does.
+            - a ``keras.utils.PyDataset``
+            - a ``tf.data.Dataset`` of batches
+            - a function ``epoch -> iterable of batches``, which gives the same batches whenever
+              it is called with the same epoch (from 0); TensorFlow's and SciPy's sparse tensors and
+              ragged tensors are served as they are
+            - a grain ``MapDataset``, ``IterDataset`` or ``DataLoader`` of batches
+        validation: Any of these for validation, never shuffled; None for none.
+        test: Any of these, held out for `sweeper evaluate`: no trial opens or reads it, so what is
+            read lazily costs training nothing. Read whole and in order, in batches of
+            ``validation_batch_size``; None for none.
+        batch_size: Samples in a batch of arrays; an epoch's last batch may be smaller. The other
+            kinds come in batches already.
+        shuffle: Whether every epoch visits arrays by the sample, and a ``PyDataset`` by the batch,
+            in an order of its own, drawn from the trial's seed and the epoch's number. The other
+            kinds have an order of their own.
+        validation_batch_size: ``batch_size`` by default.
+        validation_freq: Validate every so many epochs; or the epochs, counted from 1, after which
+            to validate.
+        class_weight: Class index to weight, applied to ``y`` as ``model.fit`` does.
+        steps_per_epoch: Batches in an epoch; None for one pass over the data. A pass that ends
+            inside an epoch is followed by the next one, and one that an epoch does not finish goes
+            on in the next epoch; a function of epochs is called anew for each.
+        validation_steps: Batches in a validation at most; every validation begins at the beginning,
+            in an order of its own where a ``tf.data.Dataset`` is shuffled anew each time.
+        validation_split: The last part of the arrays, from 0 to 1, to validate on instead of
+            training on it; taken before any shuffling.
+
+    Raises:
+        DataError: A number that cannot be what it is given for.
+
+    Examples:
+        >>> import numpy as np
+        >>> x, y = np.ones((100, 4)), np.ones(100)
+        >>> data = sweeper.Data(train=(x, y), validation_split=0.2, batch_size=20)
+        >>> data.validates_after(0)
+        True
+    """
+
+    train: Any = None
+    validation: Any = None
+    batch_size: int = 32
+    shuffle: bool = True
+    validation_batch_size: int | None = None
+    validation_freq: int | Collection[int] = 1
+    class_weight: Mapping[int, float] | None = None
+    steps_per_epoch: int | None = None
+    validation_steps: int | None = None
+    validation_split: float = 0.0
+    test: Any = None
+
+    def __post_init__(self) -> None:
+        _check_count("batch_size", self.batch_size)
+        for name in ("validation_batch_size", "steps_per_epoch", "validation_steps"):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name))
+        if isinstance(self.validation_freq, Collection) and not isinstance(
+            self.validation_freq, str | bytes
+        ):
+            for epoch in self.validation_freq:
+                _check_count("validation_freq", epoch)
+        else:
+            _check_count("validation_freq", self.validation_freq)
+        split = self.validation_split
+        if isinstance(split, bool) or not isinstance(split, int | float) or not 0 <= split < 1:
+            msg = f"Data(validation_split={split!r}): it must be a number from 0 to below 1"
+            raise DataError(msg)
+        if split and self.validation is not None:
+            msg = (
+                f"Data(validation=…, validation_split={split!r}): both say what to validate on; "
+                "leave one out"
+            )
+            raise DataError(msg)
+
+    def validates_after(self, epoch: int) -> bool:
+        """Whether validation runs at the end of an epoch.
+
+        Args:
+            epoch: Its number, from 0.
+        """
+        if self.validation is None and not self.validation_split:
+            return False
+        if isinstance(self.validation_freq, Collection):
+            return epoch + 1 in self.validation_freq
+        return (epoch + 1) % self.validation_freq == 0
+
+
+class DataSource(Protocol):
+    """Batches by position: ``open(p, s)`` gives what pass ``p`` gives from step ``s`` on.
+
+    Without ``steps_per_epoch`` pass and epoch are the same.
+    """
+
+    @property
+    def steps(self) -> int | None:
+        """Batches in a pass; None where that is known at its end only, or never."""
+        ...
+
+    @property
+    def endless(self) -> bool:
+        """Whether a pass is known to have no end."""
+        ...
+
+    @property
+    def by_epoch(self) -> bool:
+        """Whether every epoch opens a pass of its own, also with ``steps_per_epoch``."""
+        ...
+
+    def open(self, pass_: int, step: int) -> Iterator[Batch]:
+        """The batches of ``pass_`` from ``step`` to its end."""
+        ...
+
+    def describe(self) -> str:
+        """What it is, for a person."""
+        ...
+
+
+@runtime_checkable
+class CapturableSource(Protocol):
+    """A source with a state that a position does not tell."""
+
+    def capture(self, name: str, tensors: dict[str, Any]) -> Any:
+        """The state after the batches drawn so far from what `DataSource.open` last returned.
+
+        Args:
+            name: What the names of tensors begin with.
+            tensors: Receives arrays.
+
+        Returns:
+            The rest, as JSON. Nothing is changed.
+
+        Raises:
+            UncapturableError: It has come to hold what no checkpoint can.
+        """
+        ...
+
+    def restore(self, name: str, saved: Any, tensors: Mapping[str, Any]) -> None:
+        """Bring back what was captured, for the next `DataSource.open` at that position.
+
+        Raises:
+            RestoreError: It does not fit this source.
+        """
+        ...
+
+
+@runtime_checkable
+class HooksEpochs(Protocol):
+    """A source that is called when an epoch begins and ends."""
+
+    def begin_epoch(self) -> None:
+        """An epoch's first batch is about to be drawn."""
+        ...
+
+    def end_epoch(self) -> None:
+        """An epoch's last batch was drawn."""
+        ...
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        msg = f"Data({name}={value!r}): it must be a whole number, at least 1"
+        raise DataError(msg)

@@ -1,0 +1,297 @@
+"""Numbers of steps and epochs: as callbacks get them, as they are stored, and as an objective.
+
+A metric may be a vector, such as ``keras.metrics.F1Score()``. Callbacks and the history get it whole,
+as ``fit`` gives it; what is stored and shown, compared and chosen by is numbers, so each component
+has a name of its own there: ``f1_score[0]``, and ``confusion[0,1]`` where there are more dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from sweeper.errors import NonFiniteError, ObjectiveError
+from sweeper.records.results import EpochRecord
+from sweeper.spec.searching import At, NonFinite
+from sweeper.train.data import Data
+from sweeper.train.sources.runner import Shapes
+
+MOST_COMPONENTS = 1000
+"""Of a metric that is stored number by number; each is a value of every epoch in the database."""
+
+_NUMBERS = "biuf"
+_SHOWN = 12
+
+
+def metrics_or_logs(taken: Any, logs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The model's metrics, unless a custom step reports others; as ``fit`` decides it.
+
+    Args:
+        taken: The model, or the `TrainingStep` that is taken instead of the model's own: then the
+            last step's logs count, whatever their names.
+        logs: What the last step reported.
+    """
+    if not isinstance(taken, keras.Model):
+        return logs
+    metrics: Mapping[str, Any] = taken.get_metrics_result()
+    return metrics if set(metrics) == set(logs) else logs
+
+
+def to_python(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Logs as Keras gives them to callbacks: floats, and arrays where a metric is a vector."""
+    from keras.src.utils.python_utils import pythonify_logs
+
+    return dict(pythonify_logs(logs))
+
+
+def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a metric, each with its name; none where it is neither a number nor an array.
+
+    Args:
+        name: The metric's.
+        value: What was reported.
+
+    Examples:
+        >>> import numpy as np
+        >>> from sweeper.train.loop.logs import named_numbers
+        >>> dict(named_numbers("f1_score", np.array([0.5, 1.0])))
+        {'f1_score[0]': 0.5, 'f1_score[1]': 1.0}
+    """
+    if isinstance(value, int | float):
+        yield name, float(value)
+    elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS:
+        for at, number in np.ndenumerate(value):
+            yield _component(name, at), float(number)
+
+
+def log_shapes(outputs: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
+    """The shapes of what a traced step returns, nested dicts flattened as callbacks see them."""
+    found: dict[str, tuple[int | None, ...]] = {}
+    for name, output in outputs.items():
+        if isinstance(output, Mapping):
+            found.update(log_shapes(output))
+            continue
+        shape = getattr(output, "shape", None)
+        sizes = () if shape is None or shape.rank is None else tuple(shape.as_list())
+        # Keras makes a float of whatever has one element.
+        found[name] = () if all(size == 1 for size in sizes) else sizes
+    return found
+
+
+def check_objective(objective: str, reported: Shapes, hint: str = "") -> None:
+    """Refuse an objective that no epoch will report as one number.
+
+    Args:
+        objective: What the user calls it.
+        reported: What the epochs report.
+        hint: Why it may be missing.
+
+    Raises:
+        ObjectiveError: It is missing, or a vector; the names to choose from are listed.
+    """
+    if reported.get(objective) == () or objective.removeprefix("val_") == "learning_rate":
+        return
+    if objective in reported:
+        components = list(_names(objective, reported[objective]))
+        msg = (
+            f"the objective {objective!r} is a metric of shape {list(reported[objective])}, and an "
+            f"objective is one number; name a component, {_listed(components)}, or give the "
+            "metric an average (average='macro', say)"
+        )
+        raise ObjectiveError(msg)
+    whole = objective.partition("[")[0]
+    shape = reported.get(whole)
+    if shape is not None and (None in shape or objective in _names(whole, shape)):
+        return
+    names = {each for name, shape in reported.items() for each in _names(name, shape)}
+    listed = sorted(names) if len(names) <= MOST_COMPONENTS else sorted(reported)
+    msg = (
+        f"the objective is {objective!r}, and the model reports no such metric{hint}; it "
+        f"reports {', '.join(map(repr, listed))}: name one of these"
+    )
+    raise ObjectiveError(msg)
+
+
+def _names(name: str, shape: tuple[int | None, ...]) -> Iterator[str]:
+    if None in shape:
+        yield f"{name}[…]"
+        return
+    for at in np.ndindex(*(size or 0 for size in shape)):
+        yield _component(name, at)
+
+
+def _component(name: str, at: Iterable[int]) -> str:
+    shown = ",".join(map(str, at))
+    return f"{name}[{shown}]" if shown else name
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown}, … (to {names[-1]!r})"
+
+
+def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
+    """Refuse a budget at whose rungs there is no value to compare, before any step runs.
+
+    Args:
+        rungs: After how many epochs trials pause.
+        objective: What they are compared by.
+        data: Says after which epochs there is a validation.
+
+    Raises:
+        ObjectiveError: An epoch before a rung will not report the objective.
+    """
+    if not objective.startswith("val_") or (data.validation is None and not data.validation_split):
+        return
+    silent = [epochs for epochs in rungs if not data.validates_after(epochs - 1)]
+    if silent:
+        msg = (
+            f"trials are compared by {objective!r} after {' and '.join(map(str, silent))} epochs, and "
+            f"with validation_freq={data.validation_freq!r} there is no validation then; leave "
+            "validation_freq out, or choose the budget's min_epochs and factor so that each rung "
+            "is after an epoch that validates"
+        )
+        raise ObjectiveError(msg)
+
+
+def check_rung(objective: str, last: EpochRecord) -> None:
+    """Refuse to pause after an epoch that did not report what trials are compared by.
+
+    Raises:
+        ObjectiveError: It did not.
+    """
+    if objective not in last.metrics:
+        msg = (
+            f"trials are compared by {objective!r} after epoch {last.epoch + 1}, which reported "
+            f"{', '.join(map(repr, sorted(last.metrics)))}; report it after every epoch, or choose "
+            "another budget or objective"
+        )
+        raise ObjectiveError(msg)
+
+
+class Reported:
+    """What the epochs of one training report.
+
+    Args:
+        objectives: The names that decide: each must be reported, as one number.
+        epochs: How many there will be, for errors.
+        notice: Called with metrics that are too large to be stored number by number, and with the
+            first loss or objective that is NaN or infinite.
+        nonfinite: Whether such a loss or objective ends the training.
+    """
+
+    def __init__(
+        self,
+        objectives: Sequence[str],
+        epochs: int,
+        notice: Callable[[str], None],
+        nonfinite: NonFinite = "continue",
+    ) -> None:
+        self._objectives = tuple(objectives)
+        self._epochs = epochs
+        self._notice = notice
+        self._nonfinite = nonfinite
+        self._too_large: set[str] = set()
+
+    def numbers(self, metric: str, value: Any) -> Iterable[tuple[str, float]]:
+        """What is stored of a metric: each number, or of a large array the objectives alone."""
+        numbers = named_numbers(metric, value)
+        if np.size(value) <= MOST_COMPONENTS:
+            return numbers
+        if metric not in self._too_large:
+            self._too_large.add(metric)
+            self._notice(
+                f"the metric {metric!r} has {np.size(value):,} components, and only metrics of up "
+                f"to {MOST_COMPONENTS:,} are stored by component; checkpoints and model.history "
+                "hold it whole"
+            )
+        return ((name, number) for name, number in numbers if name in self._objectives)
+
+    def check_before(self, train: Shapes | None, test: Shapes | None, *, validates: bool) -> None:
+        """Refuse an objective that no epoch will report, before any step runs.
+
+        Args:
+            train: The shapes of what the training step reports; None where only running it tells.
+            test: The same of validation.
+            validates: Whether there is any validation.
+
+        Raises:
+            ObjectiveError: An objective is not reported, or is no single number.
+        """
+        if train is None or (validates and test is None):
+            return
+        shapes = dict(train)
+        shapes |= {f"val_{name}": shape for name, shape in (test or {}).items()}
+        for objective in self._objectives:
+            unvalidated = objective.startswith("val_") and not validates
+            hint = ", and Data(validation=…) is not given" if unvalidated else ""
+            check_objective(objective, shapes, hint)
+
+    def check_vectors(self, logs: Mapping[str, Any]) -> None:
+        """Refuse an objective that a model that runs eagerly reports as a vector."""
+        for objective in self._objectives:
+            if np.ndim(logs.get(objective, 0.0)):
+                check_objective(objective, {objective: np.shape(logs[objective])})
+
+    def check_finite(self, epochs: Sequence[EpochRecord]) -> None:
+        """Report a loss or an objective that became NaN or infinite in the last of ``epochs``.
+
+        The first such epoch of a training is reported; training goes on unless the study says otherwise.
+
+        Args:
+            epochs: All that are over.
+
+        Raises:
+            NonFiniteError: One did, and the study has ``nonfinite="fail"``.
+        """
+        *earlier, last = epochs
+        found = next(self._not_finite(last), None)
+        if found is None:
+            return
+        name, value = found
+        seen = f"{name} is {value} at the end of epoch {last.epoch + 1} of {self._epochs}"
+        if self._nonfinite == "fail":
+            msg = (
+                f'{seen}, and Study(nonfinite="fail") ends the trial there: lower the learning rate, '
+                "clip the gradients, or look for invalid samples"
+            )
+            raise NonFiniteError(msg)
+        if any(next(self._not_finite(each), None) for each in earlier):
+            return
+        ends = "the callback keras.callbacks.TerminateOnNaN() ends it"
+        if self._objectives:
+            ends += ', and Study(nonfinite="fail") fails the trial'
+        self._notice(f"{seen}; training goes on, as in model.fit. {ends}")
+
+    def _not_finite(self, epoch: EpochRecord) -> Iterator[tuple[str, float]]:
+        """Yield the losses and objectives of ``epoch`` that are NaN or infinite."""
+        decisive = {"loss", *self._objectives}
+        for name, value in epoch.metrics.items():
+            if (name in decisive or name.startswith("loss[")) and not math.isfinite(value):
+                yield name, value
+
+
+def check_value(objective: str, value: float, at: At, epochs: int) -> None:
+    """Refuse a trial's value that is NaN or infinite: no trial can be ranked by it.
+
+    Args:
+        objective: The metric.
+        value: The trial's.
+        at: Which epoch's it is.
+        epochs: How many epochs are over.
+
+    Raises:
+        NonFiniteError: It is NaN or infinite.
+    """
+    if math.isfinite(value):
+        return
+    where = f"at the end of the last epoch, {epochs}" if at == "last" else f"in all {epochs} epochs"
+    msg = (
+        f"the objective {objective!r} is {value} {where}, and no trial can be ranked by that: lower the "
+        "learning rate, clip the gradients, or look for invalid samples"
+    )
+    raise NonFiniteError(msg)

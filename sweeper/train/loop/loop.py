@@ -1,0 +1,405 @@
+"""The training loop: everything ``model.fit`` does and calls back, stoppable after any step.
+
+The order of calls is ``fit``'s, and so are their values; the tests hold it against ``fit`` itself,
+bit for bit. What ``fit`` cannot do is begin in the middle of an epoch: here a training starts from
+any `Position` that a checkpoint holds. Two things in it look odd and are needed:
+
+- ``on_train_begin`` is called *before* state is restored, because Keras's callbacks reset
+  themselves in it; ``on_epoch_begin`` is not called again for an epoch that had begun.
+- A snapshot is held while validation runs. A stop in the middle of a long validation writes that
+  one; the resumed trial begins its validation again, which has no lasting effect of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import keras
+import numpy as np
+
+from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
+from sweeper.errors import FactoryError
+from sweeper.records.results import EpochRecord
+from sweeper.train.loop.building import build_before_tracing, take_one_step
+from sweeper.train.loop.callback_effects import FinalAverages, summaries_to, writing_by_batch
+from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
+from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan, roots_of
+from sweeper.train.loop.runners import make_runner
+from sweeper.train.loop.steps import Blocks
+from sweeper.train.randomness.hidden_state import HiddenState
+from sweeper.train.replicas.checking import check_model
+from sweeper.train.sources.opening import open_sources
+from sweeper.train.sources.runner import Runner
+from sweeper.train.state.callbacks import listens_to_batches, without_superfluous
+from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
+from sweeper.train.warmstart.beginning import WarmBeginning
+
+_LOG = logging.getLogger(__name__)
+
+_BLOCK_SECONDS = 0.2
+"""How long a block of steps should take: the time a request to stop may have to wait."""
+
+
+_NO_END = 1 << 40
+"""More steps than any epoch has."""
+
+
+class TrainingLoop:
+    """One training, from its beginning or from a checkpoint to its end.
+
+    Args:
+        plan: What to train.
+        observer: Who watches it, and keeps its snapshots.
+        notice: Called with what the user should know: what of the data a resume reads again, what
+            cannot be checked, which line takes the system's random numbers. A warning in the log by default.
+
+    Raises:
+        FactoryError, DataError, ObjectiveError, UncapturableError: The plan cannot be trained, or
+            not exactly; nothing has run yet.
+    """
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        observer: Observer,
+        notice: Callable[[str], None] = _LOG.warning,
+    ) -> None:
+        self._plan = plan = replace(plan, callbacks=without_superfluous(plan.callbacks, notice))
+        self._notice = notice
+        self._observer = observer
+        self._hidden = HiddenState(plan.order_seed, notice)
+        with self._hidden:
+            self._prepare(plan, notice)
+
+    def _prepare(self, plan: TrainingPlan, notice: Callable[[str], None]) -> None:
+        model = plan.model
+        if not model.compiled:
+            msg = (
+                f"the model factory returned {type(model).__name__} {model.name!r}, which is not "
+                "compiled; call model.compile(optimizer=…, loss=…) before returning it"
+            )
+            raise FactoryError(msg)
+        remark = check_model(model, plan.step)
+        if remark is not None:
+            notice(remark)
+        data, taken = plan.data, plan.steps_of
+        self._taken = taken
+        source, validation = open_sources(data, plan.order_seed, notice)
+        self._train = make_runner(
+            model,
+            source,
+            taken.train_step,
+            steps_per_epoch=data.steps_per_epoch,
+            notice=notice,
+        )
+        self._steps = self._train.steps
+        example = self._train.example()
+        build_before_tracing(model, example if isinstance(example, tuple) else None, plan.step)
+        self._train.trace()
+        self._test: Runner | None = None
+        if validation is not None:
+            self._test = make_runner(
+                model,
+                validation,
+                taken.test_step,
+                steps_per_epoch=data.validation_steps,
+                goes_on=False,
+                name="validation",
+                notice=notice,
+            )
+            self._test.trace()
+        self._callbacks = keras.callbacks.CallbackList(
+            list(plan.callbacks),
+            add_history=True,
+            model=model,
+            verbose=0,
+            epochs=plan.epochs,
+            steps=self._steps,
+        )
+        # A callback dispatched to a thread could still be running when a snapshot is taken.
+        self._callbacks._async_train = self._callbacks._async_test = False
+        self._trace_summaries()
+        self._averages = FinalAverages(model, plan.callbacks)
+        self._blocks = Blocks(model, self._callbacks.callbacks)
+        self._listening = listens_to_batches(self._callbacks.callbacks, test=False)
+        self._listening_to_tests = listens_to_batches(self._callbacks.callbacks, test=True)
+        self.history: keras.callbacks.History = model.history
+        self._record = HistoryRecord(self.history)
+        self._state = TrainingState(
+            default_components(
+                model,
+                plan.callbacks,
+                self._record,
+                self._train,
+                self._test,
+                tracked=plan.tracked,
+                roots=roots_of(plan, {"train": source, "validation": validation}),
+                notice=notice,
+                hidden=self._hidden,
+            ),
+            eager=bool(model.run_eagerly),
+        )
+        self._reported = Reported(plan.objectives, plan.epochs, notice, plan.nonfinite)
+        self._trained = list(model.trainable_weights)
+        self._block_steps = 1
+        self._position = Position()
+        self._held: Snapshot | None = None
+        self.warm_start = WarmBeginning(plan.warm_start, model, notice)
+        self.pruned = False
+        self._reported.check_before(
+            self._train.log_shapes,
+            None if self._test is None else self._test.log_shapes,
+            validates=self._test is not None,
+        )
+
+    def _trace_summaries(self) -> None:
+        """Trace again, once the callbacks know the model, where one of them writes its summaries."""
+        board = writing_by_batch(self._callbacks.callbacks)
+        if board is None or self._plan.model.run_eagerly:
+            return
+        with summaries_to(board, "train"):
+            self._train.trace()
+        if self._test is not None:
+            with summaries_to(board, "validation"):
+                self._test.trace()
+
+    @property
+    def position(self) -> Position:
+        """Where training stands."""
+        return self._position
+
+    @property
+    def epochs(self) -> Sequence[EpochRecord]:
+        """The epochs that are over, with every number that they reported."""
+        return tuple(self._record.epochs)
+
+    def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
+        """Train to the end and return where that is; ``pruned`` says whether the judge ended it.
+
+        Args:
+            loaded: The checkpoint to go on from, or None to begin.
+
+        Raises:
+            Stopped: The observer asked for it; the snapshot was handed to it. `Paused` where the
+                plan says so.
+            RestoreError: The checkpoint does not fit the model.
+            UncapturableError: A callback holds what no checkpoint can; no step has run.
+            NonFiniteError: The loss or the objective became NaN or infinite, and the plan ends there.
+            WarmStartError, CheckpointError: It cannot begin from what the plan names.
+        """
+        with self._hidden:
+            return self._run(loaded)
+
+    def _run(self, loaded: LoadedCheckpoint | None) -> Position:
+        model = self._plan.model
+        model.stop_training = False
+        if loaded is None:
+            self.warm_start.apply()
+        if loaded is not None and model.run_eagerly:
+            batch = self._train.trial_batch()
+            self._state.prepared(lambda: take_one_step(model, self._taken.train_step, batch))
+        self._state.before_train_begin(loaded)
+        self._callbacks.on_train_begin()
+        if loaded is None:
+            self._state.begin()
+            self._snapshot()
+        else:
+            self._position = self._state.restore(loaded)
+            model.stop_training = self._position.stopped
+            if self._position.epoch == self._plan.epochs:
+                self._averages.finalize()
+        self._observer.started(self._position, self._steps or 0)
+        # Asked again: the answer to whoever wrote the checkpoint may never have been acted upon.
+        self.pruned = self._position.step_in_epoch == 0 and self._is_to_end()
+        if self._is_to_pause():
+            raise Paused
+        while self._position.epoch < self._plan.epochs and not self.pruned:
+            if self._position.stopped and self._position.step_in_epoch == 0:
+                break
+            self._run_epoch()
+        self._finish()
+        return self._position
+
+    def _run_epoch(self) -> None:
+        model = self._plan.model
+        started = time.monotonic()
+        epoch = self._position.epoch
+        if self._position.step_in_epoch == 0:
+            self._taken.reset_metrics()
+            self._callbacks.on_epoch_begin(epoch)
+            self._train.begin_epoch(epoch)
+        logs = self._train_steps(epoch)
+        self._train.end_epoch(epoch)
+        epoch_logs = dict(metrics_or_logs(self._taken, logs))
+        if self._test is not None and self._plan.data.validates_after(epoch):
+            self._position = replace(self._position, logs=to_python(logs))
+            self._held = self._snapshot()
+            validation = self._validate(self._test, epoch)
+            self._held = None
+            epoch_logs.update({f"val_{name}": value for name, value in validation.items()})
+        epoch_logs = to_python(epoch_logs)
+        record = self._end_epoch(epoch, to_python(epoch_logs))
+        self._position = replace(
+            self._position,
+            epoch=epoch + 1,
+            step_in_epoch=0,
+            stopped=bool(model.stop_training),
+            logs=epoch_logs,
+        )
+        seconds = time.monotonic() - started
+        self._reported.check_vectors(epoch_logs)
+        self._observer.epoch_ended(record, self._position.step, seconds)
+        self._reported.check_finite(self._record.epochs)
+        self.pruned = self._is_to_end()
+        last = self.pruned or self._is_last()
+        pausing = self._is_to_pause()
+        stopping = self._observer.stop_requested() and not last
+        if last or pausing or stopping or self._observer.is_due(self._position):
+            self._observer.keep(self._snapshot())
+        if pausing:
+            raise Paused
+        if stopping:
+            raise Stopped
+
+    def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> EpochRecord:
+        """Call the callbacks with ``logs``, and record these with what the callbacks added."""
+        with self._averages.held():
+            for callback in self._callbacks.callbacks:
+                callback.on_epoch_end(epoch, logs)
+        numbers = (self._reported.numbers(name, value) for name, value in logs.items())
+        record = EpochRecord(epoch, dict(chain.from_iterable(numbers)))
+        self._record.epochs.append(record)
+        return record
+
+    def _is_last(self) -> bool:
+        """Whether the epoch that is over was the last one."""
+        return self._position.stopped or self._position.epoch == self._plan.epochs
+
+    def _is_to_pause(self) -> bool:
+        """Whether training has come to where it pauses, and has not ended there."""
+        due = self._position.epoch == self._plan.pause_after and self._position.step_in_epoch == 0
+        return due and not self.pruned and not self._is_last()
+
+    def _is_to_end(self) -> bool:
+        """Whether the judge ends training here; after the last epoch there is nothing to ask."""
+        judge, over = self._plan.judge, self._record.epochs
+        if judge is None or not over or self._is_last():
+            return False
+        return judge(tuple(over))
+
+    def _train_steps(self, epoch: int) -> Mapping[str, Any]:
+        model = self._plan.model
+        logs: Mapping[str, Any] = {}
+        if self._position.step_in_epoch > 0 and self._position.logs is not None:
+            logs = self._position.logs
+        while self._more_steps() and not (model.stop_training and self._position.step_in_epoch > 0):
+            begin = self._position.step_in_epoch
+            end = begin + self._block_size()
+            shown = self._callback_step(begin)
+            if self._listening:
+                self._callbacks.on_train_batch_begin(shown)
+            started = time.monotonic()
+            ran, reported = self._blocks.run(self._train, self._position.step, epoch, begin, end)
+            if not ran:
+                break
+            logs = reported
+            if self._listening:
+                self._callbacks.on_train_batch_end(shown + model.steps_per_execution - 1, logs)
+            else:
+                self._adapt_block(ran, logs, started)
+            self._position = replace(self._position.after(ran), stopped=bool(model.stop_training))
+            self._after_block(logs)
+        return logs
+
+    def _callback_step(self, step: int) -> int:
+        """What ``fit`` calls ``step``: it counts whole executions, the last short one included."""
+        execution = int(self._plan.model.steps_per_execution)
+        return -(-step // execution) * execution
+
+    def _more_steps(self) -> bool:
+        """Whether the epoch may have a step left; only its end tells where it has no length."""
+        return self._position.step_in_epoch < (self._train.limit or _NO_END)
+
+    def _after_block(self, logs: Mapping[str, Any]) -> None:
+        self._state.first_step_done()
+        self._observer.steps_done(self._position)
+        stopping = self._observer.stop_requested()
+        due = self._more_steps() and self._observer.is_due(self._position)
+        if stopping or due:
+            self._position = replace(self._position, logs=to_python(logs))
+            self._observer.keep(self._snapshot())
+        if stopping:
+            raise Stopped
+
+    def _block_size(self) -> int:
+        """Steps for the next graph call: to the epoch's end, the next snapshot or 0.2 s away."""
+        left = (self._train.limit or _NO_END) - self._position.step_in_epoch
+        if self._listening or self._train.one_by_one:
+            return int(min(self._plan.model.steps_per_execution, left))
+        return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
+
+    def _adapt_block(self, steps: int, logs: Mapping[str, Any], started: float) -> None:
+        """Grow or shrink blocks towards `_BLOCK_SECONDS`; their size changes no result."""
+        for value in logs.values():
+            np.asarray(value)
+        seconds = max(time.monotonic() - started, 1e-6)
+        wanted = _BLOCK_SECONDS / (seconds / steps)
+        self._block_steps = max(1, min(round(wanted), self._block_steps * 16, 1 << 20))
+
+    def _validate(self, test: Runner, epoch: int) -> Mapping[str, float]:
+        model = self._plan.model
+        self._callbacks.on_test_begin()
+        logs: Mapping[str, Any] = {}
+        self._taken.reset_metrics()
+        model.stop_evaluating = False
+        test.begin_epoch(epoch)
+        steps = test.limit or _NO_END
+        begin, block = 0, 1
+        while begin < steps and not model.stop_evaluating:
+            if self._listening_to_tests or test.one_by_one:
+                block = model.steps_per_execution
+            if self._listening_to_tests:
+                self._callbacks.on_test_batch_begin(self._callback_step(begin))
+            end = min(begin + block, steps)
+            started = time.monotonic()
+            ran, reported = test.run(epoch, begin, end)
+            if not ran:
+                break
+            logs = reported
+            if self._listening_to_tests:
+                self._callbacks.on_test_batch_end(self._callback_step(begin) + block - 1, logs)
+            else:
+                seconds = max(time.monotonic() - started, 1e-6)
+                block = max(1, min(round(_BLOCK_SECONDS * ran / seconds), block * 64))
+            begin += ran
+            if begin < steps and self._observer.stop_requested():
+                self._stop_inside_validation()
+        test.end_epoch(epoch)
+        logs = to_python(metrics_or_logs(self._taken, logs))
+        self._callbacks.on_test_end(logs)
+        return logs
+
+    def _stop_inside_validation(self) -> None:
+        if self._held is not None:
+            self._observer.keep(self._held)
+        raise Stopped
+
+    def _finish(self) -> None:
+        model = self._plan.model
+        if isinstance(model.optimizer, keras.optimizers.Optimizer):
+            # Those that the step was made for: a callback may have frozen or unfrozen others since.
+            model.optimizer.finalize_variable_values(self._trained)
+        self._callbacks.on_train_end(self._position.logs)
+        self._state.after_train_end()
+
+    def _snapshot(self) -> Snapshot:
+        epochs = self._record.epochs
+        between = self._position.step_in_epoch == 0 and epochs
+        history = [record.metrics for record in epochs]
+        with self._averages.as_before():
+            return self._state.capture(self._position, history[-1] if between else {}, history)

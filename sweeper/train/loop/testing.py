@@ -1,0 +1,194 @@
+"""Measuring the checkpoints of one model on held-out data: built once, traced once, weights swapped.
+
+What a checkpoint gives must not depend on which others were measured before it. So each time the
+model's variables are the checkpoint's, those that only attributes lead to are too, metrics begin at
+nothing, and generators and the reading of data begin where they stood before the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.train.codec import Json, Tensors
+from sweeper.train.loop.building import build_before_tracing, take_one_step
+from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.loop.runners import make_runner
+from sweeper.train.randomness.generators import (
+    GlobalSeedGenerator,
+    NumpyRandom,
+    PythonRandom,
+    TensorFlowRandom,
+)
+from sweeper.train.randomness.hidden_state import HiddenState
+from sweeper.train.sources.opening import HeldOut, open_sources
+from sweeper.train.sources.runner import Logs
+from sweeper.train.state.reach import Reach
+from sweeper.train.state.variables import Variables, load_variables
+
+_NO_END = 1 << 40
+"""More steps than any data have."""
+
+
+class CheckpointTests:
+    """One model, and the data that its checkpoints are measured on.
+
+    Args:
+        plan: Of the trial; its model is compiled, if its test step needs that. The test step of
+            its `TrainingStep` is run where it has one.
+        held_out: The data.
+        sequence: A seed sequence of the trial's.
+        build_as_trained: Makes the variables that only the training step makes; called where the
+            model lacks some that a checkpoint has.
+        notice: Called with what the user should know.
+
+    Raises:
+        DataError, FactoryError, UncapturableError: As for a validation; nothing has run yet.
+        Exception: What tracing the step raises, where data do not fit the model.
+    """
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        held_out: HeldOut,
+        sequence: np.random.SeedSequence,
+        *,
+        build_as_trained: Callable[[], None],
+        notice: Callable[[str], None],
+    ) -> None:
+        model, step = plan.model, plan.step
+        self._model = model
+        self._build_as_trained = build_as_trained
+        self._reported = Reported((), 1, notice)
+        self._hidden = HiddenState(sequence)
+        self._loose = Variables("reachable", Reach(model, step).loose)
+        self._beginning: _Beginning | None = None
+        with self._hidden:
+            self._runner = make_runner(
+                model,
+                held_out.source,
+                plan.steps_of.test_step,
+                steps_per_epoch=held_out.limit,
+                goes_on=False,
+                name=held_out.name,
+                notice=notice,
+            )
+            if model._distribute_strategy is not None:
+                # What a trace makes of metrics it makes on one replica only.
+                example = self._runner.example()
+                build_before_tracing(model, example if isinstance(example, tuple) else None, step)
+            self._runner.trace()
+
+    def run(self, loaded: LoadedCheckpoint) -> dict[str, float]:
+        """What the checkpoint gives, number by number, each under the name that epochs give it.
+
+        Raises:
+            RestoreError: It does not fit the model; every mismatch is named.
+            DataError: The data gave no batch, or one of another form.
+        """
+        with self._hidden:
+            if self._beginning is None:
+                self._complete(loaded)
+                self._runner.begin_epoch(0)
+                self._beginning = _Beginning(self._components())
+            load_variables(self._model, loaded)
+            self._beginning.restore()
+            self._restore_loose(loaded)
+            logs = to_python(self._measure())
+        numbers = (self._reported.numbers(name, value) for name, value in logs.items())
+        return dict(chain.from_iterable(numbers))
+
+    def _complete(self, loaded: LoadedCheckpoint) -> None:
+        """Have the model make the variables that it makes when it is first trained or run."""
+        saved = len(loaded.state["model"])
+        if self._model.run_eagerly and len(self._model.variables) < saved:
+            tensors: Tensors = {}
+            begun = self._runner.capture("test", tensors)
+            self._runner.run(0, 0, 1)
+            self._runner.restore("test", begun, tensors)
+        if len(self._model.variables) < saved:
+            self._build_as_trained()
+
+    def _components(self) -> Sequence[Any]:
+        return (
+            _Reading(self._runner),
+            self._loose,
+            GlobalSeedGenerator(),
+            PythonRandom(),
+            NumpyRandom(),
+            TensorFlowRandom(),
+            *self._hidden.components,
+        )
+
+    def _restore_loose(self, loaded: LoadedCheckpoint) -> None:
+        """Assign what the checkpoint has of variables that are in none of Keras's lists.
+
+        A training may have had more of them, in callbacks or in what its own step made; a test
+        step reaches none of those.
+        """
+        saved = loaded.state.get(self._loose.name, ())
+        self._loose.restore_by_path(saved, loaded.tensors)
+
+    def _measure(self) -> Logs:
+        model, runner = self._model, self._runner
+        model.reset_metrics()
+        model.stop_evaluating = False
+        steps = runner.limit or _NO_END
+        block = int(model.steps_per_execution) if runner.one_by_one else steps
+        begin = 0
+        logs: Logs = {}
+        while begin < steps and not model.stop_evaluating:
+            ran, reported = runner.run(0, begin, min(begin + block, steps))
+            if not ran:
+                break
+            begin, logs = begin + ran, reported
+        return metrics_or_logs(model, logs)
+
+
+def make_variables_of_training(plan: TrainingPlan, notice: Callable[[str], None]) -> None:
+    """Make the variables that only a training step makes: trace one, or run it where nothing is traced."""
+    model, data, train_step = plan.model, plan.data, plan.steps_of.train_step
+    source, _ = open_sources(data, plan.order_seed, notice)
+    runner = make_runner(
+        model, source, train_step, steps_per_epoch=data.steps_per_epoch, notice=notice
+    )
+    example = runner.example()
+    if model._distribute_strategy is not None:
+        build_before_tracing(model, example if isinstance(example, tuple) else None, plan.step)
+    if model.run_eagerly and example is not None:
+        take_one_step(model, train_step, runner.trial_batch())
+    runner.trace()
+
+
+class _Reading:
+    """Where the data stand, as one of the things that begin anew for every checkpoint."""
+
+    name = "test"
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def capture(self, tensors: Tensors) -> Json:
+        return self._runner.capture(self.name, tensors)
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        self._runner.restore(self.name, saved, tensors)
+
+
+class _Beginning:
+    """The state of everything that one measurement can change and no checkpoint decides."""
+
+    def __init__(self, components: Sequence[Any]) -> None:
+        self._saved = []
+        for component in components:
+            tensors: Tensors = {}
+            self._saved.append((component, component.capture(tensors), tensors))
+
+    def restore(self) -> None:
+        for component, saved, tensors in self._saved:
+            component.restore(saved, tensors)

@@ -1,0 +1,213 @@
+"""What generators without a seed begin from: a stream of the trial's own, in place of the system's.
+
+``np.random.default_rng()``, ``SeedSequence()``, ``RandomState()`` and ``random.Random()`` ask the
+operating system for entropy, and would make another split in each process. While a trial's code
+runs, both libraries are given numbers that are a function of the trial's seed and of how many were
+given before; how many is state, captured and restored.
+
+Not replaced: ``os.urandom``, ``uuid.uuid4`` and ``secrets``. Who calls these may need numbers that
+nobody else has (the name of a run, a token), and a replay must not give the same ones again; the
+first line of the user's that does so is named. Nor is what this package, the standard library (names of
+temporary files, copies of generators) or another thread asks for: its order is no function of the
+trial. An unseeded generator that the user's code makes in another thread is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import types
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+from numpy.random import bit_generator
+
+from sweeper.errors import UncapturableError
+from sweeper.inspection.sources import is_users, outward, users_line
+from sweeper.train.codec import Json, Tensors
+
+_OF_THE_LIBRARIES = ("numpy", "random")
+"""Modules that hand a request on: who asks stands further out."""
+
+_OF_THE_SYSTEM = ("random", "secrets", "uuid")
+"""Modules that hand on a request for the system's random numbers."""
+
+_NOT_THE_TRIALS = frozenset({"sweeper", *sys.stdlib_module_names}) - {"__main__"}
+
+_SEED_BITS = 256
+"""So many bits begin an unseeded ``random.Random``."""
+
+_numpy: Any = bit_generator
+_python: Any = random
+_system_randbits = _numpy.randbits
+_system_urandom = os.urandom
+_seed_of_python = random.Random.seed
+_seed_of_module = random.seed
+
+
+class FreshEntropy:
+    """One stream, given out while it is entered, in the thread that entered it.
+
+    Args:
+        sequence: The trial's.
+        use: What the stream is for; another use has another stream of the same sequence.
+        tell: Called once, with what to say where the user's code asks for the system's random numbers.
+    """
+
+    name = "fresh_entropy"
+
+    def __init__(
+        self,
+        sequence: np.random.SeedSequence,
+        use: str,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._entropy = sequence.entropy
+        self._key = (*sequence.spawn_key, zlib.crc32(f"fresh entropy of {use}".encode()))
+        self.drawn = 0
+        """How many numbers were given so far."""
+        self._tell = tell
+        self._taken: str | None = None
+        self._of: tuple[int, int] | None = None
+        self._elsewhere: str | None = None
+
+    def __enter__(self) -> Self:
+        self._of = (os.getpid(), threading.get_ident())
+        _streams.append(self)
+        if len(_streams) == 1:
+            _install()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        _streams.remove(self)
+        if not _streams:
+            _uninstall()
+
+    def bits(self, count: int) -> int | None:
+        """The next number of ``count`` bits; None where the system's is to be taken."""
+        pid, thread = self._of or (0, 0)
+        asker = _asker(_OF_THE_LIBRARIES)
+        if pid != os.getpid() or asker is None or _root_of(asker) in _NOT_THE_TRIALS:
+            return None
+        if thread != threading.get_ident():
+            frames = outward(sys._getframe(1))
+            line = users_line((f.f_code.co_filename, f.f_lineno) for f in frames)
+            self._elsewhere = self._elsewhere or line
+            return None
+        sequence = np.random.SeedSequence(self._entropy, spawn_key=(*self._key, self.drawn))
+        self.drawn += 1
+        words = sequence.generate_state(-(-count // 32), np.uint32)
+        return int.from_bytes(words.astype("<u4").tobytes(), "little") >> (-count % 32)
+
+    def note_system(self) -> None:
+        """Tell the user's line that asks for the system's random numbers, if one does."""
+        asker, (pid, thread) = _asker(_OF_THE_SYSTEM), self._of or (0, 0)
+        if self._tell is None or asker is None or pid != os.getpid():
+            return
+        code = asker.f_code
+        if is_users(code.co_filename):
+            self._taken = (
+                f"{code.co_filename}:{asker.f_lineno}: {code.co_name} takes random numbers from the "
+                "operating system (os.urandom, uuid or secrets), other ones in every process; whatever "
+                "training takes from them is other when a trial is resumed. Draw from trial.seed"
+            )
+        # What hears it expects the training's thread; another thread's line waits for a checkpoint.
+        if thread == threading.get_ident():
+            self._tell_taken()
+
+    def _tell_taken(self) -> None:
+        if self._tell is not None and self._taken is not None:
+            tell, self._tell = self._tell, None
+            tell(self._taken)
+
+    def capture(self, tensors: Tensors) -> Json:
+        del tensors
+        self._tell_taken()
+        if self._elsewhere is not None:
+            msg = (
+                f"{self._elsewhere}: an unseeded generator of random numbers was made in another "
+                "thread than the training's (in a Python function that TensorFlow calls, say), "
+                "where its numbers are the system's and a resumed trial would draw others; give it "
+                "a seed, such as [trial.seed, the number of the sample]"
+            )
+            raise UncapturableError(msg)
+        return {"drawn": self.drawn}
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        del saved, tensors
+        return []
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        del tensors
+        self.drawn = saved["drawn"]
+
+    def describe(self) -> str:
+        return f"{self.drawn} unseeded generators begun"
+
+
+@contextmanager
+def system_entropy() -> Iterator[None]:
+    """The system's entropy again, for what is none of the trial's business."""
+    _streams.append(None)
+    try:
+        yield
+    finally:
+        _streams.pop()
+
+
+_streams: list[FreshEntropy | None] = []
+"""The streams that are entered, the innermost last; None where the system's entropy is wanted."""
+
+
+def _install() -> None:
+    _numpy.randbits = _randbits
+    _python.Random.seed = _seed
+    _python.seed = types.MethodType(_seed, _python._inst)
+    os.urandom = _python._urandom = _urandom
+
+
+def _uninstall() -> None:
+    _numpy.randbits = _system_randbits
+    _python.Random.seed = _seed_of_python
+    _python.seed = _seed_of_module
+    os.urandom = _python._urandom = _system_urandom
+
+
+def _drawn_bits(count: int) -> int | None:
+    stream = _streams[-1] if _streams else None
+    return None if stream is None else stream.bits(count)
+
+
+def _randbits(count: int) -> int:
+    drawn = _drawn_bits(count)
+    return int(_system_randbits(count)) if drawn is None else drawn
+
+
+def _seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
+    if a is None:
+        a = _drawn_bits(_SEED_BITS)
+    _seed_of_python(generator, a, version)
+
+
+def _urandom(size: int) -> bytes:
+    stream = _streams[-1] if _streams else None
+    if stream is not None:
+        stream.note_system()
+    return _system_urandom(size)
+
+
+def _asker(handing_on: tuple[str, ...]) -> types.FrameType | None:
+    """Return the innermost frame that is neither this module's nor of a module that hands requests on."""
+    for frame in outward(sys._getframe(1)):
+        if frame.f_globals is not globals() and _root_of(frame) not in handing_on:
+            return frame
+    return None
+
+
+def _root_of(frame: types.FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -1,0 +1,210 @@
+"""Random state that no object of a training holds: of NumPy, Keras, TensorFlow and its eager ops.
+
+It is entered while the training is prepared and while it runs, and left between the two and
+afterwards: then the libraries are as they were, for whatever else this process does.
+
+TensorFlow keeps the kernel of such an operation for the next call, and where the kernel stands in
+its stream is hidden in it: no interface reads or sets that, so a resumed process would draw the
+first numbers again. Here no kernel is drawn from twice. The first call of an operation with some
+pair of seeds gets these seeds, and with them the numbers that it always gets; call number k gets
+seeds derived from the pair and k. How many calls there were is state.
+
+The seeds are replaced where Python hands an operation to TensorFlow, below ``tf.random``,
+``tf.image``, ``tf.nn`` and ``tf.raw_ops`` alike. Left alone are operations without a seed, for
+which TensorFlow draws a fresh one each time (`sweeper.train.randomness.generators.TensorFlowRandom`), and
+all that is put into a graph: see `sweeper.train.randomness.tracing`. ``tf.random.set_seed`` begins all
+streams again, as it does in TensorFlow.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Self
+
+import numpy as np
+from tensorflow.python.eager import context, core
+from tensorflow.python.ops import gen_candidate_sampling_ops, gen_image_ops, gen_random_ops
+
+from sweeper.train.codec import Json, Tensors
+from sweeper.train.randomness.fresh_entropy import FreshEntropy
+from sweeper.train.randomness.tracing import STATEFUL_RANDOM, TracedFunctions
+
+_MODULES: tuple[Any, ...] = (gen_candidate_sampling_ops, gen_image_ops, gen_random_ops)
+"""Where Python hands stateful random operations to TensorFlow."""
+
+_CONTEXT: Any = context
+_FallbackError: Any = core._FallbackException
+
+_SEEDS = 1 << 31
+"""Derived seeds are below; so are those that users give, once TensorFlow has cut them."""
+
+
+class EagerSeeds:
+    """The seeds of eager operations, while it is entered; a component of the training's state."""
+
+    name = "eager_operations"
+
+    def __init__(self) -> None:
+        self._calls: Counter[tuple[str, int, int]] = Counter()
+        self._began: Any = None
+        """What draws seeds for operations without one; ``tf.random.set_seed`` makes another."""
+        self._drawn = threading.local()
+        """The last seed that it drew, in each thread, until an operation takes it."""
+        self._replaced: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> Self:
+        self._replaced.append((_CONTEXT, "internal_operation_seed", self._noting()))
+        for module in _MODULES:
+            fast = _Replaced(module.pywrap_tfe, "TFE_Py_FastPathExecute", _fast(module))
+            slow = _Replaced(module._execute, "execute", self._slow(module))
+            self._replaced += [(module, "pywrap_tfe", fast), (module, "_execute", slow)]
+        self._exchange()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._exchange()
+        self._replaced = []
+
+    def _exchange(self) -> None:
+        """Put what is held in the place of what is there, and hold that."""
+        self._replaced = [
+            (owner, name, _exchanged(owner, name, value)) for owner, name, value in self._replaced
+        ]
+
+    def capture(self, tensors: Tensors) -> Json:
+        self._begin_again_after_a_new_seed()
+        ops = sorted({op for op, _, _ in self._calls})
+        if ops:
+            rows = [(ops.index(op), *seeds, n) for (op, *seeds), n in self._calls.items()]
+            tensors[f"{self.name}/calls"] = np.array(rows, np.int64)
+        return {"operations": ops}
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        key = f"{self.name}/calls"
+        missing = saved["operations"] and key not in tensors
+        return [f"the tensor {key!r} is missing"] if missing else []
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        self._began = _drawing()
+        self._calls.clear()
+        if saved["operations"]:
+            for op, seed, seed2, calls in np.asarray(tensors[f"{self.name}/calls"]).tolist():
+                self._calls[saved["operations"][op], seed, seed2] = calls
+
+    def describe(self) -> str:
+        return f"{len(self._calls)} with seeds of their own"
+
+    def _noting(self) -> Callable[[], int]:
+        original = _CONTEXT.internal_operation_seed
+
+        def noting() -> int:
+            seed = int(original())
+            self._drawn.seed = seed % (_SEEDS - 1)
+            return seed
+
+        return noting
+
+    def _slow(self, module: Any) -> Callable[..., Any]:
+        execute = module._execute.execute
+
+        def slow_path(op: bytes, outputs: int, *, attrs: Any, **others: Any) -> Any:
+            if (plain := op.decode()) in STATEFUL_RANDOM:
+                attrs = self._with_seeds(plain, attrs)
+            return execute(op, outputs, attrs=attrs, **others)
+
+        return slow_path
+
+    def _with_seeds(self, op: str, attrs: Sequence[Any]) -> tuple[Any, ...]:
+        """The operation's attributes, names and values in turn, with the seeds of this call."""
+        shown = dict(zip(attrs[::2], attrs[1::2], strict=True))
+        seed, seed2 = int(shown["seed"]), int(shown["seed2"])
+        fresh, self._drawn.seed = getattr(self._drawn, "seed", None), None
+        if seed2 == fresh or not (seed or seed2):
+            return tuple(attrs)
+        self._begin_again_after_a_new_seed()
+        calls = self._calls[op, seed, seed2]
+        self._calls[op, seed, seed2] = calls + 1
+        if calls:
+            shown["seed"], shown["seed2"] = _derived(seed, seed2, calls)
+        return tuple(each for pair in shown.items() for each in pair)
+
+    def _begin_again_after_a_new_seed(self) -> None:
+        if self._began is not _drawing():
+            self._began = _drawing()
+            self._calls.clear()
+
+
+class _Replaced:
+    """A module with one function replaced; everything else is the module's own."""
+
+    def __init__(self, original: Any, name: str, function: Callable[..., Any]) -> None:
+        self._original = original
+        setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._original, name)
+        setattr(self, name, value)
+        return value
+
+
+def _derived(seed: int, seed2: int, calls: int) -> tuple[int, int]:
+    sequence = np.random.SeedSequence([seed % (1 << 64), seed2 % (1 << 64), calls])
+    first, second = (int(word) % _SEEDS for word in sequence.generate_state(2))
+    return first, second + 1  # never (0, 0), which asks for the system's entropy
+
+
+def _drawing() -> Any:
+    return getattr(_CONTEXT.context(), "_rng", None)
+
+
+def _exchanged(owner: Any, name: str, value: Any) -> Any:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    return before
+
+
+def _fast(module: Any) -> Callable[..., Any]:
+    """What sends random operations the slow way, where their seeds are attributes like others."""
+    execute = module.pywrap_tfe.TFE_Py_FastPathExecute
+
+    def fast_path(ctx: Any, op: str, *arguments: Any) -> Any:
+        if op in STATEFUL_RANDOM:
+            raise _FallbackError
+        return execute(ctx, op, *arguments)
+
+    return fast_path
+
+
+class HiddenState:
+    """The parts, entered and left together.
+
+    Args:
+        sequence: A seed sequence of the trial's.
+        tell: See `FreshEntropy`.
+    """
+
+    def __init__(
+        self, sequence: np.random.SeedSequence, tell: Callable[[str], None] | None = None
+    ) -> None:
+        self.fresh_entropy = FreshEntropy(sequence, "training", tell)
+        self.eager_seeds = EagerSeeds()
+        self.traced_functions = TracedFunctions()
+        self._entered: list[ExitStack] = []
+
+    @property
+    def components(self) -> tuple[FreshEntropy | EagerSeeds, ...]:
+        """Those with state, in the order in which it is captured and restored."""
+        return (self.fresh_entropy, self.eager_seeds)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as entering:
+            for part in (*self.components, self.traced_functions):
+                entering.enter_context(part)
+            self._entered.append(entering.pop_all())
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._entered.pop().close()

@@ -1,0 +1,233 @@
+"""Arrays in memory, visited by permuted indices: the kind of data that trains fastest.
+
+The order of a pass is a pure function of (seed, pass), so a resumed pass skips indices and decodes
+nothing twice. `sweeper.train.loop.steps` gathers the batches inside the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweeper.errors import DataError
+from sweeper.train.data import Batch
+
+
+class ArraySource:
+    """Arrays of one length.
+
+    Args:
+        batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of arrays with one length.
+        batch_size: Samples in a batch.
+        seed: For the order of a pass; None to keep the arrays' own order.
+        name: What the user calls these data, for errors.
+        class_weight: Class index to weight; None for none.
+
+    Raises:
+        DataError: Lengths differ, there is no sample, or something is not an array.
+    """
+
+    endless = False
+    by_epoch = False
+
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        batch_size: int,
+        seed: np.random.SeedSequence | None,
+        name: str,
+        class_weight: Mapping[int, float] | None = None,
+    ) -> None:
+        batch = _as_tuple(batch, name)
+        batch = _map_arrays(batch, _to_numpy, name)
+        if class_weight is not None:
+            batch = _with_class_weight(batch, class_weight, name)
+        self.arrays: Batch = _map_arrays(batch, _standardize, name)
+        self.batch_size = int(batch_size)
+        self.samples = _common_length(self.arrays, name)
+        alone = len(self.arrays) == 1 and not isinstance(self.arrays[0], tuple)
+        self.packed: Any = self.arrays[0] if alone else self.arrays
+        """The arrays as ``model.fit`` packs them for a model's own ``train_step``: ``x`` alone is not in a tuple."""
+        self._seed = seed
+
+    @property
+    def steps(self) -> int:
+        return math.ceil(self.samples / self.batch_size)
+
+    def order(self, pass_: int) -> npt.NDArray[np.int64]:
+        """The indices of all samples in the order in which ``pass_`` visits them."""
+        return permutation(self._seed, pass_, self.samples)
+
+    def open(self, pass_: int, step: int) -> Iterator[Batch]:
+        order = self.order(pass_)
+        for at in range(step, self.steps):
+            chosen = order[at * self.batch_size : (at + 1) * self.batch_size]
+            yield _map_arrays(self.packed, partial(_take, chosen), "")
+
+    def describe(self) -> str:
+        order = "in order" if self._seed is None else "shuffled every epoch"
+        return f"arrays, {self.samples:,} samples in batches of {self.batch_size}, {order}"
+
+
+def permutation(
+    seed: np.random.SeedSequence | None, pass_: int, length: int
+) -> npt.NDArray[np.int64]:
+    """``range(length)`` in the order of ``pass_``; in its own order without a seed."""
+    if seed is None:
+        return np.arange(length)
+    entropy = [int(word) for word in seed.generate_state(4)]
+    return np.random.default_rng([*entropy, pass_]).permutation(length)
+
+
+def is_arrays(given: object) -> bool:
+    """Return whether the user means arrays: one, or a tuple, list or dict that should hold such."""
+    arrays = isinstance(given, tuple | list | Mapping) or hasattr(given, "__array__")
+    return arrays or is_ragged(given)
+
+
+def is_ragged(value: object) -> bool:
+    """Return whether ``value`` is a ``tf.RaggedTensor``, whose rows are samples of unequal length."""
+    return type(value).__qualname__ == "RaggedTensor"
+
+
+def split_arrays(given: Batch, fraction: float) -> tuple[Batch, Batch]:
+    """The first part and the last ``fraction`` of the samples, as ``model.fit`` splits them.
+
+    Raises:
+        DataError: One of the two would have no sample.
+    """
+    batch = _map_arrays(_as_tuple(given, "train"), _to_numpy, "train")
+    samples = _common_length(_map_arrays(batch, _standardize, "train"), "train")
+    at = math.floor(samples * (1.0 - fraction))
+    if at in (0, samples):
+        msg = (
+            f"Data(validation_split={fraction!r}) of {samples:,} samples leaves {at:,} to train on "
+            f"and {samples - at:,} to validate on; both need at least 1"
+        )
+        raise DataError(msg)
+    return (
+        _map_arrays(batch, lambda array, _: array[:at], ""),
+        _map_arrays(batch, lambda array, _: array[at:], ""),
+    )
+
+
+def _take(chosen: npt.NDArray[np.int64], array: Any, _path: str) -> Any:
+    if not is_ragged(array):
+        return array[chosen]
+    import tensorflow as tf
+
+    return tf.gather(array, chosen)
+
+
+def _length(array: Any) -> int:
+    return int(array.nrows()) if is_ragged(array) else len(array)
+
+
+def _as_tuple(given: Batch, name: str) -> tuple[Any, ...]:
+    batch = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(batch) <= 3:
+        msg = f"Data({name}=…) is a tuple of {len(batch)}; expected (x, y) or (x, y, sample_weight)"
+        raise DataError(msg)
+    return batch
+
+
+def _map_arrays(nest: Any, function: Callable[[Any, str], Any], path: str) -> Any:
+    if nest is None:
+        return None
+    if isinstance(nest, tuple | list):
+        return tuple(_map_arrays(part, function, f"{path}[{i}]") for i, part in enumerate(nest))
+    if isinstance(nest, Mapping):
+        return {key: _map_arrays(part, function, f"{path}[{key!r}]") for key, part in nest.items()}
+    return function(nest, path)
+
+
+def _leaves(nest: Any) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    _map_arrays(nest, lambda array, path: found.append((path, array)), "")
+    return found
+
+
+def _to_numpy(value: Any, path: str) -> Any:
+    kind = type(value)
+    if "sparse" in f"{kind.__module__}.{kind.__qualname__}".lower():
+        msg = (
+            f"Data({path}) is a sparse {kind.__qualname__}, whose samples cannot be gathered by "
+            "index; give its dense array, or a tf.data.Dataset of sparse batches"
+        )
+        raise DataError(msg)
+    if is_ragged(value):
+        return value
+    if not (hasattr(value, "__array__") or isinstance(value, int | float)):
+        msg = (
+            f"Data({path}) is a {kind.__name__}; expected a NumPy array, or a tuple, list "
+            "or dict of arrays"
+        )
+        raise DataError(msg)
+    if kind.__module__.startswith("pandas"):
+        array = value.to_numpy()
+        return array[:, np.newaxis] if kind.__qualname__ == "Series" else array
+    return np.asarray(value)
+
+
+def _standardize(array: Any, path: str) -> Any:
+    import keras
+
+    if is_ragged(array):
+        return _cast_ragged(array, keras.config.floatx())
+    if array.ndim == 0:
+        msg = f"Data({path}) is the single value {array!r}; expected an array of samples"
+        raise DataError(msg)
+    if array.dtype == object:
+        msg = f"Data({path}) is an array of Python objects; give numbers of one type"
+        raise DataError(msg)
+    if np.issubdtype(array.dtype, np.floating):
+        array = array.astype(keras.config.floatx(), copy=False)
+    return array
+
+
+def _cast_ragged(ragged: Any, floatx: str) -> Any:
+    import tensorflow as tf
+
+    return tf.cast(ragged, floatx) if ragged.dtype.is_floating else ragged
+
+
+def _common_length(nest: Any, name: str) -> int:
+    leaves = _leaves(nest)
+    if not leaves:
+        msg = f"Data({name}=…) holds no array"
+        raise DataError(msg)
+    lengths = {path: _length(array) for path, array in leaves}
+    if len(set(lengths.values())) != 1:
+        shown = ", ".join(f"{name}{path} has {length:,}" for path, length in lengths.items())
+        msg = (
+            f"the arrays of Data({name}=…) have different numbers of samples: {shown}; give as "
+            "many of each"
+        )
+        raise DataError(msg)
+    (samples,) = set(lengths.values())
+    if samples == 0:
+        msg = f"Data({name}=…) holds arrays with no sample in them"
+        raise DataError(msg)
+    return samples
+
+
+def _with_class_weight(batch: tuple[Any, ...], weights: Mapping[int, float], name: str) -> Batch:
+    if len(batch) == 3 and batch[2] is not None:
+        msg = f"Data({name}=…) has sample weights, and class_weight is given as well; leave one out"
+        raise DataError(msg)
+    if len(batch) < 2 or isinstance(batch[1], tuple | list | Mapping) or is_ragged(batch[1]):
+        msg = "class_weight needs a single array of targets, Data(train=(x, y))"
+        raise DataError(msg)
+    targets = np.asarray(batch[1])
+    if targets.ndim > 1 and targets.shape[-1] > 1:
+        classes = targets.argmax(axis=-1)
+    else:
+        classes = targets.reshape(len(targets), -1)[:, 0].round().astype(int)
+    table = np.vectorize(lambda label: weights.get(int(label), 1.0), otypes=[float])
+    return (batch[0], batch[1], table(classes))

@@ -1,0 +1,242 @@
+"""Batches that Python code makes: their form, their class weights, and their specification.
+
+A graph is traced once, for one specification; a batch of another form would be traced anew, with
+other bits in a resumed trial than in one that was never interrupted, so it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from sweeper.errors import DataError
+from sweeper.train.data import Batch
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """The form of every batch of a source.
+
+    Attributes:
+        structure: A batch with specifications in place of arrays, and None where there is none.
+        name: What the user calls these data, for errors.
+    """
+
+    structure: Any
+    name: str
+
+    @property
+    def signature(self) -> list[Any]:
+        """The specifications of the tensors, in order."""
+        return [spec for spec in tf.nest.flatten(self.structure) if _is_spec(spec)]
+
+    def example(self) -> Any:
+        """Two samples of zeros in the form of a batch; None where some size is not known."""
+        specs = [spec for spec in tf.nest.flatten(self.structure) if _is_spec(spec)]
+        if any(
+            not isinstance(s, tf.TensorSpec) or s.shape.rank is None or None in s.shape[1:]
+            for s in specs
+        ):
+            return None
+        return self.pack(*(np.zeros([2, *s.shape[1:]], s.dtype.as_numpy_dtype) for s in specs))
+
+    def zeros(self) -> Any:
+        """Return two samples of zeros in the form of a batch, with 1 for each size that is not known."""
+        return self.pack(*map(_zeros, self.signature))
+
+    def leaves(self, batch: Batch) -> list[Any]:
+        """The tensors of a batch that is known to fit, in order."""
+        flat = zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True)
+        return [leaf for spec, leaf in flat if _is_spec(spec)]
+
+    def tensors(self, batch: Batch, shown: str) -> list[Any]:
+        """The tensors of ``batch``, in order.
+
+        Args:
+            batch: A batch from the source.
+            shown: Which one it is, such as ``batch 3``, for errors.
+
+        Raises:
+            DataError: It has another form than the first batches.
+        """
+        try:
+            tf.nest.assert_same_structure(self.structure, batch)
+        except (TypeError, ValueError) as error:
+            msg = f"Data({self.name}=…): {shown} has another structure than the first: {error}"
+            raise DataError(msg) from None
+        found = []
+        for spec, leaf in zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True):
+            if not _is_spec(spec):
+                continue
+            value = _sparse_or_same(leaf)
+            try:
+                if isinstance(spec, tf.TensorSpec):
+                    value = tf.convert_to_tensor(value, dtype=spec.dtype)
+            except (TypeError, ValueError) as error:
+                msg = f"Data({self.name}=…): {shown} cannot become a tensor: {error}"
+                raise DataError(msg) from None
+            if not spec.is_compatible_with(value):
+                msg = (
+                    f"Data({self.name}=…): {shown} has {_form(value)} of shape {tuple(value.shape)}; "
+                    f"the first batches had {_form(spec)} of {tuple(spec.shape)} (None: any); pad to one shape, or give "
+                    "tf.data.Dataset.from_generator(…, output_signature=…) with the shapes"
+                )
+                raise DataError(msg)
+            found.append(value)
+        return found
+
+    def pack(self, *tensors: Any) -> Batch:
+        """The inverse of `tensors`."""
+        given = iter(tensors)
+        return tf.nest.map_structure(
+            lambda spec: next(given) if _is_spec(spec) else None, self.structure
+        )
+
+
+def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name: str) -> Batch:
+    """A batch in the form that ``train_step`` takes, with class weights as sample weights.
+
+    Raises:
+        DataError: It is no array, dict, or tuple of one to three.
+    """
+    if isinstance(batch, list):
+        batch = tuple(batch)
+    if not isinstance(batch, tuple | dict) and hasattr(batch, "__array__"):
+        batch = (batch,)
+    if not isinstance(batch, dict) and not (isinstance(batch, tuple) and 1 <= len(batch) <= 3):
+        what = f"tuple of {len(batch)}" if isinstance(batch, tuple) else type(batch).__name__
+        msg = (
+            f"Data({name}=…): a batch is a {what}; expected (x,), (x, y) or (x, y, sample_weight), "
+            "or a dict of inputs"
+        )
+        raise DataError(msg)
+    if class_weight is None:
+        return batch
+    if not isinstance(batch, tuple) or len(batch) != 2 or tf.nest.is_nested(batch[1]):
+        msg = (
+            f"Data({name}=…, class_weight=…): class_weight needs batches (x, y) with a single "
+            "array of targets and no sample weights"
+        )
+        raise DataError(msg)
+    from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
+
+    return (*batch, class_weight_to_sample_weights(batch[1], class_weight))
+
+
+def spec_of(batches: Sequence[Batch], name: str) -> BatchSpec:
+    """What the first ``batches`` have in common; the number of samples is left open.
+
+    Raises:
+        DataError: There is none, or they differ in more than lengths.
+    """
+    if not batches:
+        msg = f"Data({name}=…) gave no batch; expected at least one in an epoch"
+        raise DataError(msg)
+    try:
+        structure = tf.nest.map_structure(lambda *leaves: _spec(leaves, name), *batches)
+    except (TypeError, ValueError) as error:
+        msg = f"Data({name}=…): the first batches have different structures: {error}"
+        raise DataError(msg) from None
+    return BatchSpec(structure, name)
+
+
+def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[..., Any]:
+    """A map from ``(x, y)`` to ``(x, y, weights)``; a class that is not named weighs 1."""
+    classes = max(class_weight, default=0) + 1
+    table = tf.constant([class_weight.get(c, 1.0) for c in range(classes)] + [1.0])
+
+    def weigh(*batch: Any) -> Any:
+        if len(batch) != 2 or tf.nest.is_nested(batch[1]):
+            msg = (
+                f"Data({name}=…, class_weight=…): class_weight needs batches (x, y) with a single "
+                "array of targets and no sample weights"
+            )
+            raise DataError(msg)
+        x, y = batch
+        if y.shape.rank is not None and y.shape.rank > 1:
+            label = tf.argmax(y, -1) if y.shape[-1] != 1 else tf.squeeze(y, -1)
+        else:
+            label = y
+        label = tf.cast(tf.round(label), tf.int64)
+        known = tf.logical_and(label >= 0, label < classes)
+        return x, y, tf.gather(table, tf.where(known, label, classes))
+
+    return weigh
+
+
+def _spec(leaves: Sequence[Any], name: str) -> Any:
+    if all(leaf is None for leaf in leaves):
+        return None
+    leaves = [_sparse_or_same(leaf) for leaf in leaves]
+    tensors = [leaf if tf.is_tensor(leaf) else _array(leaf, name) for leaf in leaves]
+    ranks = {len(tensor.shape) for tensor in tensors}
+    dtypes = {tf.as_dtype(tensor.dtype) for tensor in tensors}
+    if len(ranks) != 1 or len(dtypes) != 1 or 0 in ranks:
+        shown = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
+        msg = (
+            f"Data({name}=…): the first batches hold {shown} in one place; expected arrays of one "
+            "type and rank, at least 1"
+        )
+        raise DataError(msg)
+    shapes = zip(*(tuple(tensor.shape) for tensor in tensors), strict=True)
+    shape = [sizes[0] if len(set(sizes)) == 1 else None for sizes in shapes]
+    return _spec_like(tensors[0], [None, *shape[1:]], dtypes.pop())
+
+
+def _spec_like(tensor: Any, shape: list[int | None], dtype: tf.DType) -> Any:
+    """Return a specification of ``shape`` and ``dtype``: sparse, ragged or dense, as ``tensor`` is."""
+    if isinstance(tensor, tf.SparseTensor):
+        return tf.SparseTensorSpec(shape, dtype)
+    if isinstance(tensor, tf.RaggedTensor):
+        return tf.RaggedTensorSpec(shape, dtype, tensor.ragged_rank, tensor.row_splits.dtype)
+    return tf.TensorSpec(shape, dtype)
+
+
+def _zeros(spec: Any) -> Any:
+    dense = tf.zeros([2, *(size or 1 for size in spec.shape[1:])], spec.dtype)
+    if isinstance(spec, tf.SparseTensorSpec):
+        return tf.sparse.from_dense(dense)
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return tf.RaggedTensor.from_tensor(
+            dense, ragged_rank=spec.ragged_rank, row_splits_dtype=spec.row_splits_dtype
+        )
+    return dense
+
+
+def _form(value: Any) -> str:
+    """Return the form of a tensor, or of the specification of one, for errors."""
+    if isinstance(value, tf.SparseTensor | tf.SparseTensorSpec):
+        return "a sparse tensor"
+    if isinstance(value, tf.RaggedTensor | tf.RaggedTensorSpec):
+        return "a ragged tensor"
+    return "an array"
+
+
+def _sparse_or_same(leaf: Any) -> Any:
+    """Return SciPy's and JAX's sparse arrays as a ``tf.SparseTensor``, and all else as it is."""
+    from keras.src.trainers.data_adapters import data_adapter_utils as keras_adapters
+
+    if keras_adapters.is_scipy_sparse(leaf):
+        return keras_adapters.scipy_sparse_to_tf_sparse(leaf)
+    if keras_adapters.is_jax_sparse(leaf):
+        return keras_adapters.jax_sparse_to_tf_sparse(leaf)
+    return leaf
+
+
+def _array(leaf: Any, name: str) -> Any:
+    array = np.asarray(leaf)
+    if array.dtype == object:
+        msg = (
+            f"Data({name}=…): a batch holds a {type(leaf).__name__}, an array of Python objects; "
+            "give numbers of one type"
+        )
+        raise DataError(msg)
+    return array
+
+
+def _is_spec(spec: Any) -> bool:
+    return spec is not None and type(spec).__name__ != "NoneTensorSpec"

@@ -1,0 +1,117 @@
+"""A function ``epoch -> iterable of batches``: a generator for every epoch, say.
+
+The function must give the same batches whenever it is called with the same epoch. Then a resumed
+epoch draws and drops the batches that were trained on already, and nothing needs to be captured.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from sweeper.errors import DataError
+from sweeper.train.data import Batch
+from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
+
+_PEEKED = 2
+"""Batches of epoch 0 that tell the form of all, as in ``model.fit``."""
+
+
+class EpochFunctionSource:
+    """Batches from a function of the epoch; the number of them may differ by epoch.
+
+    Args:
+        function: ``epoch -> iterable of batches``, epochs counted from 0.
+        name: What the user calls these data, for errors.
+        class_weight: Class index to weight; None for none.
+        notice: Called when batches are drawn only to be dropped.
+
+    Raises:
+        DataError: The function takes no epoch.
+    """
+
+    steps = None
+    endless = False
+    by_epoch = True
+    is_read_again = True
+
+    def __init__(
+        self,
+        function: Callable[[int], Iterable[Any]],
+        *,
+        name: str,
+        class_weight: Mapping[int, float] | None,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._function = function
+        self._name = name
+        self._class_weight = class_weight
+        self._notice = notice
+        try:
+            inspect.signature(function).bind(0)
+        except TypeError as error:
+            msg = (
+                f"Data({name}=…) is the function {self._shown}, which cannot be called with an "
+                f"epoch ({error}); expected `epoch -> iterable of batches`, lambda epoch: …"
+            )
+            raise DataError(msg) from None
+        except ValueError:
+            notice(f"Data({name}=…): {self._shown} does not tell its arguments; it is given one")
+
+    @property
+    def _shown(self) -> str:
+        return getattr(self._function, "__qualname__", repr(self._function))
+
+    def spec(self) -> BatchSpec:
+        """The form of the batches, from the first of epoch 0.
+
+        Raises:
+            DataError: Epoch 0 has none, or they differ in more than lengths.
+        """
+        batches = self._batches(0, 0)
+        try:
+            return spec_of(list(islice(batches, _PEEKED)), self._name)
+        finally:
+            batches.close()
+
+    def open(self, pass_: int, step: int) -> Iterator[Batch]:
+        """As `DataSource.open`; the first ``step`` batches are drawn and dropped.
+
+        Raises:
+            DataError: There is no iterable, or it is shorter than it was.
+        """
+        return self._batches(pass_, step)
+
+    def _batches(self, epoch: int, step: int) -> Generator[Batch]:
+        made = self._function(epoch)
+        if not isinstance(made, Iterable):
+            msg = (
+                f"Data({self._name}=…): {self._shown}({epoch}) returned {made!r}; expected an "
+                "iterable of batches"
+            )
+            raise DataError(msg)
+        if step:
+            self._notice(
+                f"Data({self._name}=…): to go on at step {step:,} of epoch {epoch + 1}, "
+                f"{self._shown}({epoch}) is drawn from its beginning and {step:,} batches are "
+                "dropped"
+            )
+        batches = iter(made)
+        # Drawn now, not with the first batch: the generators stand as they did at the opening.
+        dropped = sum(1 for _ in islice(batches, step))
+        if dropped < step:
+            msg = (
+                f"Data({self._name}=…): {self._shown}({epoch}) gave {dropped:,} batches now and at "
+                f"least {step:,} before; it must give the same whenever the epoch is the same"
+            )
+            raise DataError(msg)
+        return self._standardized(batches)
+
+    def _standardized(self, batches: Iterator[Any]) -> Generator[Batch]:
+        for batch in batches:
+            yield standardize_batch(batch, self._class_weight, self._name)
+
+    def describe(self) -> str:
+        return f"function {self._shown}, called for every epoch"

@@ -1,0 +1,171 @@
+"""A grain ``MapDataset``, ``IterDataset`` or ``DataLoader`` of batches, by its iterator's state.
+
+Grain's iterators tell their position through ``get_state()`` and take it back through
+``set_state()``. A finite ``MapDataset`` is opened at pass p as grain itself repeats it, so its
+shuffles differ from epoch to epoch; an ``IterDataset`` or a ``DataLoader`` gives every pass in the
+same order unless it repeats itself.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from sweeper.errors import DataError, RestoreError, UncapturableError
+from sweeper.train.codec import Json, NotPlainError, Tensors, decode, encode
+from sweeper.train.data import Batch
+from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
+
+_PEEKED = 2
+_ADDRESS = re.compile(rb" at 0x[0-9a-f]+")
+_DISCARDS = ("Filter", "FlatMap")
+
+
+def is_grain(given: object) -> bool:
+    """Whether ``given`` is grain's; without importing grain, which then nobody else did."""
+    grain = sys.modules.get("grain")
+    return grain is not None and isinstance(
+        given, grain.MapDataset | grain.IterDataset | grain.DataLoader
+    )
+
+
+class GrainSource:
+    """Batches of a grain dataset or loader.
+
+    Args:
+        dataset: Its elements are batches.
+        name: What the user calls these data, for errors.
+        class_weight: Class index to weight; None for none.
+        notice: Called when batches are drawn only to be dropped.
+
+    Raises:
+        DataError: It has no batch, or batches of no known form.
+    """
+
+    by_epoch = False
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        name: str,
+        class_weight: Mapping[int, float] | None,
+        notice: Callable[[str], None],
+    ) -> None:
+        import grain
+
+        self._dataset = dataset
+        self._name = name
+        self._class_weight = class_weight
+        self._notice = notice
+        self._by_index = isinstance(dataset, grain.MapDataset)
+        self._length = len(dataset) if self._by_index else None
+        self._iterator: Any = None
+        self._pass = 0
+        self._restored: tuple[int, Any] | None = None
+
+    @property
+    def steps(self) -> int | None:
+        if self._length is None or self.endless or _discards(self._dataset):
+            return None
+        return self._length
+
+    @property
+    def endless(self) -> bool:
+        if self._length is not None:
+            return self._length >= sys.maxsize
+        sampler = getattr(self._dataset, "_sampler", None)
+        return sampler is not None and getattr(sampler, "_num_epochs", 1) is None
+
+    def spec(self) -> BatchSpec:
+        """The form of the batches, from the first of pass 0."""
+        first = islice(self._iterate(0), _PEEKED)
+        return spec_of([self._standardize(batch) for batch in first], self._name)
+
+    def open(self, pass_: int, step: int) -> Iterator[Batch]:
+        iterator = self._iterate(pass_)
+        restored, self._restored = self._restored, None
+        if step and restored is not None and restored[0] == pass_:
+            try:
+                iterator.set_state(_same_addresses(restored[1], iterator))
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                msg = (
+                    f"Data({self._name}=…): the position in the checkpoint does not fit the grain "
+                    f"dataset: {error}; undo its change"
+                )
+                raise RestoreError(msg) from None
+        elif step:
+            self._notice(
+                f"Data({self._name}=…): to go on where training was, {step:,} batches are read "
+                "and dropped"
+            )
+            dropped = sum(1 for _ in islice(iterator, step))
+            if dropped < step:
+                msg = (
+                    f"Data({self._name}=…): the grain dataset gave {dropped:,} batches now and at "
+                    f"least {step:,} before; it must give the same in every pass"
+                )
+                raise DataError(msg)
+        self._iterator, self._pass = iterator, pass_
+        return map(self._standardize, iterator)
+
+    def capture(self, name: str, tensors: Tensors) -> Json:
+        if self._iterator is None:
+            return None
+        try:
+            state = encode(self._iterator.get_state(), f"{name}/state", tensors)
+        except NotPlainError as error:
+            msg = (
+                f"Data({self._name}=…): the grain iterator's get_state() returned something that "
+                f"a checkpoint cannot hold: {error}"
+            )
+            raise UncapturableError(msg) from None
+        return {"pass": self._pass, "state": state}
+
+    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+        del name
+        self._iterator = self._restored = None
+        if saved is not None:
+            state = decode(saved["state"], tensors)
+            self._restored = (saved["pass"], state)
+
+    def describe(self) -> str:
+        if self.endless:
+            steps = "endless"
+        else:
+            steps = "unknown length" if self.steps is None else f"{self.steps:,} batches"
+        return f"grain {type(self._dataset).__name__}, {steps}"
+
+    def _iterate(self, pass_: int) -> Any:
+        if not self._by_index:
+            return iter(self._dataset)
+        dataset = self._dataset
+        if not self.endless:
+            length = len(dataset)
+            dataset = dataset.repeat()[pass_ * length : (pass_ + 1) * length]
+        return iter(dataset.to_iter_dataset())
+
+    def _standardize(self, batch: Any) -> Batch:
+        return standardize_batch(batch, self._class_weight, self._name)
+
+
+def _discards(dataset: Any) -> bool:
+    """Whether the length of a ``MapDataset`` counts elements that its iterator leaves out."""
+    return any(part in type(dataset).__name__ for part in _DISCARDS) or any(
+        map(_discards, dataset.parents)
+    )
+
+
+def _same_addresses(state: Any, fresh: Any) -> Any:
+    """A loader's state tells its data source by ``repr``; an address in it differs by process."""
+    now = fresh.get_state()
+    if not isinstance(state, bytes) or not isinstance(now, bytes):
+        return state
+    addresses = _ADDRESS.findall(now)
+    if len(addresses) != len(_ADDRESS.findall(state)):
+        return state
+    given = iter(addresses)
+    return _ADDRESS.sub(lambda _: next(given), state)

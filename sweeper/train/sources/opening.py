@@ -1,0 +1,290 @@
+"""Choice of the source that reads what the user gave as data, and the identity of that data.
+
+Arrays are distinguished by what is in them. Of data that come in batches only the form is looked at:
+to read one batch of them can change what the next ones are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from sweeper.errors import DataError
+from sweeper.train.data import Data, DataSource
+from sweeper.train.sources.arrays import ArraySource, is_arrays, is_ragged, split_arrays
+from sweeper.train.sources.runner import continued_epoch
+
+KINDS = (
+    "arrays as (x, y) or (x, y, sample_weight), a keras.utils.PyDataset, a tf.data.Dataset, a "
+    "function `epoch -> iterable of batches`, or a grain MapDataset, IterDataset or DataLoader"
+)
+"""What `Data` accepts, for errors."""
+
+
+def open_sources(
+    data: Data, seed: np.random.SeedSequence, notice: Callable[[str], None]
+) -> tuple[DataSource, DataSource | None]:
+    """The sources of ``data.train`` and of what to validate on, if anything.
+
+    Args:
+        data: What the data factory returned.
+        seed: For the order of training data.
+        notice: Called with what costs time, or cannot be checked.
+
+    Raises:
+        DataError: A form that cannot be read by position, or numbers that contradict each other.
+        UncapturableError: A source whose position no checkpoint could bring back.
+    """
+    train, validation = data.train, data.validation
+    if train is None:
+        msg = f"Data(train=…) is not given; a trial trains on {KINDS}"
+        raise DataError(msg)
+    if data.validation_split:
+        if not is_arrays(train):
+            msg = (
+                f"Data(validation_split={data.validation_split!r}) needs arrays, and "
+                f"Data(train=…) is a {_what(train)}; give Data(validation=…) instead"
+            )
+            raise DataError(msg)
+        train, validation = split_arrays(train, data.validation_split)
+    source = _open(
+        train,
+        batch_size=data.batch_size,
+        seed=seed if data.shuffle else None,
+        name="train",
+        class_weight=data.class_weight,
+        notice=notice,
+    )
+    if source.endless and data.steps_per_epoch is None:
+        msg = f"Data(train=…): {source.describe()} never ends; give Data(steps_per_epoch=…)"
+        raise DataError(msg)
+    limit = data.steps_per_epoch
+    if limit and source.steps and source.steps % limit and not source.by_epoch:
+        notice(continued_epoch(limit, source.steps))
+    if validation is None:
+        return source, None
+    test = _open_validation(data, validation, notice)
+    _refuse_shared_shuffle(source, test)
+    return source, test
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Data that checkpoints are measured on.
+
+    Attributes:
+        name: What of `Data` they are: ``"test"`` or ``"validation"``.
+        given: What the user gave.
+        source: Reads them.
+        limit: Batches of them at most; None for all.
+    """
+
+    name: str
+    given: Any
+    source: DataSource
+    limit: int | None
+
+
+def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
+    """What ``data`` holds out: its test split, else what it validates on; None where it has neither.
+
+    Raises:
+        DataError: A form that cannot be read, or that gives another order each time it is read.
+    """
+    if data.test is None:
+        given = data.validation
+        if data.validation_split:
+            given = split_arrays(data.train, data.validation_split)[1]
+        if given is None:
+            return None
+        source = _open_validation(data, given, notice)
+        held_out = HeldOut("validation", given, source, data.validation_steps)
+    else:
+        source = _open(
+            data.test,
+            batch_size=data.validation_batch_size or data.batch_size,
+            seed=None,
+            name="test",
+            class_weight=None,
+            notice=notice,
+        )
+        if source.endless:
+            msg = f"Data(test=…): {source.describe()} never ends; give it an end, as take(…) does"
+            raise DataError(msg)
+        held_out = HeldOut("test", data.test, source, None)
+    if getattr(held_out.source, "reshuffling", None):
+        msg = (
+            f"Data({held_out.name}=…) is shuffled anew each time it is read, so every checkpoint "
+            "would be measured on another order of it; leave the shuffle out, or give it "
+            "reshuffle_each_iteration=False"
+        )
+        raise DataError(msg)
+    return held_out
+
+
+def _open_validation(data: Data, given: Any, notice: Callable[[str], None]) -> DataSource:
+    test = _open(
+        given,
+        batch_size=data.validation_batch_size or data.batch_size,
+        seed=None,
+        name="validation",
+        class_weight=None,
+        notice=notice,
+        limit=data.validation_steps,
+    )
+    if test.endless and data.validation_steps is None:
+        msg = f"Data(validation=…): {test.describe()} never ends; give Data(validation_steps=…)"
+        raise DataError(msg)
+    return test
+
+
+def _open(
+    given: Any,
+    *,
+    batch_size: int,
+    seed: np.random.SeedSequence | None,
+    name: str,
+    class_weight: Mapping[int, float] | None,
+    notice: Callable[[str], None],
+    limit: int | None = None,
+) -> DataSource:
+    import keras
+    import tensorflow as tf
+
+    if isinstance(given, keras.utils.PyDataset):
+        from sweeper.train.sources.pydataset import PyDatasetSource
+
+        return PyDatasetSource(
+            given, seed=seed, name=name, class_weight=class_weight, notice=notice
+        )
+    if isinstance(given, tf.data.Dataset):
+        from sweeper.train.sources.tfdata import TfDataSource
+
+        return TfDataSource(given, name=name, class_weight=class_weight, notice=notice, limit=limit)
+    from sweeper.train.sources.graindata import GrainSource, is_grain
+
+    if is_grain(given):
+        return GrainSource(given, name=name, class_weight=class_weight, notice=notice)
+    if hasattr(given, "__next__"):
+        msg = (
+            f"Data({name}=…) is a {_what(given)}, whose position no checkpoint can hold and which "
+            f"one epoch uses up; pass the function that makes it, Data({name}=lambda epoch: …)"
+        )
+        raise DataError(msg)
+    if is_arrays(given):
+        return ArraySource(
+            given, batch_size=batch_size, seed=seed, name=name, class_weight=class_weight
+        )
+    if callable(given):
+        from sweeper.train.sources.epochs import EpochFunctionSource
+
+        return EpochFunctionSource(given, name=name, class_weight=class_weight, notice=notice)
+    msg = f"Data({name}=…) is a {_what(given)}; expected {KINDS}"
+    raise DataError(msg)
+
+
+def _refuse_shared_shuffle(train: DataSource, test: DataSource) -> None:
+    """Refuse to train and validate on parts of one dataset that is shuffled anew every epoch."""
+    from sweeper.train.sources.tfdata import TfDataSource
+
+    if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
+        return
+    if set(train.reshuffling) & set(test.reshuffling):
+        msg = (
+            "Data(train=…) and Data(validation=…) are parts of one dataset that is shuffled anew "
+            "for every epoch, so samples move from one part to the other; split it before "
+            "shuffle(…), or give that shuffle reshuffle_each_iteration=False"
+        )
+        raise DataError(msg)
+
+
+def _what(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+_MOST = 1 << 30
+"""Bytes of one array that are looked at; of a larger one, whole samples in equal distances."""
+
+_BLOCK = 1 << 22
+
+_SETTINGS = (
+    "batch_size",
+    "shuffle",
+    "validation_batch_size",
+    "class_weight",
+    "steps_per_epoch",
+    "validation_steps",
+    "validation_split",
+)
+
+
+def data_fingerprint(data: Data) -> str:
+    """XXH3-128 (hex) of what ``data`` trains and validates on."""
+    digest = xxhash.xxh3_128()
+    for use, given in (("train", data.train), ("validation", data.validation)):
+        digest.update(f"{use}:".encode())
+        _update(digest, given)
+    return digest.hexdigest()
+
+
+def held_out_fingerprint(held_out: HeldOut, batch_size: int) -> str:
+    """XXH3-128 (hex) of data that checkpoints are measured on: what is read of them, in which batches."""
+    digest = xxhash.xxh3_128(f"{batch_size}:{held_out.limit}:".encode())
+    _update(digest, held_out.given)
+    return digest.hexdigest()
+
+
+def data_settings(data: Data) -> dict[str, Any]:
+    """The numbers of ``data`` that decide what a step is, as plain values by name."""
+    settings = {name: getattr(data, name) for name in _SETTINGS}
+    return {name: value if _is_plain(value) else repr(value) for name, value in settings.items()}
+
+
+def _update(digest: xxhash.xxh3_128, given: Any) -> None:
+    if given is None or not is_arrays(given):
+        digest.update(_form(given).encode())
+    elif isinstance(given, Mapping):
+        for key, part in given.items():
+            digest.update(f"{{{key!r}:".encode())
+            _update(digest, part)
+    elif is_ragged(given):
+        _update(digest, (*given.nested_row_splits, given.flat_values))
+    elif isinstance(given, tuple | list):
+        digest.update(f"({len(given)}:".encode())
+        for part in given:
+            _update(digest, part)
+    else:
+        _update_array(digest, given)
+
+
+def _update_array(digest: xxhash.xxh3_128, given: Any) -> None:
+    array = np.asarray(given)
+    digest.update(f"{array.dtype.str}{array.shape}".encode())
+    if array.dtype == object or array.ndim == 0:
+        digest.update(repr(array.tolist() if array.ndim == 0 else array.shape).encode())
+        return
+    samples = len(array)
+    chosen = np.arange(samples)
+    if array.nbytes > _MOST:
+        chosen = np.linspace(0, samples - 1, max(1, samples * _MOST // array.nbytes)).astype(int)
+    rows = max(1, _BLOCK * samples // max(1, array.nbytes))
+    for start in range(0, len(chosen), rows):
+        block = chosen[start : start + rows]
+        part = array[block] if len(chosen) < samples else array[block[0] : block[-1] + 1]
+        digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+
+
+def _form(given: Any) -> str:
+    """What is known of data that come in batches, without reading one."""
+    kind = type(given)
+    name = f"{kind.__module__}.{getattr(given, '__qualname__', kind.__qualname__)}"
+    form = [getattr(given, what, None) for what in ("element_spec", "num_batches")]
+    return f"{name} {form!r}"
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or type(value) in (bool, int, float, str)

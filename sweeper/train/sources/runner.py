@@ -1,0 +1,292 @@
+"""A source of data through a training's epochs, and what runs the steps over it.
+
+Without ``steps_per_epoch`` every epoch is a pass. With it, a pass that an epoch does not finish
+goes on in the next epoch, and one that ends inside an epoch is followed by the next pass; so the
+pass and the batches drawn from it are state, captured with whatever state the source has itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from sweeper.errors import DataError
+from sweeper.train.codec import Json, Tensors
+from sweeper.train.data import Batch, CapturableSource, DataSource, HooksEpochs
+
+
+def continued_epoch(steps_per_epoch: int, batches: int) -> str:
+    """Return the notice of epochs that a pass of so many ``batches`` ends inside."""
+    return (
+        f"Data(steps_per_epoch={steps_per_epoch:,}): a pass over the training data has {batches:,} "
+        "batches, so a pass ends inside an epoch, which goes on with the next pass; model.fit would end "
+        "the epoch there. For one pass per epoch, leave steps_per_epoch out"
+    )
+
+
+@dataclass
+class _NextBatch:
+    """The next batch: ``drawn`` of ``pass_`` are behind it, and ``step`` of ``epoch``."""
+
+    epoch: int = 0
+    step: int = 0
+    pass_: int = 0
+    drawn: int = 0
+    begun: int = -1
+    ended: int = -1
+
+
+class Reader:
+    """The batches of every epoch, from any step on.
+
+    Args:
+        source: Where the batches come from.
+        steps_per_epoch: Batches in an epoch at most; None for one pass.
+        goes_on: Whether a pass goes on from epoch to epoch, with ``steps_per_epoch``. A validation
+            begins at the beginning each time.
+        name: What the user calls these data, for errors.
+        notice: Called once where a pass ends inside an epoch, and nobody could tell before.
+    """
+
+    def __init__(
+        self,
+        source: DataSource,
+        steps_per_epoch: int | None,
+        *,
+        goes_on: bool,
+        name: str,
+        notice: Callable[[str], None] = lambda _message: None,
+    ) -> None:
+        self.source = source
+        self._limit = steps_per_epoch
+        self._goes_on = goes_on and steps_per_epoch is not None and not source.by_epoch
+        self._name = name
+        self._at = _NextBatch()
+        self._iterator: Iterator[Batch] | None = None
+        self._opened: Callable[[], None] = lambda: None
+        self._first = True
+        self._notice = notice
+        self._reported = source.steps is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a pass has begun and is not over."""
+        return self._iterator is not None
+
+    @property
+    def is_read_again(self) -> bool:
+        """Whether a resume reads the batches before it again, by calling Python code."""
+        return bool(getattr(self.source, "is_read_again", False))
+
+    def watch_openings(self, opened: Callable[[], None]) -> None:
+        """Have ``opened`` called just before a pass is opened that a resume would read again."""
+        self._opened = opened
+
+    def reopen(self) -> None:
+        """Open the pass where the training stands, now."""
+        self._iterator = self.source.open(self._at.pass_, self._at.drawn)
+        self._first = False
+
+    @property
+    def steps(self) -> int | None:
+        """Batches in an epoch; None where only its end tells."""
+        steps = self.source.steps
+        if self._goes_on or self.source.endless:
+            return self._limit
+        if self._limit is None or steps is None:
+            return steps
+        return min(self._limit, steps)
+
+    @property
+    def limit(self) -> int | None:
+        """Batches in an epoch at most, however long the source is; None where only its end tells."""
+        return self._limit if self.steps is None else self.steps
+
+    def within(self, step: int) -> int:
+        """``step``, or the epoch's limit where that comes first: nobody reads past it."""
+        return step if self.limit is None else min(step, self.limit)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Tell the source that ``epoch`` begins; once, whatever is resumed."""
+        if self._at.begun != epoch:
+            if isinstance(self.source, HooksEpochs):
+                self.source.begin_epoch()
+            self._at.begun = epoch
+
+    def end_epoch(self, epoch: int) -> None:
+        """Tell the source that ``epoch`` is over; once, whatever is resumed."""
+        if self._at.ended == epoch:
+            return
+        if not self._goes_on:
+            self._close()
+        if isinstance(self.source, HooksEpochs):
+            self.source.end_epoch()
+        self._at.ended = epoch
+
+    def at(self, epoch: int, step: int) -> Iterator[Batch] | None:
+        """The open iterator whose next batch is number ``step`` of ``epoch``; None at its end."""
+        at = self._at
+        if at.ended == epoch or (self._limit is not None and step >= self._limit):
+            return None
+        if (at.epoch, at.step) != (epoch, step):
+            if not self._goes_on:
+                self._close()
+                at.pass_, at.drawn = epoch, step
+            at.epoch, at.step = epoch, step
+        if self._iterator is None:
+            if self._first or not getattr(self.source, "reads_all_again", False):
+                self._opened()
+            self._first = False
+            self._iterator = self.source.open(at.pass_, at.drawn)
+        return self._iterator
+
+    def drew(self, batches: int) -> None:
+        """So many batches were drawn from what `at` returned."""
+        self._at.step += batches
+        self._at.drawn += batches
+
+    def exhausted(self) -> bool:
+        """What `at` returned has no more; return whether the epoch goes on with another pass.
+
+        Raises:
+            DataError: A whole pass had no batch.
+        """
+        at = self._at
+        if at.drawn == 0:
+            msg = (
+                f"Data({self._name}=…): {self.source.describe()} gave no batch in epoch "
+                f"{at.epoch}; expected at least one"
+            )
+            raise DataError(msg)
+        if not self._goes_on:
+            return False
+        if at.step and not self._reported:
+            self._notice(continued_epoch(self._limit or 0, at.drawn))
+            self._reported = True
+        self._close()
+        at.pass_, at.drawn = at.pass_ + 1, 0
+        return True
+
+    def next(self, epoch: int, step: int) -> Batch | None:
+        """Batch ``step`` of ``epoch``, or None where the epoch has no more."""
+        while (iterator := self.at(epoch, step)) is not None:
+            for batch in iterator:
+                self.drew(1)
+                return batch
+            if not self.exhausted():
+                return None
+        return None
+
+    def capture(self, name: str, tensors: Tensors) -> Json:
+        """Where it stands, and the source's own state where it has one."""
+        own = None
+        if isinstance(self.source, CapturableSource):
+            own = self.source.capture(name, tensors)
+        return {"place": asdict(self._at), "own": own}
+
+    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+        self._close()
+        self._at = _NextBatch(**saved["place"])
+        if isinstance(self.source, CapturableSource):
+            self.source.restore(name, saved["own"], tensors)
+
+    def describe(self) -> str:
+        return self.source.describe()
+
+    def _close(self) -> None:
+        """Let a generator that reads ahead end its threads now."""
+        close = getattr(self._iterator, "close", None)
+        if callable(close):
+            close()
+        self._iterator = None
+
+
+Logs = Mapping[str, Any]
+
+Shapes = Mapping[str, tuple[int | None, ...]]
+"""The shape of each metric; None for a size that only its values tell."""
+
+
+class Runner(Protocol):
+    """Runs steps of a model over a source, from any step of any epoch."""
+
+    @property
+    def steps(self) -> int | None:
+        """Steps in an epoch; None where only its end tells."""
+        ...
+
+    @property
+    def limit(self) -> int | None:
+        """Steps in an epoch at most, where data of unknown length may have fewer; None for no limit."""
+        ...
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether a step calls Python, which may ask for an end after any step; after `trace`."""
+        ...
+
+    @property
+    def log_shapes(self) -> Shapes | None:
+        """What the step reports, known after `trace`; None for a model that runs eagerly."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """The kind of source, which a resumed training must have again."""
+        ...
+
+    @property
+    def reader(self) -> Reader | None:
+        """Follows the source; None where an order of indices tells all."""
+        ...
+
+    def example(self) -> Any:
+        """Arrays in the form of a batch, for shapes and types; None where they are not known."""
+        ...
+
+    def trial_batch(self) -> Any:
+        """A batch for a step that only creates variables; sizes that are not known are 1."""
+        ...
+
+    def trace(self) -> None:
+        """Build the graphs, and with them every variable that training will change.
+
+        Raises:
+            DataError: The batches have no form that a graph could be traced for.
+            FactoryError: The step reports something other than a dict of metrics.
+            UncapturableError: A stateful random op, whose state no checkpoint could hold.
+        """
+        ...
+
+    def begin_epoch(self, epoch: int) -> None:
+        """``epoch`` begins; called again for the same one after a resume, to no effect."""
+        ...
+
+    def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
+        """Run steps ``begin`` to ``end`` (excluded) of ``epoch``.
+
+        Never runs past the epoch's limit, whatever ``end`` is: callers ask for as much as fits
+        into a span of time, so results would depend on the clock.
+
+        Returns:
+            The steps that were run, fewer than asked for where the epoch ended, and what the last
+            of them reported; no logs where there was none.
+        """
+        ...
+
+    def end_epoch(self, epoch: int) -> None:
+        """``epoch`` is over; called again for the same one after a resume, to no effect."""
+        ...
+
+    def capture(self, name: str, tensors: Tensors) -> Json:
+        """Where the source stands, beyond the position; see `CapturableSource.capture`."""
+        ...
+
+    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+        """Bring back what was captured."""
+        ...
+
+    def describe(self) -> str:
+        """The source, for a person."""
+        ...

@@ -1,0 +1,396 @@
+"""A ``tf.data.Dataset`` of batches: its iterator is checkpointed where TensorFlow can, else skipped.
+
+What makes this hard, and was measured with TensorFlow 2.21:
+
+- A reshuffling ``shuffle`` draws a new seed from a generator in the dataset whenever an iterator
+  creates it. So pass p's order depends on how many iterators were made before; a fresh process
+  therefore makes p iterators that it drops, and the order is a function of the dataset's seed and
+  p. What stands before another shuffle gets its iterator when the pass is first read, so it is
+  given the dropped ones by itself.
+- A serialized iterator brings back its own elements exactly, and leaves those generators wrong
+  for the *next* iterator once a shuffle inside it has run dry. So the state of the fresh iterator
+  is kept, and put back before the next one is made.
+- Where iterators are made in the course of a pass (a shuffle before a finite ``repeat``, in a
+  ``concatenate``, before a ``cache``), neither helps: all earlier passes are read again, and the
+  user is warned. Each is read to its very end before the next: a cache is kept only then.
+- An ``interleave`` without ``cycle_length`` has an order for each number of processors.
+
+Nothing has a position where an op keeps its state in its kernel, writes a variable, or calls Python;
+these are read again from the beginning of the pass. A random op begins anew with each iterator, and
+draws in order, since TensorFlow's determinism runs functions with state one by one. The variables are
+put back to what they were when the pass was opened, as is what the Python functions keep.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+from sweeper.errors import DataError, RestoreError, UncapturableError
+from sweeper.train.codec import Json, Tensors
+from sweeper.train.randomness.tracing import STATEFUL_RANDOM
+from sweeper.train.sources.batches import BatchSpec, weigh_classes_of
+from sweeper.train.sources.tfnodes import (
+    SEEDED,
+    cached_order,
+    deserialize,
+    made_when_read,
+    made_within,
+    nodes,
+    ops,
+    refuse_captured_shuffle,
+    refuse_unseeded,
+    rewinding_for,
+    serialized,
+    sized_by_processors,
+    written_by,
+)
+
+_HARMLESS = frozenset(
+    {"Assert", "If", "LookupTableFind", "LookupTableFindV2", "StatefulPartitionedCall", "While"}
+)
+_INFINITE = -1
+_LARGE_BYTES = 64 << 20
+
+
+class TfDataSource:
+    """The batches of a dataset, which has an order of its own.
+
+    Args:
+        dataset: Its elements are batches: ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
+        name: What the user calls these data, for errors.
+        class_weight: Class index to weight; None for none.
+        notice: Called when a resume will read data again, and how much.
+        limit: Batches that are read of a pass at most, where each reading begins a new pass; None
+            where passes are read to their end.
+
+    Raises:
+        DataError: The elements are no batches, or what a limited pass leaves behind depends on how
+            far TensorFlow has read ahead.
+        UncapturableError: An op in it draws or writes state that no checkpoint can reach, or a
+            shuffle has no seed at all.
+    """
+
+    by_epoch = False
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        name: str,
+        class_weight: Mapping[int, float] | None,
+        notice: Callable[[str], None],
+        limit: int | None = None,
+    ) -> None:
+        self._name = name
+        self._notice = notice
+        self._check_batched(dataset)
+        parts = list(nodes(dataset))
+        if class_weight is not None:
+            dataset = dataset.map(weigh_classes_of(class_weight, name))
+        self._dataset = dataset
+        self._cardinality = int(dataset.cardinality())
+        self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
+        """The nodes that draw a new seed for every iterator, by identity."""
+        writing = {id(node): written_by(node) for node in parts}
+        self.written: dict[int, Any] = {k: v for each in writing.values() for k, v in each.items()}
+        """The TensorFlow variables that its functions may write, ahead of the training, by identity."""
+        moved = {key for key, written in writing.items() if written}
+        within = made_within(dataset, set(self.reshuffling))
+        in_part = limit is not None and not 0 <= self._cardinality <= limit
+        self._rewinding = (
+            rewinding_for(dataset, self.reshuffling, name) if within and in_part else None
+        )
+        self._replays = within and not self.endless and self._rewinding is None
+        stateful = self._stateful_ops(parts)
+        if self.written and (in_part or self._replays or cached_order(dataset, moved)):
+            msg = (
+                f"Data({name}=…): a function of this dataset writes a variable (a Keras layer or "
+                "generator with random state, say), and is not called once for each element of an epoch: "
+                "a cache() keeps what it gave, a shuffle stands before a cache() or repeat(), or "
+                "validation_steps ends a reading early. Call cache() before it, shuffle after repeat(), "
+                "put a take(…) at the end, or put the layer into the model"
+            )
+            raise UncapturableError(msg)
+        # A batch() lets go of the shuffle before it that has run dry, and TensorFlow then saves none
+        # of the shuffle's seeds: the pass after is drawn wrong. Which step that is depends on how
+        # far tf.data has read ahead. Reading again from the beginning is slow, and exact.
+        goes_on_wrong = self.endless and bool(self.reshuffling) and self._rewinding is None
+        self._captures = not (stateful or self._replays or goes_on_wrong or self._rewinding)
+        self._processors = _processors() if any(map(sized_by_processors, parts)) else None
+        self._calls_python = bool(stateful)
+        if self._replays:
+            notice(
+                f"Data({name}=…): a shuffle stands before a cache(), a finite repeat() or in a "
+                "concatenate(), so its order in one epoch depends on the epochs before; a resumed "
+                "trial reads all of them again. Shuffle after these, to go on at once"
+            )
+        elif stateful:
+            causes = sorted(set().union(*stateful.values()))
+            notice(
+                f"Data({name}=…): TensorFlow cannot save the position of a dataset with "
+                f"{', '.join(sorted(stateful))} ({' and '.join(causes)}); a resumed epoch reads "
+                "it again from its beginning, so it must give the same elements each time"
+            )
+        elif goes_on_wrong:
+            notice(
+                f"Data({name}=…): TensorFlow cannot save the position of an endless dataset that is "
+                "shuffled anew in each pass; a resumed trial reads all batches before it again. "
+                "Leave out the repeat(), to go on at once: steps_per_epoch goes on from pass to "
+                "pass by itself"
+            )
+        if self._processors is not None:
+            notice(
+                f"Data({name}=…): an interleave(…) without cycle_length reads as many inputs at once "
+                f"as there are processors ({self._processors} here), so its order is another one "
+                "elsewhere, and a trial resumes only where there are as many; give cycle_length=…"
+            )
+        self._made = 0
+        self._made_late = [] if self._replays else list(made_when_read(dataset))
+        self._undo: list[tuple[Any, Any]] = []
+        self._open: TfDataPass | None = None
+        self._restored: tuple[int, Any] | None = None
+
+    @property
+    def steps(self) -> int | None:
+        return None if self._cardinality < 0 else self._cardinality
+
+    @property
+    def is_read_again(self) -> bool:
+        """Whether a resume reads the batches before it again, by calling Python functions."""
+        return self._calls_python
+
+    @property
+    def reads_all_again(self) -> bool:
+        """Whether it reads all earlier passes as well."""
+        return self._replays
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether TensorFlow's threads read it, further than the training is."""
+        return self._calls_python
+
+    @property
+    def endless(self) -> bool:
+        return self._cardinality == _INFINITE
+
+    def spec(self) -> BatchSpec:
+        """The form of the batches, as the dataset declares it."""
+        return BatchSpec(self._dataset.element_spec, self._name)
+
+    def open(self, pass_: int, step: int) -> TfDataPass:
+        """As `DataSource.open`; each pass of a reshuffling dataset once, in rising order."""
+        iterator = self._iterator_of(pass_)
+        restored, self._restored = self._restored, None
+        if step and restored is not None and restored[0] == pass_:
+            if self.reshuffling:
+                self._undo = [(self._dataset, serialized(iterator))]
+                self._undo += [(part, serialized(iter(part))) for part in self._made_late]
+            deserialize(iterator, restored[1], self._name)
+        elif step:
+            self._skip(iterator, step)
+        self._open = TfDataPass(iterator, pass_)
+        return self._open
+
+    def capture(self, name: str, tensors: Tensors) -> Json:
+        position = self._position(name, tensors)
+        if self._processors is None:
+            return position
+        return {**(position or {}), "processors": self._processors}
+
+    def _position(self, name: str, tensors: Tensors) -> dict[str, Json] | None:
+        """Where the open iterator stands, if TensorFlow can save that."""
+        opened = self._open
+        if not self._captures or opened is None or opened.closed:
+            return None
+        try:
+            state = tf.io.serialize_tensor(serialized(opened.iterator)).numpy()
+        except tf.errors.FailedPreconditionError as error:
+            self._captures = False
+            self._notice(
+                f"Data({self._name}=…): TensorFlow cannot save the position of this dataset "
+                f"({error.message}); a resumed epoch reads it again from its beginning"
+            )
+            return None
+        if len(state) > _LARGE_BYTES:
+            self._notice(
+                f"Data({self._name}=…): each checkpoint inside an epoch holds {len(state):,} bytes "
+                "of the dataset's shuffle, cache and prefetch buffers; smaller buffers make "
+                "smaller checkpoints"
+            )
+        tensors[f"{name}/iterator"] = np.frombuffer(state, np.uint8)
+        return {"pass": opened.pass_, "tensor": f"{name}/iterator"}
+
+    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+        del name
+        self._open = None
+        self._restored = None
+        saved = {} if saved is None else saved
+        was = saved.get("processors", self._processors)
+        if was != self._processors:
+            msg = (
+                f"Data({self._name}=…): an interleave(…) without cycle_length read {was} inputs at "
+                f"once where the checkpoint was written, one a processor, and would read "
+                f"{self._processors} here, in another order; resume where there are {was} "
+                "processors, or begin a new study with cycle_length=…"
+            )
+            raise RestoreError(msg)
+        if "pass" in saved:
+            self._restored = (saved["pass"], np.asarray(tensors[saved["tensor"]]).tobytes())
+
+    def describe(self) -> str:
+        if self.endless:
+            steps = "endless"
+        else:
+            steps = "unknown length" if self.steps is None else f"{self.steps:,} batches"
+        if self._captures:
+            position = "iterator checkpointed"
+        else:
+            position = "every epoch read again" if self._replays else "epoch read again"
+        return f"tf.data.Dataset, {steps}, {position}"
+
+    def _iterator_of(self, pass_: int) -> Any:
+        """The fresh iterator of ``pass_``, with every one before it made, as if it were read."""
+        if not self.reshuffling:
+            return iter(self._dataset)
+        if self._made > pass_:
+            msg = (
+                f"Data({self._name}=…): pass {pass_} of a reshuffling dataset was asked for after "
+                f"pass {self._made - 1}; its seeds are drawn in rising order only"
+            )
+            raise DataError(msg)
+        self._leave_open_pass(pass_)
+        while self._made < pass_:
+            self._pass_over()
+        self._made += 1
+        if self._rewinding is not None:
+            self._rewinding.begin_pass()
+        return iter(self._dataset)
+
+    def _leave_open_pass(self, pass_: int) -> None:
+        """Have every seed drawn that belongs to the passes before ``pass_``, and no other."""
+        left, self._open = self._open, None
+        if self._replays and left is not None:
+            _exhaust(left.iterator)
+        if self._replays and left is None and self._made < pass_:
+            self._notice(f"Data({self._name}=…): reading {pass_} earlier passes again")
+        # An iterator that still reads ahead would draw seeds meanwhile.
+        del left
+        for dataset, state in self._undo:
+            deserialize(iter(dataset), state, self._name)
+        self._undo = []
+
+    def _pass_over(self) -> None:
+        """Draw a pass's seeds without reading it, where they can be had so."""
+        self._made += 1
+        if self._rewinding is not None:
+            self._rewinding.begin_pass()
+            return
+        iterator = iter(self._dataset)
+        if self._replays:
+            _exhaust(iterator)
+        for part in self._made_late:
+            iter(part)
+
+    def _skip(self, iterator: Any, step: int) -> None:
+        self._notice(
+            f"Data({self._name}=…): to go on where training was, {step:,} batches are read and "
+            "dropped"
+        )
+        skipped = sum(1 for _ in zip(range(step), iterator, strict=False))
+        if skipped < step:
+            msg = (
+                f"Data({self._name}=…): the dataset gave {skipped:,} batches now and at least "
+                f"{step:,} before; it must give the same in every pass"
+            )
+            raise DataError(msg)
+
+    def _check_batched(self, dataset: Any) -> None:
+        for spec in tf.nest.flatten(dataset.element_spec):
+            shape = getattr(spec, "shape", None)
+            if shape is not None and shape.rank == 0:
+                msg = (
+                    f"Data({self._name}=…): the dataset's elements are single samples, {spec}; "
+                    "call .batch(…) on it"
+                )
+                raise DataError(msg)
+
+    def _reshuffles(self, node: Any) -> bool:
+        kind = type(node).__name__
+        if kind not in SEEDED:
+            return False
+        if not np.any(node._seed) and not np.any(node._seed2):
+            msg = (
+                f"Data({self._name}=…): {kind.strip('_')} has no seed, so TensorFlow draws one that "
+                "no checkpoint can hold; make the dataset inside the data factory, where the "
+                "trial's seed is set, or give it seed=…"
+            )
+            raise UncapturableError(msg)
+        return kind == "_RandomDataset" or bool(node._reshuffle_each_iteration)
+
+    def _stateful_ops(self, parts: Iterable[Any]) -> dict[str, set[str]]:
+        """Return what keeps TensorFlow from saving a position, but gives the same when read again.
+
+        Returns:
+            Kinds of ops, and what each comes from, in words.
+        """
+        found: dict[str, set[str]] = {}
+        for node in parts:
+            refuse_captured_shuffle(node, self._name)
+            for function in node._functions():
+                for op in ops(function.function.graph.as_graph_def()):
+                    refuse_unseeded(op, node, self._name)
+                    definition = op_def_registry.get(op.op)
+                    if (
+                        definition is not None
+                        and definition.is_stateful
+                        and "Dataset" not in op.op
+                        and op.op not in _HARMLESS
+                    ):
+                        found.setdefault(op.op, set()).add(_origin(op))
+        return found
+
+
+def _origin(op: Any) -> str:
+    """Return in words what the user wrote that an op with state comes from."""
+    if "PyFunc" in op.op:
+        return "a Python function"
+    if op.op in STATEFUL_RANDOM:
+        return "a random op"
+    # A layer's call is a scope of names.
+    scope, found, _ = op.name.partition("/")
+    return f"state of {scope!r}" if found else "a variable"
+
+
+class TfDataPass:
+    """An open iterator; batches are drawn from ``iterator`` by a graph, or from here one by one."""
+
+    def __init__(self, iterator: Any, pass_: int) -> None:
+        self.iterator = iterator
+        self.pass_ = pass_
+        self.closed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.iterator)
+
+    def close(self) -> None:
+        """The pass is over: there is no position in it to capture."""
+        self.closed = True
+
+
+def _processors() -> int:
+    """As many as TensorFlow sees: those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _exhaust(iterator: Any) -> None:
+    for _ in iterator:
+        pass

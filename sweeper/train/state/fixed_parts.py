@@ -1,0 +1,226 @@
+"""What may not be exchanged once training has begun, and Keras's process-wide settings.
+
+A traced step goes on with what it was traced with, and a checkpoint names variables by their position
+in Keras's lists; a fresh process has only those that the factory makes. So a model that is compiled
+again, a schedule put where a number was, or a variable that the model gains in the middle is refused
+at the first checkpoint after it, by name. A step that runs eagerly makes its variables when it first
+runs, so it counts from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from sweeper.errors import UncapturableError
+from sweeper.inspection.sorts import class_name
+from sweeper.train.codec import Json, Tensors
+from sweeper.train.state.reach import Reach
+
+_ATTRIBUTES = ("global_random_seed", "flash_attention")
+"""Of Keras's global state, as they are: numbers, booleans or None."""
+
+_POLICY = "dtype_policy"
+
+
+class KerasSettings:
+    """Number formats, epsilon, layout of images, dtype policy, and the seed last set."""
+
+    name = "keras_settings"
+
+    def capture(self, tensors: Tensors) -> Json:
+        from keras.src.backend.common import global_state
+
+        del tensors
+        # The attribute, not the setting: asking for that would create it.
+        policy = global_state.get_global_attribute(_POLICY)
+        return {
+            "floatx": keras.config.floatx(),
+            "epsilon": float(keras.config.epsilon()),
+            "image_data_format": keras.config.image_data_format(),
+            _POLICY: None if policy is None else keras.dtype_policies.serialize(policy),
+            **{name: global_state.get_global_attribute(name) for name in _ATTRIBUTES},
+        }
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        del saved, tensors
+        return []
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        from keras.src.backend.common import global_state
+
+        if saved == self.capture({}):
+            return
+        del tensors
+        keras.config.set_floatx(saved["floatx"])
+        keras.config.set_epsilon(saved["epsilon"])
+        keras.config.set_image_data_format(saved["image_data_format"])
+        policy = saved[_POLICY]
+        global_state.set_global_attribute(
+            _POLICY, None if policy is None else keras.dtype_policies.deserialize(policy)
+        )
+        for name in _ATTRIBUTES:
+            global_state.set_global_attribute(name, saved[name])
+
+    def describe(self) -> str:
+        return f"{keras.config.floatx()}, epsilon {keras.config.epsilon()}"
+
+
+_TWO_PHASES = (
+    "what trains in two phases is exact when both are made in the factory: two optimizers of which "
+    "the step takes one, or rates and `trainable` flags that a callback changes"
+)
+
+
+class FixedParts:
+    """The component of the parts that stay as they are: it holds their classes, and refuses others.
+
+    Args:
+        model: A compiled model.
+        reach: Its variables.
+    """
+
+    name = "parts"
+
+    def __init__(self, model: keras.Model, reach: Reach) -> None:
+        self._model = model
+        self._reach = reach
+        self._parts: dict[str, Any] = {}
+        self._lists: dict[str, list[Any]] = {}
+        self._unbuilt: list[Any] = []
+
+    def begin(self) -> None:
+        """Training begins: what comes to be reachable from here on is the user's own state."""
+        self._reach.begin()
+
+    def settle(self) -> None:
+        """From here on nothing is exchanged."""
+        self._reach.settle()
+        self._parts, self._lists = self._now(), self._variables()
+        self._unbuilt = [o for _, o in self._reach.optimizers() if not o.built]
+
+    @property
+    def settled(self) -> bool:
+        """Whether every variable that training makes is there."""
+        return bool(self._lists)
+
+    def capture(self, tensors: Tensors) -> Json:
+        """The classes of the parts.
+
+        Raises:
+            UncapturableError: One was exchanged; it is named, with what took its place.
+        """
+        del tensors
+        if self.settled:
+            if self._unbuilt and any(o.built for o in self._unbuilt):
+                # Its variables are made where it is first used, in an eager step whenever that is.
+                self.settle()
+            self._check()
+        parts = {name: _shown(part) for name, part in self._now().items()}
+        return {"parts": parts, "built": self._built_on()}
+
+    def _built_on(self) -> dict[str, Json]:
+        """For each optimizer the positions of its variables among the model's; None if not built."""
+        indices = {id(variable): index for index, variable in enumerate(self._model.variables)}
+        found: dict[str, Json] = {}
+        for name, optimizer in self._reach.optimizers():
+            trained = getattr(optimizer, "_trainable_variables", None) if optimizer.built else None
+            listed = [indices.get(id(variable)) for variable in trained or ()]
+            found[name] = listed if trained and None not in listed else None
+        return found
+
+    def build(self, saved: Json) -> None:
+        """Build the optimizers that a step had built when the checkpoint was written."""
+        variables = self._model.variables
+        for name, optimizer in self._reach.optimizers():
+            indices = saved["built"].get(name)
+            if indices is not None and not optimizer.built and max(indices) < len(variables):
+                optimizer.build([variables[index] for index in indices])
+                if self.settled:
+                    self.settle()
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        del tensors
+        now = {name: _shown(part) for name, part in self._now().items()}
+        was = saved["parts"]
+        return [
+            f"{name} was {was[name]} when it was written, and is {shown} now"
+            for name, shown in now.items()
+            if was.get(name, shown) != shown
+        ]
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        """Nothing was captured that could be put back."""
+        del saved, tensors
+
+    def describe(self) -> str:
+        return ", ".join(_shown(part) for part in self._now().values() if part is not None)
+
+    def _check(self) -> None:
+        for name, part in self._now().items():
+            if part is not self._parts[name]:
+                self._refuse(name, self._parts[name], part)
+        for name, variables in self._variables().items():
+            was = self._lists[name]
+            if len(was) != len(variables) or any(
+                a is not b for a, b in zip(was, variables, strict=True)
+            ):
+                self._refuse_variables(name, was, variables)
+
+    def _now(self) -> dict[str, Any]:
+        model, optimizer = self._model, self._model.optimizer
+        return {
+            "model.optimizer": optimizer,
+            "model.optimizer.learning_rate": getattr(optimizer, "_learning_rate", None),
+            "what the model was compiled with": getattr(model, "_compile_metrics", None),
+            "model.train_function": model.train_function,
+            "model.run_eagerly": bool(model.run_eagerly),
+            "model.distribute_strategy": model.distribute_strategy,
+        }
+
+    def _variables(self) -> dict[str, list[Any]]:
+        model, optimizer = self._model, self._model.optimizer
+        return {
+            "model": list(model.variables),
+            "optimizer": [] if optimizer is None else list(optimizer.variables),
+            "metrics": list(model.metrics_variables),
+        }
+
+    def _refuse(self, name: str, was: Any, now: Any) -> None:
+        msg = (
+            f"{name} was exchanged during training: it was {_shown(was)}, and is "
+            f"{'another' if _shown(was) == _shown(now) else _shown(now)} now. A step "
+            "that is traced goes on with the first, and a resumed trial would have the one of the "
+            f"factory; compile the model once, and change values instead; {_TWO_PHASES}"
+        )
+        raise UncapturableError(msg)
+
+    def _refuse_variables(self, name: str, was: Sequence[Any], now: Sequence[Any]) -> None:
+        known, present = {id(v) for v in was}, {id(v) for v in now}
+        added = [_path(v) for v in now if id(v) not in known]
+        gone = [_path(v) for v in was if id(v) not in present]
+        how = (
+            f"gained {added[0]}" if added else f"lost {gone[0]}" if gone else "changed their order"
+        )
+        more = max(len(added or gone) - 1, 0)
+        msg = (
+            f"the {name}'s variables {how}{f' and {more} more' if more else ''} during training, so "
+            "a checkpoint would not fit the model that the factory makes; make all variables in the "
+            f"factory or in build(), before training; {_TWO_PHASES}"
+        )
+        raise UncapturableError(msg)
+
+
+def _shown(part: Any) -> str:
+    if part is None or isinstance(part, bool):
+        return repr(part)
+    if isinstance(part, tf.distribute.Strategy):
+        return f"a {type(part).__name__} of {part.num_replicas_in_sync} replicas"
+    return f"a {class_name(type(part))}"
+
+
+def _path(variable: Any) -> str:
+    return repr(str(getattr(variable, "path", None) or variable.name))

@@ -1,0 +1,371 @@
+"""Everything that training changes, as a list of components that are captured and restored.
+
+What a component leaves out, a resumed trial gets wrong without a word, so a restore is complete or
+an error: every missing, extra or misshapen entry is named before anything is assigned. Capturing
+reads and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import keras
+
+from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
+from sweeper.errors import RestoreError
+from sweeper.records.results import EpochRecord
+from sweeper.train.codec import Json, Tensors, UnplaceableError, decode, encode
+from sweeper.train.randomness.generators import (
+    GlobalSeedGenerator,
+    NumpyRandom,
+    PythonRandom,
+    TensorFlowRandom,
+)
+from sweeper.train.randomness.hidden_state import HiddenState
+from sweeper.train.sources.runner import Runner
+from sweeper.train.state.callbacks import CallbackStates
+from sweeper.train.state.data_position import DataPosition, Reopening
+from sweeper.train.state.fixed_parts import FixedParts, KerasSettings
+from sweeper.train.state.reach import Reach
+from sweeper.train.state.tracked import Tracked
+from sweeper.train.state.variables import Variables
+from sweeper.train.userstate import Roots, UserState
+
+_DIGESTED = ("model/", "optimizer/", "optimizers/")
+_SEVERAL_PROCESSES = "processes"
+"""Component in checkpoints of trials that trained in several processes, which is no longer possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where training stands.
+
+    Attributes:
+        step: Optimizer steps finished, over the whole trial.
+        epoch: Epochs finished.
+        step_in_epoch: Steps finished of the epoch that has begun; 0 between epochs.
+        stopped: Whether a callback has set ``model.stop_training``.
+        logs: What the last step reported in the epoch that has begun; between epochs, what the last
+            epoch did. Floats, and arrays where a metric is a vector.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    stopped: bool = False
+    logs: Mapping[str, Any] | None = None
+
+    def capture(self, tensors: Tensors) -> Json:
+        """As JSON; arrays go into ``tensors``."""
+        logs = None
+        if self.logs is not None:
+            logs = {
+                name: encode(value, f"position/logs/{name}", tensors)
+                for name, value in self.logs.items()
+            }
+        return asdict(replace(self, logs=logs))
+
+    @classmethod
+    def restored(cls, saved: Json, tensors: Mapping[str, Any]) -> Position:
+        """The position that was captured."""
+        logs = saved["logs"]
+        if logs is not None:
+            logs = {name: decode(value, tensors) for name, value in logs.items()}
+        return cls(**{**saved, "logs": logs})
+
+    def after(self, steps: int) -> Position:
+        return replace(self, step=self.step + steps, step_in_epoch=self.step_in_epoch + steps)
+
+
+class Component(Protocol):
+    """One kind of state. Tensors go under names that start with the component's own."""
+
+    @property
+    def name(self) -> str: ...
+
+    def capture(self, tensors: Tensors) -> Json:
+        """Put arrays into ``tensors`` and return the rest as JSON; change nothing."""
+        ...
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        """What of ``saved`` does not fit, a sentence each; nothing is changed yet."""
+        ...
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        """Bring back what was captured."""
+        ...
+
+    def describe(self) -> str:
+        """What is captured, for a person."""
+        ...
+
+
+class HistoryRecord:
+    """``model.history``, and each epoch's own logs, with what callbacks added to them.
+
+    Keras's history keeps one list a metric, and a metric that only some epochs report no longer
+    tells which; so the epochs are kept beside it.
+    """
+
+    name = "history"
+
+    def __init__(self, history: keras.callbacks.History) -> None:
+        self._history = history
+        self.epochs: list[EpochRecord] = []
+
+    def capture(self, tensors: Tensors) -> Json:
+        return {
+            "epoch": list(self._history.epoch),
+            "logs": encode(self._history.history, f"{self.name}/logs", tensors),
+            "epochs": [[record.epoch, dict(record.metrics)] for record in self.epochs],
+        }
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        try:
+            decode(saved["logs"], tensors)
+        except UnplaceableError as error:
+            return [f"history: {error}"]
+        return []
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        self._history.epoch = list(saved["epoch"])
+        self._history.history = decode(saved["logs"], tensors)
+        self.epochs = [EpochRecord(epoch, metrics) for epoch, metrics in saved["epochs"]]
+
+    def describe(self) -> str:
+        return f"{len(self._history.epoch)} epochs"
+
+
+def epochs_in(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
+    """The epochs that a checkpoint knows to be over."""
+    saved = loaded.state[HistoryRecord.name]["epochs"]
+    return tuple(EpochRecord(epoch, metrics) for epoch, metrics in saved)
+
+
+def default_components(
+    model: keras.Model,
+    callbacks: Sequence[keras.callbacks.Callback],
+    history: HistoryRecord,
+    train: Runner | None = None,
+    validation: Runner | None = None,
+    *,
+    tracked: Mapping[str, Any] | None = None,
+    roots: Roots | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    hidden: HiddenState | None = None,
+) -> list[Component]:
+    """Every component of a training, in the order in which they are restored.
+
+    Data come first: what is read again on the way runs the user's code, and everything that this
+    changes is then put back. The libraries' own counts come last, after all code of the user's.
+
+    Args:
+        model: A compiled model whose variables exist.
+        callbacks: The user's callbacks, in their order.
+        history: Of this training.
+        train: Runs the steps of training, and knows where its data stand; None without data.
+        validation: The same for validation, or None.
+        tracked: What the user registered by name.
+        roots: Where the walk over the user's objects begins; at model and callbacks by default.
+        notice: Called with what that walk leaves out.
+        hidden: State of the libraries themselves; None where nothing watches it.
+    """
+    given = Roots(model, callbacks) if roots is None else roots
+    reach = Reach(model, given.step)
+    user_state = UserState(given, reach.covered, notice)
+    generators: list[Any] = [
+        GlobalSeedGenerator(None if hidden is None else hidden.traced_functions),
+        KerasSettings(),
+        PythonRandom(),
+        NumpyRandom(),
+        TensorFlowRandom(),
+    ]
+    libraries = () if hidden is None else hidden.components
+    if hidden is not None:
+        hidden.traced_functions.on_trace(lambda trace: user_state.traced(trace.function))
+    data: list[Any] = []
+    if train is not None:
+        reopening = Reopening(
+            {
+                use: runner.reader
+                for use, runner in (("train", train), ("validation", validation))
+                if runner is not None and runner.reader is not None
+                if runner.reader.is_read_again
+            },
+            user_state,
+            (*generators, *libraries),
+        )
+        user_state.in_flight = reopening.in_flight
+        data = [DataPosition(train, validation), reopening]
+    return [
+        FixedParts(model, reach),
+        *data,
+        Variables("model", lambda: model.variables),
+        Variables("optimizer", reach.own_optimizer),
+        Variables("optimizers", reach.other_optimizers),
+        Variables("metrics", lambda: model.metrics_variables),
+        Variables("reachable", reach.loose),
+        user_state,
+        Tracked(tracked or {}, reach),
+        *generators,
+        history,
+        CallbackStates(callbacks),
+        *libraries,
+    ]
+
+
+class TrainingState:
+    """The components of one training, captured and restored together.
+
+    Args:
+        components: In the order in which they are restored.
+        eager: Whether the step makes variables when it first runs, instead of when it is traced.
+    """
+
+    def __init__(self, components: Sequence[Component], *, eager: bool = False) -> None:
+        self.components = tuple(components)
+        self._makes_variables_late = eager
+
+    def capture(
+        self,
+        position: Position,
+        metrics: Mapping[str, float],
+        history: Sequence[Mapping[str, float]] = (),
+    ) -> Snapshot:
+        """Everything as it is now. The variables' values are held, not copied.
+
+        Args:
+            position: Where training stands.
+            metrics: The latest epoch's logs, for retention rules.
+            history: Those of every epoch that is over.
+
+        Raises:
+            UncapturableError: A callback has come to hold what no checkpoint can.
+        """
+        tensors: Tensors = {}
+        state: dict[str, Json] = {"position": position.capture(tensors)}
+        for component in self.components:
+            state[component.name] = component.capture(tensors)
+        digested = tuple(n for n in tensors if n.startswith(_DIGESTED))
+        listed = [each for each in self.components if isinstance(each, Variables)]
+        return Snapshot(
+            step=position.step,
+            epoch=position.epoch,
+            tensors=tensors,
+            state=state,
+            metrics=dict(metrics),
+            digest_names=digested,
+            history=tuple(history),
+            repeated={key: names for each in listed for key, names in each.repeated.items()},
+        )
+
+    def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
+        """Prepare for the callbacks' ``on_train_begin``.
+
+        Args:
+            loaded: The checkpoint to go on from, or None when the training begins anew.
+
+        Raises:
+            RestoreError: The checkpoint does not fit; every mismatch is named.
+        """
+        if loaded is not None:
+            for component in self.components:
+                if isinstance(component, FixedParts) and component.name in loaded.state:
+                    component.build(loaded.state[component.name])
+            self._check(loaded)
+        for component in self.components:
+            if isinstance(component, CallbackStates):
+                saved = None if loaded is None else loaded.state[component.name]
+                component.before_train_begin(saved)
+
+    def after_train_end(self) -> None:
+        """The training has come to its end, and its last snapshot is taken."""
+        for component in self.components:
+            if isinstance(component, CallbackStates):
+                component.after_train_end()
+
+    def begin(self) -> None:
+        """Remember what there is: the callbacks have had their ``on_train_begin``."""
+        for component in self.components:
+            if isinstance(component, UserState):
+                component.begin()
+            elif isinstance(component, FixedParts):
+                component.begin()
+                if not self._makes_variables_late:
+                    component.settle()
+
+    def first_step_done(self) -> None:
+        """Every variable that training makes is there, for a step that runs eagerly as well."""
+        if self._makes_variables_late:
+            self._makes_variables_late = False
+            for component in self.components:
+                if isinstance(component, FixedParts):
+                    component.settle()
+
+    def prepared(self, prepare: Callable[[], None]) -> None:
+        """Run ``prepare``, a step that is there for the variables it makes, and undo the rest."""
+        self.begin()
+        prepare()
+        for component in self.components:
+            if isinstance(component, UserState):
+                component.undo()
+        self.first_step_done()
+
+    def restore(self, loaded: LoadedCheckpoint) -> Position:
+        """Bring everything back, and return where training stood.
+
+        Raises:
+            RestoreError: The checkpoint does not fit; every mismatch is named.
+        """
+        self.begin()
+        self._check(loaded)
+        for component in self.components:
+            component.restore(loaded.state[component.name], loaded.tensors)
+        return Position.restored(loaded.state["position"], loaded.tensors)
+
+    def misfits(self, loaded: LoadedCheckpoint) -> list[str]:
+        """What of a checkpoint does not fit, a sentence each; no value is changed.
+
+        A step that runs eagerly makes its variables when it first runs: before, nothing is known.
+        """
+        if self._makes_variables_late:
+            return []
+        for component in self.components:
+            if isinstance(component, FixedParts) and component.name in loaded.state:
+                component.build(loaded.state[component.name])
+        return self._misfits(loaded)
+
+    def _misfits(self, loaded: LoadedCheckpoint) -> list[str]:
+        found = []
+        for component in self.components:
+            if component.name not in loaded.state:
+                found.append(f"the component {component.name!r} is not in it")
+                continue
+            found += component.mismatches(loaded.state[component.name], loaded.tensors)
+        known = {component.name for component in self.components} | {"position"}
+        if _SEVERAL_PROCESSES in loaded.state:
+            found.append(
+                "it was written by a trial that trained in several processes "
+                "(MultiWorkerMirroredStrategy), which this version does not do"
+            )
+            known.add(_SEVERAL_PROCESSES)
+        found += [f"it has a component {n!r} more" for n in loaded.state if n not in known]
+        found += [
+            f"it has a tensor {n!r} of no component"
+            for n in loaded.tensors
+            if n.partition("/")[0] not in known
+        ]
+        return found
+
+    def _check(self, loaded: LoadedCheckpoint) -> None:
+        found = self._misfits(loaded)
+        if found:
+            shown = "\n  ".join(found)
+            msg = (
+                f"checkpoint {loaded.path} does not fit this trial's model (nothing was restored):"
+                f"\n  {shown}\nThe study's code makes another model than when it was written; undo "
+                "the change, or give the changed study another name"
+            )
+            raise RestoreError(msg)

@@ -1,0 +1,201 @@
+"""Losses without their reduction, and gradients in the units of the loss, on any number of replicas.
+
+In mixed precision a loss is scaled before its gradients are taken, and on several replicas each has
+the gradients of its own share. A norm to clip at means neither. What was processed is put back into
+the form in which the optimizer takes it: scaled, and a share of the sum that it makes.
+
+A loss object of Keras's gives a mean over the examples that it sees. On several replicas each sees a
+part of the batch, and the mean wanted is over the whole: so a step keeps one value an example, and
+`reduced` divides their sum by the number of examples in the global batch. Gradients and losses of
+replicas are then added up, however unequal their parts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend import get_keras_mask, set_keras_mask
+from keras.src.losses.loss import reduce_weighted_values, scale_loss_for_distribution
+from keras.src.trainers.compile_utils import get_loss
+
+from sweeper.errors import FactoryError
+
+MEAN = "sum_over_batch_size"
+_UNREDUCED = (None, "none")
+
+
+def unreduced(loss: Any, targets: Any, predictions: Any) -> Any:
+    """The values of one loss object, or of a structure of them: no mean is taken.
+
+    Args:
+        loss: A loss, its name or a function, for all outputs; or a list or dict, one an output.
+        targets: One array, or a structure as ``predictions``.
+        predictions: What the model returned: a tensor, or a list or dict of tensors.
+
+    Returns:
+        A tensor; or a list or dict of them as ``predictions``, with None where there is no loss.
+
+    Raises:
+        FactoryError: The structures do not fit.
+    """
+    if not keras.tree.is_nested(predictions):
+        flat = keras.tree.flatten(loss)
+        return _values(flat[0] if len(flat) == 1 else loss, targets, predictions)
+    outputs, wanted = _parts(predictions), _parts(loss)
+    if not keras.tree.is_nested(loss):
+        wanted = dict.fromkeys(outputs, loss)
+    given = _parts(targets)
+    if set(wanted) != set(outputs) or set(given) != set(outputs):
+        shown = [", ".join(sorted(map(repr, each))) for each in (outputs, wanted, given)]
+        msg = (
+            f"the model has the outputs {shown[0]}; loss= has {shown[1]}, and the targets have "
+            f"{shown[2] or 'no names'}; give loss= and the targets the structure of the outputs, or "
+            "override per_example_loss(targets, predictions)"
+        )
+        raise FactoryError(msg)
+    found = {name: unreduced(wanted[name], given[name], outputs[name]) for name in outputs}
+    return found if isinstance(predictions, Mapping) else list(found.values())
+
+
+def by_output(structure: Any, names: Any) -> Any:
+    """A dict by the names of a model's outputs as the list that the model returns."""
+    if isinstance(structure, Mapping) and names and set(structure) == set(names):
+        return [structure[name] for name in names]
+    return structure
+
+
+def for_each(structure: Any, parts: Sequence[Any]) -> list[Any]:
+    """What ``structure`` has for each of ``parts``; one thing alone is for all of them."""
+    if not keras.tree.is_nested(structure):
+        return [structure] * len(parts)
+    flat = keras.tree.flatten(structure)
+    return flat if len(flat) == len(parts) else [None] * len(parts)
+
+
+def _parts(structure: Any) -> dict[Any, Any]:
+    if isinstance(structure, Mapping):
+        return dict(structure)
+    return dict(enumerate(structure)) if isinstance(structure, list | tuple) else {}
+
+
+def _values(loss: Any, targets: Any, predictions: Any) -> Any:
+    resolved = get_loss(loss, targets, predictions)
+    if resolved is None:
+        return None
+    with _without_reduction(resolved):
+        values = resolved(targets, predictions)
+    mask = get_keras_mask(predictions)
+    if mask is not None:
+        set_keras_mask(values, mask)
+    return values
+
+
+@contextmanager
+def _without_reduction(loss: keras.losses.Loss) -> Iterator[None]:
+    before, loss.reduction = loss.reduction, None
+    try:
+        yield
+    finally:
+        loss.reduction = before
+
+
+def reduction_of(loss: Any) -> str:
+    """How a loss object wants its values reduced; the mean where it says nothing."""
+    reduction = getattr(loss, "reduction", MEAN)
+    return MEAN if reduction in _UNREDUCED else str(reduction)
+
+
+def reduced(values: Any, weights: Any = None, reduction: str = MEAN) -> Any:
+    """One number of an array of losses: see `TrainingStep.reduce`."""
+    mask, dtype = get_keras_mask(values), keras.config.floatx()
+    if replicas() == 1:
+        return reduce_weighted_values(values, weights, mask, reduction, dtype)
+    total = reduce_weighted_values(values, weights, mask, "sum", dtype)
+    if reduction == "sum":
+        return total
+    if reduction == "mean_with_sample_weight" and weights is not None:
+        like = keras.ops.ones_like(keras.ops.cast(values, dtype))
+        count = reduce_weighted_values(like, weights, mask, "sum", dtype)
+    else:
+        counted = keras.ops.ones_like(values) if mask is None else mask
+        count = keras.ops.sum(keras.ops.cast(counted, dtype))
+    return keras.ops.divide_no_nan(total, over_replicas(count))
+
+
+def scaled_extra(loss: Any) -> Any:
+    """A loss that belongs to no example, as each replica's share of it."""
+    if not keras.backend.is_float_dtype(loss.dtype):
+        loss = keras.ops.cast(loss, keras.config.floatx())
+    return scale_loss_for_distribution(keras.ops.sum(loss))
+
+
+def examples_in(*structures: Any) -> Any:
+    """How many examples there are: the first dimension of the first tensor that has one."""
+    flat = (leaf for structure in structures for leaf in keras.tree.flatten(structure))
+    return tf.shape(next(leaf for leaf in flat if len(getattr(leaf, "shape", ())) > 0))[0]
+
+
+def over_replicas(value: Any) -> Any:
+    """The sum over all replicas of a float, or of each of a list of them; nothing flows back."""
+    if replicas() == 1:
+        return value
+    context = tf.distribute.get_replica_context()
+    # Without, the gradient of a sum over replicas would be another one.
+    constant = tf.nest.map_structure(tf.stop_gradient, value)
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, constant)
+
+
+def as_mean(loss: Any, examples: Any) -> Any:
+    """A replica's share of a loss, as what a mean weighted by ``examples`` makes the loss of."""
+    if replicas() == 1:
+        return loss
+    own = tf.cast(examples, loss.dtype)
+    return tf.math.divide_no_nan(loss * over_replicas(own), own)
+
+
+def replicas() -> int:
+    """How many replicas train together."""
+    return int(tf.distribute.get_strategy().num_replicas_in_sync)
+
+
+def in_units_of_the_loss(
+    process: Callable[[Sequence[Any]], Sequence[Any]], gradients: Sequence[Any], optimizer: Any
+) -> list[Any]:
+    """What ``process`` makes of ``gradients``, which are to be applied by ``optimizer``.
+
+    Args:
+        process: From a list of gradients to another of the same length.
+        gradients: Of the scaled loss; None where it does not depend on a variable.
+        optimizer: Whose ``scale_loss`` scaled it; None for no scale.
+    """
+    one = tf.ones(())
+    scale = one if optimizer is None else optimizer.scale_loss(one)
+    count = replicas()
+    if scale is one and count == 1:
+        return list(process(gradients))
+    raw = _summed(gradients)
+    done = process(raw if scale is one else [_times(each, 1.0 / scale) for each in raw])
+    if scale is not one:
+        # Not finite means that the scale was too large: that is for the optimizer to see and lower.
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in raw if g is not None])
+        done = [
+            None if new is None or old is None else tf.where(finite, new * scale, old)
+            for new, old in zip(done, raw, strict=True)
+        ]
+    # The optimizer adds up what the replicas give it, and each has the sum already.
+    return [_times(each, 1.0 / count) for each in done] if count > 1 else list(done)
+
+
+def _summed(gradients: Sequence[Any]) -> list[Any]:
+    """Dense gradients, each summed over the replicas."""
+    dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+    sums = iter(over_replicas([g for g in dense if g is not None]))
+    return [None if g is None else next(sums) for g in dense]
+
+
+def _times(gradient: Any, factor: Any) -> Any:
+    return None if gradient is None else gradient * tf.cast(factor, gradient.dtype)

@@ -1,0 +1,379 @@
+"""The codec of what has changed, in terms of what was there at the beginning.
+
+An object of the beginning is written as its path, so that whoever else holds it finds it again. One that came
+during the training is written in full where it is first held. To what the plain codec knows come references,
+functions and classes by name, and the objects of libraries that can be made anew from a state of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.utils import tracking
+
+from sweeper.inspection.sorts import fields_of
+from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tensors, hold
+from sweeper.train.codec.encoder import owner_of
+from sweeper.train.codec.form import UnplaceableError
+from sweeper.train.codec.leaves import MISSING, same
+from sweeper.train.codec.replicas import refuse_replicated
+from sweeper.train.codec.sets import Filling, fill_set, has_an_order
+from sweeper.train.userstate.holders.foreign import is_pandas, put_pandas, take_pandas
+from sweeper.train.userstate.holders.objects import KEYED, NAMED, Holder, SetItems, Structure
+from sweeper.train.userstate.holders.outputs import is_output, put_output, take_output
+from sweeper.train.userstate.holders.positions import IteratorState, reduced_iterator
+from sweeper.train.userstate.holders.values import Value
+from sweeper.train.userstate.walk import Node
+
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, np.ufunc)
+_VARIABLES = (keras.Variable, tf.Variable)
+
+
+class UserEncoder(Encoder):
+    """Encoder of the holders that have changed, for one capture.
+
+    Args:
+        tensors: Receives the arrays.
+        prefix: What their names begin with.
+        nodes: What was there at the beginning, by identity.
+        covered: Returns the ids of the variables that other components capture.
+        exempt: Ids of objects that only write.
+        shrinking: Returns the name of a function that may take members from a set, or an empty string.
+    """
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        prefix: str,
+        nodes: Mapping[int, Node],
+        *,
+        covered: Callable[[], frozenset[int]],
+        exempt: frozenset[int] = frozenset(),
+        shrinking: Callable[[], str] = str,
+    ) -> None:
+        super().__init__(tensors, prefix)
+        self._shrinking = shrinking
+        self._nodes = nodes
+        self._covered = covered
+        self._exempt = exempt
+        self._trackers: dict[int, str] | None = None
+        self.placed: set[int] = set()
+        """The iterators that were written down in the place of those they were."""
+
+    def holder(self, holder: Holder) -> Json:
+        """Return the contents of a holder that has changed.
+
+        Raises:
+            NotPlainError: It came to hold what has no plain form.
+        """
+        path = holder.path
+        if isinstance(holder, Value):
+            return {"value": holder.capture(self._tensors, f"{self._prefix}/{path}")}
+        if not isinstance(holder, Structure):
+            raise NotPlainError(path, holder.thing)
+        keys, values = holder.read()
+        if holder.shape == KEYED:
+            return {"items": self._pairs(list(zip(keys, values, strict=True)), path)}
+        if holder.shape != NAMED:
+            return self._ordered(holder.thing, values, path)
+        began = dict(zip(holder.keys, holder.values, strict=True))
+        moved = {id(i.thing) for i in holder.iterators if i.changed()}
+        written = {
+            name: self.encode(value, path_in(holder, name))
+            for name, value in zip(keys, values, strict=True)
+            if not same(began.get(name, MISSING), value) or _touches(value, moved)
+        }
+        return {"set": written, "gone": [name for name in holder.keys if name not in keys]}
+
+    def encode(self, value: Any, path: str) -> Json:
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if value is MISSING:
+            return {TAG: "nothing"}
+        node = self._nodes.get(id(value))
+        if node is not None and not self._has_gone_on(node):
+            return {TAG: "ref", "v": node.path}
+        if id(value) in self._exempt or isinstance(value, tf.summary.SummaryWriter):
+            return {TAG: "kept"}
+        if isinstance(value, _VARIABLES) and id(value) in self._covered():
+            return {TAG: "kept"}
+        return super().encode(value, path)
+
+    def _has_gone_on(self, node: Node) -> bool:
+        if isinstance(node.holder, IteratorState) and node.holder.changed():
+            self.placed.add(id(node.thing))
+            return True
+        return False
+
+    def _immutable(self, value: Any, path: str) -> Json:
+        if isinstance(value, types.MethodType):
+            owner = self.encode(value.__self__, path)
+            return {TAG: "method", "self": owner, "name": value.__func__.__name__}
+        if isinstance(value, _NAMED):
+            kind = "class" if isinstance(value, type) else "function"
+            name = getattr(value, "__qualname__", value)
+            return self._named(value, path, f"the {kind} {name!r}, which was made during training")
+        return super()._immutable(value, path)
+
+    def _class(self, cls: type, path: str) -> Json:
+        node = self._nodes.get(id(cls))
+        return super()._class(cls, path) if node is None else {TAG: "ref", "v": node.path}
+
+    def _factory(self, factory: Any, path: str) -> Json:
+        return self.encode(factory, path)
+
+    def _fill_array(self, node: dict[str, Json], value: Any, path: str) -> None:
+        owner = owner_of(value)
+        if owner is value or not owner.flags.c_contiguous or not value.flags.writeable:
+            super()._fill_array(node, value, path)
+            return
+        offset = value.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+        of = self.encode(owner, path)
+        node.update({TAG: "view", "of": of, "offset": offset, "dtype": value.dtype.str})
+        node.update({"shape": list(value.shape), "strides": list(value.strides)})
+
+    def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
+        function = self._shrinking() if has_an_order(members) else ""
+        if function:
+            # The place of a member that has left stays taken, and nothing tells whether there is one.
+            what = (
+                f"a set, and {function} may take members from one, after which no other can be made that "
+                "goes on alike (a dict keeps its order: dict.fromkeys(…))"
+            )
+            raise NotPlainError(path, thing, what)
+        return super()._filling(thing, members, path)
+
+    def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
+        """Note the kind of a container of Keras's, and the layer that it reports to."""
+        if self._trackers is None:
+            found = ((fields_of(n.thing).get("_tracker"), n.path) for n in self._nodes.values())
+            self._trackers = {id(tracker): path for tracker, path in found if tracker is not None}
+        node["tracked"] = [type(value).__name__, self._trackers.get(id(value.tracker))]
+
+    def _fill_object(self, node: dict[str, Json], value: Any, path: str) -> None:
+        state = self._state(value, path)
+        if state is None:
+            super()._fill_object(node, value, path)
+        else:
+            node.update(state)
+
+    def _state(self, value: Any, path: str) -> Json:
+        """Return the node of an object that can be made anew from a state of its own, or None."""
+        if is_output(value):
+            return put_output(value, path, lambda cls: self._class(cls, path))
+        if is_pandas(value):
+            return {TAG: "pandas", "v": put_pandas(value, self._tensors, self._key(path))}
+        refuse_replicated(value, path)
+        if isinstance(value, _VARIABLES):
+            kind = "keras" if isinstance(value, keras.Variable) else "tf"
+            shown = {"trainable": bool(value.trainable), "name": str(value.name).partition(":")[0]}
+            return {TAG: "variable", "type": kind, "v": self._tensor(value, path), **shown}
+        if isinstance(value, keras.random.SeedGenerator):
+            return {TAG: "seeds", "v": self._tensor(value.state, path)}
+        if isinstance(value, tf.random.Generator):
+            algorithm = int(value.algorithm)
+            return {TAG: "tf generator", "v": self._tensor(value.state, path), "is": algorithm}
+        if isinstance(value, keras.metrics.Metric) and type(value).__module__.startswith("keras."):
+            parts = [self._tensor(variable, path) for variable in value.variables]
+            config = self.encode(value.get_config(), path)
+            return {TAG: "metric", "class": type(value).__name__, "config": config, "v": parts}
+        if isinstance(value, functools.partial):
+            parts = [self.encode(e, path) for e in (value.func, value.args, dict(value.keywords))]
+            return {TAG: "partial", "v": parts}
+        if isinstance(value, io.StringIO | io.BytesIO) and not value.closed:
+            content = self.encode(value.getvalue(), path)
+            return {TAG: type(value).__name__, "v": content, "at": value.tell()}
+        reduced = reduced_iterator(value)
+        if reduced is None:
+            return None
+        return {
+            TAG: "iterator",
+            "of": self.encode(reduced[0], path),
+            "arguments": [self.encode(each, path) for each in reduced[1]],
+            "state": self.encode(reduced[2] if len(reduced) > 2 else None, path),
+        }
+
+    def _tensor(self, variable: Any, path: str) -> str:
+        key = self._key(path)
+        self._tensors[key] = hold(variable)
+        return key
+
+
+def _touches(value: Any, moved: set[int]) -> bool:
+    if isinstance(value, tuple):
+        return any(_touches(each, moved) for each in value)
+    return id(value) in moved
+
+
+def path_in(holder: Structure, name: Any) -> str:
+    """Return the path of an attribute or a variable of ``holder``."""
+    if type(holder).__name__ in ("Cell", "ContextValue"):
+        return holder.path
+    kind = "variable" if type(holder).__name__ == "ModuleVariables" else "attribute"
+    return f"{holder.path}: {kind} {name!r}"
+
+
+_KEPT: Any = object()
+"""Stands for a variable that another component restores: what is there stays."""
+
+
+class UserDecoder(Decoder):
+    """Decoder of what one capture wrote.
+
+    Args:
+        tensors: The arrays, by name.
+        nodes: What was there at the beginning of this training, by path.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], nodes: Mapping[str, Node]) -> None:
+        super().__init__(tensors)
+        self._nodes = nodes
+
+    def structure(self, holder: Structure, saved: Json) -> None:
+        """Give a holder the contents that were saved."""
+        if holder.shape == NAMED:
+            began = dict(zip(holder.keys, holder.values, strict=True))
+            for name in saved["gone"]:
+                began.pop(name, None)
+            for name, node in saved["set"].items():
+                now = dict(zip(*holder.read(), strict=True)).get(name, MISSING)
+                value = _or_present(self.decode(node), now)
+                if value is not MISSING:
+                    began[name] = value
+            holder.write(list(began), list(began.values()))
+        elif holder.shape == KEYED:
+            pairs = [(self.decode(key), self.decode(item)) for key, item in saved["items"]]
+            present = dict(zip(*holder.read(), strict=True))
+            # What only writes is made again where it is first used.
+            pairs = [(key, item) for key, item in pairs if item is not _KEPT or key in present]
+            holder.write(
+                [key for key, _ in pairs],
+                [_or_present(item, present.get(key)) for key, item in pairs],
+            )
+        else:
+            values, there = self.ordered(saved, "values"), holder.read()[1]
+            there += [None] * (len(values) - len(there))
+            values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
+            if isinstance(holder, SetItems):
+                fill_set(holder.thing, values, Filling.from_json(saved, len(values)))
+            else:
+                holder.write([], values)
+
+    def thing_at(self, path: str) -> Any:
+        """Return the object that was at ``path`` when training began."""
+        if path not in self._nodes:
+            msg = f"{path} was there when training began, and is not now"
+            raise UnplaceableError(msg)
+        return self._nodes[path].thing
+
+    def container_class(self, node: Json) -> Any:
+        return _TRACKED[node["tracked"][0]] if "tracked" in node else super().container_class(node)
+
+    def keep(self, node: Json, made: Any) -> Any:
+        owner = node["tracked"][1] if "tracked" in node else None
+        if owner is not None:
+            made.tracker = self.thing_at(owner)._tracker
+        return super().keep(node, made)
+
+    def _method(self, node: Json) -> Any:
+        owner = self.decode(node["self"])
+        for base in type(owner).__mro__:
+            found = base.__dict__.get(node["name"])
+            if isinstance(found, types.FunctionType):
+                return types.MethodType(found, owner)
+        msg = f"the method {node['name']!r} of a {type(owner).__qualname__} was held, and is gone"
+        raise UnplaceableError(msg)
+
+    def _view(self, node: Json) -> Any:
+        return np.ndarray(
+            shape=tuple(node["shape"]),
+            dtype=np.dtype(node["dtype"]),
+            buffer=self.decode(node["of"]),
+            offset=node["offset"],
+            strides=tuple(node["strides"]),
+        )
+
+    def _variable(self, node: Json) -> Any:
+        value, trained = self.tensors[node["v"]], node["trainable"]
+        if node["type"] == "keras":
+            return keras.Variable(value, dtype=np.dtype(value.dtype).name, trainable=trained)
+        return tf.Variable(value, trainable=trained, name=node["name"])
+
+    def _seeds(self, node: Json) -> Any:
+        made = keras.random.SeedGenerator(0)
+        made.state.assign(self.tensors[node["v"]])
+        return made
+
+    def _metric(self, node: Json) -> Any:
+        cls = getattr(keras.metrics, node["class"], None)
+        if cls is None:
+            msg = f"a metric {node['class']} was held, and Keras has none now"
+            raise UnplaceableError(msg)
+        made = cls.from_config(self.decode(node["config"]))
+        for variable, key in zip(made.variables, node["v"], strict=True):
+            variable.assign(self.tensors[key])
+        return made
+
+    def _partial(self, node: Json) -> Any:
+        function, arguments, keywords = (self.decode(each) for each in node["v"])
+        return functools.partial(function, *arguments, **keywords)
+
+    def _stream(self, node: Json) -> Any:
+        made: Any = {"StringIO": io.StringIO, "BytesIO": io.BytesIO}[node[TAG]]()
+        made.write(self.decode(node["v"]))
+        made.seek(node["at"])
+        return made
+
+    def _iterator(self, node: Json) -> Any:
+        function = self.decode(node["of"])
+        if function not in _ITERATORS:
+            msg = f"an iterator made by {function!r} was held, which makes none"
+            raise UnplaceableError(msg)
+        made = function(*(self.decode(each) for each in node["arguments"]))
+        state = self.decode(node["state"])
+        if state is not None:
+            made.__setstate__(state)
+        return made
+
+
+def _or_present(value: Any, present: Any) -> Any:
+    return present if value is _KEPT else value
+
+
+_TRACKED: Mapping[str, Any] = {
+    name: cls for name, cls in vars(tracking).items() if name.startswith("Tracked")
+}
+"""Keras's containers, which tell a layer what they are given."""
+
+_ITERATORS = frozenset(
+    {iter, reversed, enumerate, zip, map, filter}
+    | {cls for cls in vars(itertools).values() if isinstance(cls, type)}
+)
+
+UserDecoder.readers = {
+    **Decoder.readers,
+    **dict.fromkeys(("StringIO", "BytesIO"), UserDecoder._stream),
+    **dict.fromkeys(("bar", "logger", "progress"), lambda d, node: take_output(node, d.decode)),
+    "iterator": UserDecoder._iterator,
+    "kept": lambda _, __: _KEPT,
+    "method": UserDecoder._method,
+    "metric": UserDecoder._metric,
+    "nothing": lambda _, __: MISSING,
+    "pandas": lambda d, node: take_pandas(node["v"], d.tensors),
+    "partial": UserDecoder._partial,
+    "ref": lambda d, node: d.thing_at(node["v"]),
+    "seeds": UserDecoder._seeds,
+    "tf generator": lambda d, node: tf.random.Generator.from_state(
+        d.tensors[node["v"]], alg=node["is"]
+    ),
+    "variable": UserDecoder._variable,
+    "view": UserDecoder._view,
+}

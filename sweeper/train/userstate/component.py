@@ -1,0 +1,363 @@
+"""The component of a training's state that has what the user's code keeps, wherever it keeps it.
+
+As training begins, everything that the code reaches is walked once and remembered. A capture looks
+at what was found then, writes down what has changed and nothing else, and refuses what has changed
+to something with no plain form, by its name. A restore puts back both: what was captured, and, where
+a fresh process has come to differ before it, what was there at the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from types import FunctionType
+from typing import Any
+
+import keras
+
+from sweeper.errors import RestoreError, UncapturableError
+from sweeper.inspection.code import may_shrink_sets
+from sweeper.inspection.object_paths import ObjectPath
+from sweeper.inspection.sorts import is_users_module
+from sweeper.inspection.walk import MOST
+from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
+from sweeper.train.codec.decoder import EARLIER
+from sweeper.train.codec.leaves import MISSING, same
+from sweeper.train.randomness.generators import global_seed_generator
+from sweeper.train.userstate.codec import UserDecoder, UserEncoder
+from sweeper.train.userstate.holders.baked import BakedFunctions
+from sweeper.train.userstate.holders.bindings import ModuleVariables
+from sweeper.train.userstate.holders.objects import Holder, Structure
+from sweeper.train.userstate.holders.positions import Cache, IteratorState
+from sweeper.train.userstate.holders.values import Value, Variable
+from sweeper.train.userstate.left_out import LeftOut
+from sweeper.train.userstate.roots import Roots
+from sweeper.train.userstate.walk import Walk
+
+_OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
+
+_MAKES_ANEW = (
+    "keep numbers, strings, arrays, variables or containers of these there, or make it anew where it "
+    "is used; what only writes, such as a log, is exempted by trial.output_only(…)"
+)
+_OF_CALLBACK = (
+    "keep numbers, strings, arrays, variables or containers of these there, or give the callback two "
+    "methods, get_state(self), which returns such values, and set_state(self, state), which takes "
+    "them back; what only writes, such as a log, is exempted by trial.output_only(…)"
+)
+
+
+class UserState:
+    """What the user's code keeps from step to step.
+
+    Args:
+        roots: What the training was given.
+        covered: Gives the ids of the variables that other components capture.
+        notice: Called when there is more than one walk looks at.
+    """
+
+    name = "user_state"
+
+    def __init__(
+        self,
+        roots: Roots,
+        covered: Callable[[], frozenset[int]] = frozenset,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._roots = roots
+        self._covered = covered
+        self._notice = notice
+        self._walk: Walk | None = None
+        self._left_out: LeftOut | None = None
+        self._holders: list[Holder] = []
+        self._of_data: dict[str, set[int]] = {}
+        self._ahead: dict[str, set[int]] = {}
+        self._baked = BakedFunctions()
+        self._shrinking: str | None = None
+        self.in_flight: Callable[[], frozenset[str]] = frozenset
+        """The uses of data whose pass is open; see `Reopening`."""
+
+    def begin(self) -> None:
+        """Remember everything as it is now: training begins, or a restore is about to."""
+        walk = Walk(self._covered(), self._roots.ids_exempt())
+        in_step = walk.visit(self._roots.given())
+        self._of_data = {use: walk.visit(roots) for use, roots in self._roots.by_use().items()}
+        for use, alone in self._written_alone(walk).items():
+            self._of_data[use] |= walk.visit(alone)
+        self._walk = walk
+        self._holders = walk.holders
+        self._refuse_written(in_step)
+        self._ahead = {
+            use: {id(h) for h in self._holders if _key(h) in reached and _key(h) not in in_step}
+            for use, reached in self._of_data.items()
+            if use in self._roots.read_ahead
+        }
+        walk.begin()
+        self._shrinking = None
+        self._left_out = LeftOut(walk, self._roots, self._covered)
+        if walk.cut:
+            self._notice(
+                f"the study's code leads to more than {MOST:,} objects; what those beyond keep is not "
+                "looked at, and not in the checkpoints"
+            )
+
+    def _written_alone(self, walk: Walk) -> dict[str, list[tuple[ObjectPath, Any]]]:
+        """Return what data write and nothing but their functions' graphs has, by use.
+
+        Such is Keras's global seed generator that a dataset at the top of a file was traced with: the
+        trial's seed has made another one since. The one that is there now is the process's.
+        """
+        now = global_seed_generator()
+        others = [*self._roots.model.variables, *([] if now is None else [now.state])]
+        known = {*_variables_of(walk.holders), *(id(variable.value) for variable in others)}
+        return {
+            use: [
+                (ObjectPath(f"Data({use}=…)").noted(f"variable {index} of its functions"), variable)
+                for index, variable in enumerate(written.values())
+                if id(variable) not in known
+            ]
+            for use, written in self._roots.written.items()
+        }
+
+    def _refuse_written(self, in_step: set[int]) -> None:
+        """Refuse a variable that is written by reading data ahead, and used beside it as well."""
+        written = list(chain.from_iterable(self._roots.written.values()))
+        found = _variables_of(self._holders)
+        for each in written:
+            holder = found.get(each)
+            if holder is None or written.count(each) > 1 or _key(holder) in in_step:
+                what = "a variable" if holder is None else holder.path
+                msg = (
+                    f"{what} is written by a function of a dataset, which reads ahead of the training, "
+                    "and is used elsewhere as well, or is nowhere to be found in the study's code; its "
+                    "value at a checkpoint belongs to no position. Give the function a layer or "
+                    "generator of its own"
+                )
+                raise UncapturableError(msg)
+
+    @property
+    def walk(self) -> Walk:
+        """What was found at the beginning; training has not begun without."""
+        if self._walk is None:
+            self.begin()
+        if self._walk is None:
+            msg = "the walk was not begun"
+            raise RuntimeError(msg)
+        return self._walk
+
+    def changed(self) -> list[str]:
+        """The paths of what is not as it was at the beginning."""
+        return [holder.path for holder in self.walk.holders if holder.changed()]
+
+    def undo(self) -> None:
+        """Put everything back that has changed, but keep what was made where nothing was.
+
+        A step that is only run for the variables that it creates changes whatever it counts on.
+        """
+        covered = self._covered()
+        for holder in self._holders:
+            if not holder.changed():
+                continue
+            if isinstance(holder, Structure) and holder.shape == "named":
+                keys, values = holder.read()
+                began = dict(zip(holder.keys, holder.values, strict=True))
+                for name, value in zip(keys, values, strict=True):
+                    made = id(value) in covered or isinstance(value, _OF_KERAS)
+                    if began.get(name) is None and made:
+                        began[name] = value
+                holder.keys, holder.values = list(began), list(began.values())
+            try:
+                holder.reset()
+            except UnplaceableError as error:
+                raise UncapturableError(_cannot(holder.path, str(error))) from error
+
+    def traced(self, function: Any) -> None:
+        """``function`` was traced by TensorFlow.
+
+        Before training begins, a trace finds the same values in every process.
+        """
+        if self._walk is not None:
+            self._baked.traced(function)
+
+    def _check_baked(self) -> None:
+        found = self._baked.changed()
+        if found is None:
+            return
+        function, value, was, now = found
+        msg = (
+            f"{function} was traced by TensorFlow during training, with {value} = {was!r} in its graph "
+            f"for good, and {value} is {now!r} now: this training goes on with the first, and a resumed "
+            f"one would be traced with the second. Give {value} to the function as a tensor, or keep it "
+            "in a tf.Variable"
+        )
+        raise UncapturableError(msg)
+
+    def capture(self, tensors: Tensors) -> Json:
+        self._check_baked()
+        ahead = self._read_ahead()
+        holders = [h for h in self._holders if id(h) not in ahead] if ahead else self._holders
+        saved = self._capture(holders, tensors)
+        # For comparisons alone: a restore reads none of it.
+        saved["left_out"] = [] if self._left_out is None else self._left_out.fingerprints()
+        return saved
+
+    def capture_data(self, use: str, tensors: Tensors) -> Json:
+        """What the functions of the data ``train`` or ``validation`` lead to."""
+        return self._capture(self._holders_of(use), tensors)
+
+    def restore_data(self, use: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+        """Bring back what `capture_data` returned."""
+        self._restore(self._holders_of(use), saved, tensors)
+
+    def _holders_of(self, use: str) -> list[Holder]:
+        if self._walk is None:
+            return []
+        return [holder for holder in self._holders if _key(holder) in self._of_data[use]]
+
+    def _read_ahead(self) -> set[int]:
+        """The holders that stand nowhere in particular, since threads read ahead."""
+        return set().union(*(self._ahead.get(use, set()) for use in self.in_flight()))
+
+    def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
+        walk = self.walk
+        exempt = self._roots.ids_exempt()
+        encoder = UserEncoder(
+            tensors,
+            self.name,
+            walk.nodes,
+            covered=self._covered,
+            exempt=exempt,
+            shrinking=self._that_shrinks,
+        )
+        changed: dict[str, Json] = {}
+        gone_on = []
+        for holder in holders:
+            if not holder.changed() or id(holder.thing) in exempt:
+                continue
+            if isinstance(holder, IteratorState):
+                gone_on.append(holder)
+                continue
+            if isinstance(holder, Cache) and not self._reads_what_changed(holder):
+                continue
+            try:
+                changed[holder.path] = encoder.holder(holder)
+            except NotPlainError as error:
+                where = holder.path if isinstance(holder, Value) else error.path
+                raise UncapturableError(_cannot(where, error.what)) from None
+        for holder in gone_on:
+            if id(holder.thing) not in encoder.placed:
+                what = "an iterator that has gone on, where no checkpoint can put another"
+                raise UncapturableError(_cannot(holder.path, what))
+        return {"changed": changed}
+
+    def _that_shrinks(self) -> str:
+        """Return the name of a function of the user's that may take members from a set, or an empty string.
+
+        Functions beside those that were reached count as well: a factory may have done it.
+        """
+        if self._shrinking is None:
+            reached = [n.thing for n in self.walk.nodes.values() if type(n.thing) is FunctionType]
+            users = [each for each in reached if is_users_module(each.__module__ or "")]
+            beside = {id(each.__globals__): each.__globals__ for each in users}
+            users += [
+                value
+                for variables in beside.values()
+                for value in variables.values()
+                if type(value) is FunctionType and is_users_module(value.__module__ or "")
+            ]
+            found = next((each for each in users if may_shrink_sets(each)), None)
+            self._shrinking = "" if found is None else f"{found.__module__}.{found.__qualname__}"
+        return self._shrinking
+
+    def _reads_what_changed(self, cache: Cache) -> bool:
+        """Whether what the cached function leads to is no longer what it was."""
+        used: set[tuple[int, str]] = set()
+        reached = self.walk.reached_from(cache.path, cache.thing.__wrapped__, used)
+        for holder in self._holders:
+            if isinstance(holder, ModuleVariables):
+                began = dict(zip(holder.keys, holder.values, strict=True))
+                now = dict(zip(*holder.read(), strict=True))
+                names = [name for name in now if (id(holder), name) in used]
+                if not all(same(began.get(name, MISSING), now[name]) for name in names):
+                    return True
+            elif holder is not cache and id(holder.thing) in reached and holder.changed():
+                return True
+        return False
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        if self._walk is None:
+            # Callbacks have yet to make what they make when training begins.
+            return []
+        if saved.get("new"):
+            return [f"objects that came during training are in it in an old form: {EARLIER}"]
+        by_path = self._by_path()
+        found = []
+        for path, node in saved["changed"].items():
+            holder = by_path.get(path)
+            if holder is None:
+                found.append(f"{path} is in the checkpoint only")
+                continue
+            if ("value" in node) is not isinstance(holder, Value):
+                found.append(f"{path} is something else than when the checkpoint was written")
+                continue
+            if isinstance(holder, Value):
+                try:
+                    misfit = holder.mismatch(node["value"], tensors)
+                except UnplaceableError as error:
+                    misfit = str(error)
+                if misfit is not None:
+                    found.append(f"{path} {misfit}")
+        return found
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        ahead = self._read_ahead()
+        self._restore([h for h in self._holders if id(h) not in ahead], saved, tensors)
+
+    def _restore(self, holders: list[Holder], saved: Json, tensors: Mapping[str, Any]) -> None:
+        by_path = self._by_path()
+        decoder = UserDecoder(tensors, self.walk.by_path)
+        for holder in holders:
+            if holder.path not in saved["changed"] and holder.changed():
+                holder.reset()
+        for path, node in saved["changed"].items():
+            holder = by_path[path]
+            try:
+                if isinstance(holder, Value):
+                    holder.restore(node["value"], tensors)
+                elif isinstance(holder, Structure):
+                    decoder.structure(holder, node)
+            except (UnplaceableError, AttributeError, KeyError, TypeError, ValueError) as error:
+                msg = (
+                    f"{path} cannot be brought back from the checkpoint: {error}; the study's code "
+                    "makes something else than when it was written; undo the change, or give the "
+                    "changed study another name"
+                )
+                raise RestoreError(msg) from error
+
+    def describe(self) -> str:
+        return f"{len(self._holders)} objects watched"
+
+    def _by_path(self) -> dict[str, Holder]:
+        return {holder.path: holder for holder in self.walk.holders}
+
+
+def _key(holder: Holder) -> int:
+    """What a walk tells of a holder: of a module's variables the holder, else the object."""
+    return id(holder) if isinstance(holder, ModuleVariables) else id(holder.thing)
+
+
+def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
+    """The holders of variables by the identities of TensorFlow's own."""
+    return {
+        id(thing.value if isinstance(thing, keras.Variable) else thing): holder
+        for holder in holders
+        if isinstance(holder, Variable)
+        for thing in [holder.thing]
+    }
+
+
+def _cannot(where: str, what: str) -> str:
+    advice = _OF_CALLBACK if where.startswith("callback ") else _MAKES_ANEW
+    return (
+        f"{where} changed during training, and is {what}, which a checkpoint cannot hold; {advice}"
+    )

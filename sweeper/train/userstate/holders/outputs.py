@@ -1,0 +1,75 @@
+"""What only writes: progress bars and logs. They count as they write, and no result depends on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from sweeper.inspection.sorts import class_name, module_of
+from sweeper.train.codec import TAG, Json, NotPlainError, UnplaceableError
+
+_OUTPUT: tuple[type, ...] = (
+    keras.utils.Progbar,
+    logging.Handler,
+    logging.Logger,
+    logging.LoggerAdapter,
+    tf.summary.SummaryWriter,
+)
+
+_OF_BAR = ("total", "n", "desc", "unit", "leave", "disable")
+
+
+def is_output(value: object) -> bool:
+    """Whether ``value`` only writes: a progress bar, a log."""
+    return isinstance(value, _OUTPUT) or _is_bar(value)
+
+
+def _is_bar(value: object) -> bool:
+    cls = type(value)
+    return module_of(cls).partition(".")[0] == "tqdm" and hasattr(cls, "set_postfix")
+
+
+def put_output(value: Any, where: str, class_of: Callable[[type], Json]) -> Json:
+    """How to make one again that was made during training: where it stood, not what it wrote.
+
+    Raises:
+        NotPlainError: It writes to somewhere that only its maker knows.
+    """
+    if type(value) is logging.Logger and logging.getLogger(value.name) is value:
+        return {TAG: "logger", "v": value.name}
+    if type(value) is keras.utils.Progbar:
+        shown = {"target": value.target, "unit_name": value.unit_name, "verbose": value.verbose}
+        return {
+            TAG: "progress",
+            "v": {**shown, "stateful_metrics": sorted(value.stateful_metrics)},
+        }
+    if _is_bar(value) and value.iterable is None:
+        shown = {name: getattr(value, name, None) for name in _OF_BAR}
+        return {TAG: "bar", "class": class_of(type(value)), "v": shown}
+    what = f"a {class_name(type(value))} made during training; make it in the factory"
+    raise NotPlainError(where, value, what)
+
+
+def take_output(body: Mapping[str, Any], class_of: Callable[[Json], Any]) -> Any:
+    """The inverse of `put_output`."""
+    shown = body["v"]
+    if body[TAG] == "logger":
+        return logging.getLogger(shown)
+    if body[TAG] == "progress":
+        return keras.utils.Progbar(**shown)
+    cls = class_of(body["class"])
+    if not module_of(cls).startswith("tqdm"):
+        msg = f"a progress bar was held, and {cls.__name__} is none now"
+        raise UnplaceableError(msg)
+    return cls(
+        total=shown["total"],
+        initial=shown["n"],
+        desc=(shown["desc"] or "").removesuffix(": ") or None,
+        unit=shown["unit"],
+        leave=shown["leave"],
+        disable=shown["disable"],
+    )

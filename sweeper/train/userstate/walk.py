@@ -1,0 +1,626 @@
+"""The walk from what the factories gave to every object that can hold state, each once.
+
+What leads where is decided by `edges`; here each object gets its path and its holder. The order is
+that in which the user's code set things, which is the same in every process, and so are the paths:
+what is captured in one process finds its place in another by them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import functools
+import io
+import multiprocessing.process
+import os
+import socket
+import subprocess
+import threading
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops, iterator_ops
+
+from sweeper.inspection import keras_names
+from sweeper.inspection.object_paths import ObjectPath
+from sweeper.inspection.sorts import (
+    OF_KERAS,
+    PLAIN_TYPES,
+    Sort,
+    fields_of,
+    is_users_class,
+    is_users_module,
+    may_have_fields,
+    module_of,
+    sort_of,
+)
+from sweeper.inspection.walk import (
+    BOOKKEEPING,
+    MOST,
+    Edge,
+    How,
+    UsedVariable,
+    assigned_by_keras,
+    assigned_by_user,
+    edges_of,
+    frame_of,
+    variables_used,
+    walk,
+)
+from sweeper.train.codec.encoder import seeds_of
+from sweeper.train.codec.leaves import is_plain
+from sweeper.train.userstate.built_ins import BUILT_INS, base_of
+from sweeper.train.userstate.holders.bindings import (
+    Cell,
+    ClassAttributes,
+    ContextValue,
+    Environment,
+    ModuleVariables,
+)
+from sweeper.train.userstate.holders.foreign import (
+    Buffer,
+    Opaque,
+    PandasObject,
+    hides_state,
+    is_buffer,
+    is_pandas,
+)
+from sweeper.train.userstate.holders.objects import (
+    Attributes,
+    DictItems,
+    Holder,
+    ListItems,
+    SetItems,
+    Structure,
+    WeakItems,
+)
+from sweeper.train.userstate.holders.outputs import is_output
+from sweeper.train.userstate.holders.positions import (
+    Cache,
+    DatasetIterator,
+    File,
+    Frame,
+    IteratorState,
+    LookupTable,
+    Queue,
+    reduced_iterator,
+)
+from sweeper.train.userstate.holders.values import Array, Generator, SeedSequence, Variable
+
+_GENERATOR_STATE: type = dataset_ops.DatasetV2._GeneratorState
+
+_CLOSED: tuple[type, ...] = (
+    *(asyncio.Future, asyncio.AbstractEventLoop, concurrent.futures.Executor),
+    *(concurrent.futures.Future, multiprocessing.process.BaseProcess, socket.socket),
+    *(subprocess.Popen, threading.Thread, threading.Condition, threading.Barrier),
+    types.ModuleType,
+    *(tf.Graph, tf.distribute.Strategy, tf.io.TFRecordWriter, weakref.ref),
+    weakref.WeakSet,
+)
+"""What nobody can save, and mostly does not change: known by identity alone."""
+
+
+_OPENED = frozenset({"numpy", "scipy", "threading"})
+"""Libraries whose objects, where they are written in Python, are made of attributes."""
+
+
+_OF_TENSORFLOW = frozenset({"keras", "ml_dtypes", "sweeper", "tensorflow"})
+"""Libraries whose objects written in C are looked at by their sorts alone."""
+
+
+_WITHOUT_STATE = frozenset({"grain"})
+"""Libraries whose objects only describe what is read; where a reader stands, its iterator says."""
+
+
+@dataclass(slots=True)
+class Reached:
+    """Description of an object for the walk.
+
+    Attributes:
+        holder: Holds its state; None where it has none, or none of its own.
+        edges: What it leads to, beside the holder's contents.
+        variables: Variables of modules that its code uses.
+        follow: Whether the holder's contents are walked as well.
+        named: Whether it can be referred to by its path.
+    """
+
+    holder: Holder | None = None
+    edges: tuple[Edge, ...] = ()
+    variables: tuple[UsedVariable, ...] = ()
+    follow: bool = True
+    named: bool = True
+
+
+Reacher = Callable[[Any, ObjectPath], Reached]
+
+
+class OwnAttributes:
+    """Stand-in for the attributes of a container, whose items are a holder of their own."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+
+def reach(edge: Edge, covered: frozenset[int]) -> Reached | None:
+    """What ``edge.thing`` is to the walk; None for a leaf that is known by its value."""
+    thing = edge.thing
+    if is_plain(thing) or isinstance(thing, tf.Tensor):
+        return None
+    cls = type(thing)
+    known = _known.get(cls)
+    if known is None:
+        known = _known[cls] = _choose(thing, cls)
+    if known is _variable:
+        covers = id(thing) in covered
+        return Reached(Variable(thing, edge.path.text, covered=covers))
+    return known(thing, edge.path)
+
+
+_known: dict[type, Reacher] = {}
+
+
+def _choose(thing: Any, cls: type) -> Reacher:
+    if is_output(thing):
+        return _opaque
+    for kinds, reacher in _SPECIAL:
+        if isinstance(thing, kinds):
+            return reacher
+    if isinstance(thing, _CLOSED):
+        return _opaque
+    sort = sort_of(thing)
+    if sort in OF_KERAS:
+        return _keras_of(sort)
+    if reduced_iterator(thing) is not None:
+        return _iterator
+    by_sort = _BY_SORT.get(sort)
+    return _of_attributes(sort, cls) if by_sort is None else by_sort
+
+
+def _of_attributes(sort: Sort, cls: type) -> Reacher:
+    root = module_of(cls).partition(".")[0]
+    if root == "pandas":
+        return _pandas
+    if sort is Sort.ITERATOR and not is_users_class(cls):
+        return _opaque
+    if root in _WITHOUT_STATE:
+        return _walked_through
+    if hides_state(cls) and root not in _OF_TENSORFLOW:
+        return _foreign
+    if sort in (Sort.OBJECT, Sort.ITERATOR) or root in _OPENED:
+        return _object
+    return _opaque
+
+
+def _opaque(thing: Any, path: ObjectPath) -> Reached:
+    del thing, path
+    return Reached()
+
+
+def _variable(thing: Any, path: ObjectPath) -> Reached:
+    return Reached(Variable(thing, path.text, covered=False))
+
+
+def _array(thing: Any, path: ObjectPath) -> Reached:
+    if thing.dtype == object:
+        return Reached(ListItems(thing, path.text))
+    base = thing
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    return Reached(Array(thing, path.text), (Edge(path, base),) if base is not thing else ())
+
+
+def _object(thing: Any, path: ObjectPath) -> Reached:
+    ignored = frozenset(
+        name for name in fields_of(thing) if name.startswith(keras_names.TRACKING_PREFIXES)
+    )
+    module = isinstance(thing, tf.Module)
+    holder = Attributes(thing, path.text, ignored if module else frozenset())
+    return Reached(holder, tuple(users_classes(type(thing))))
+
+
+def _walked_through(thing: Any, path: ObjectPath) -> Reached:
+    edges = [Edge(path.attribute(name), value) for name, value in fields_of(thing).items()]
+    return Reached(None, tuple(edges))
+
+
+def _attributes_alone(thing: Any, path: ObjectPath) -> Reached:
+    """TensorFlow's record of a generator: the user's function in it."""
+    return Reached(None, tuple(Edge(path, v) for v in fields_of(thing).values() if callable(v)))
+
+
+def _traced(thing: Any, path: ObjectPath) -> Reached:
+    """A ``tf.function``: what it was made of."""
+    python = getattr(thing, "python_function", None)
+    return Reached(None, () if python is None else (Edge(path, python),))
+
+
+def _generator(thing: Any, path: ObjectPath) -> Reached:
+    seeds = seeds_of(thing)
+    edges = () if seeds is None else (Edge(path.attribute("seed_seq"), seeds),)
+    return Reached(Generator(thing, path.text), edges)
+
+
+def _iterator(thing: Any, path: ObjectPath) -> Reached:
+    edges: list[Edge] = []
+    reduced = reduced_iterator(thing) or ()
+    waiting = list(reduced[1:3])
+    while waiting:
+        value = waiting.pop()
+        nested = None if is_plain(value) else reduced_iterator(value)
+        if nested is not None:
+            # It is named by the one around it; where it is held by itself, it is met there.
+            waiting += nested[1:3]
+        elif isinstance(value, tuple):
+            waiting += value
+        elif not is_plain(value) and (type(value) is not list or not _is_fresh(thing)):
+            edges.append(Edge(path.noted("what is iterated over"), value))
+    return Reached(IteratorState(thing, path.text), tuple(edges))
+
+
+def _is_fresh(iterator: object) -> bool:
+    """Whether the iterator tells its items by a list that it makes for the answer."""
+    return type(iterator).__name__.startswith(("dict", "set", "cycle", "groupby"))
+
+
+def _pandas(thing: Any, path: ObjectPath) -> Reached:
+    """A frame or series, and the arrays that it is made of; anything else of pandas."""
+    if not is_pandas(thing):
+        return _foreign(thing, path)
+    values = [block.values for block in thing._mgr.blocks]
+    arrays = tuple(Edge(path, v) for v in values if type(v) is np.ndarray)
+    return Reached(PandasObject(thing, path.text), arrays)
+
+
+def _foreign(thing: Any, path: ObjectPath) -> Reached:
+    """An object that is written in C, or a part of it."""
+    edges: list[Edge] = []
+    if may_have_fields(type(thing)):
+        edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
+        edges += users_classes(type(thing))
+    if is_buffer(thing):
+        return Reached(Buffer(thing, path.text), tuple(edges))
+    # The pickle of one with attributes would tell theirs as well, which are captured.
+    return Reached(None if edges else Opaque(thing, path.text), tuple(edges))
+
+
+def _python_frame(thing: Any, path: ObjectPath) -> Reached:
+    inside = edges_of(thing, Sort.ITERATOR, path) if frame_of(thing) is not None else ()
+    return Reached(Frame(thing, path.text), tuple(inside))
+
+
+def _keras_of(sort: Sort) -> Reacher:
+    """Return what looks at a Keras object of that sort.
+
+    Everything that the user's own class assigns is looked at, and every name that Keras does not know; of what
+    Keras assigns, plain values alone, such as a rate that a callback changes.
+    """
+
+    def reacher(thing: Any, path: ObjectPath) -> Reached:
+        cls: Any = type(thing)
+        base = base_of(thing) if sort is Sort.CALLBACK else None
+        skipped = frozenset() if base is None else frozenset(BUILT_INS[base].handles)
+        own, users = assigned_by_keras(cls), assigned_by_user(cls)
+        edges = [edge for edge in edges_of(thing, sort, path) if edge.name not in skipped]
+        watched = [
+            edge.name
+            for edge in edges
+            if edge.how is How.FIELD
+            and (edge.name not in own or edge.name in users or is_plain(edge.thing))
+        ]
+        # A callback of Keras's makes some of its attributes as it goes.
+        made_late = frozenset() if sort is Sort.CALLBACK else own
+        ignored = frozenset({*fields_of(thing), *made_late, *BOOKKEEPING, *skipped})
+        holder = Attributes(thing, path.text, ignored, tuple(watched))
+        return Reached(holder, (*edges, *users_classes(cls)), follow=False)
+
+    return reacher
+
+
+def users_classes(cls: type) -> Iterator[Edge]:
+    """Yield the user's own classes among the bases of ``cls``, itself included."""
+    for base in type.__dict__["__mro__"].__get__(cls):
+        if is_users_class(base):
+            yield Edge(_path_of_class(base), base)
+
+
+def _path_of_class(cls: type) -> ObjectPath:
+    return ObjectPath(f"class {module_of(cls)}.{cls.__qualname__}")
+
+
+def _class(thing: Any, path: ObjectPath) -> Reached:
+    del path
+    if not is_users_class(thing):
+        return Reached()
+    own = _path_of_class(thing)
+    hidden = type.__dict__["__dict__"].__get__(thing)
+    edges = [Edge(own.attribute(name), hidden[name]) for name in _CALLED if name in hidden]
+    edges += (edge for edge in users_classes(thing) if edge.thing is not thing)
+    return Reached(ClassAttributes(thing, own.text), tuple(edges))
+
+
+_CALLED = ("__call__", "__getitem__", "__iter__", "__next__", "__init__", "__len__")
+"""Methods with underscores that Keras, TensorFlow or the user's code calls."""
+
+
+def _function(thing: Any, path: ObjectPath) -> Reached:
+    if is_users_module(thing.__module__ or ""):
+        shown = ObjectPath(f"{thing.__module__}.{thing.__qualname__}")
+        edges = tuple(edges_of(thing, Sort.FUNCTION, shown))
+        variables = tuple(variables_used(thing))
+        return Reached(Attributes(thing, path.text), edges, variables, follow=False)
+    edges = tuple(edges_of(thing, Sort.FUNCTION, path))
+    wrapped = getattr(thing, "__wrapped__", None)
+    return Reached(None, edges if wrapped is None else (*edges, Edge(path, wrapped)))
+
+
+def _list(thing: Any, path: ObjectPath) -> Reached:
+    if isinstance(thing, tuple):
+        return Reached(None, tuple(edges_of(thing, Sort.LIST, path)), named=False)
+    return _container(ListItems(thing, path.text), type(thing) in (list, deque), path)
+
+
+def _dict(thing: Any, path: ObjectPath) -> Reached:
+    if isinstance(thing, types.MappingProxyType):
+        return Reached(None, tuple(edges_of(thing, Sort.DICT, path)))
+    if not isinstance(thing, dict):
+        return Reached()
+    return _container(DictItems(thing, path.text), type(thing) is dict, path)
+
+
+def _set(thing: Any, path: ObjectPath) -> Reached:
+    if isinstance(thing, frozenset):
+        return Reached(None, tuple(edges_of(thing, Sort.SET, path)), named=False)
+    return _container(SetItems(thing, path.text), type(thing) is set, path)
+
+
+def _container(holder: Structure, exact: bool, path: ObjectPath) -> Reached:
+    """Return a container; one of a class of the user's has attributes and code beside its items."""
+    keys, values = holder.read()
+    follow = not PLAIN_TYPES.issuperset({*map(type, values), *map(type, keys)})
+    edges: list[Edge] = []
+    thing = holder.thing
+    of_keras = module_of(type(thing)).partition(".")[0] == "keras"
+    if not exact and getattr(thing, "__dict__", None) is not None and not of_keras:
+        edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
+        edges += users_classes(type(thing))
+    return Reached(holder, tuple(edges), follow=follow)
+
+
+def _led_by(
+    sort: Sort, kind: Callable[[Any, str], Holder] | None = None, *, named: bool = True
+) -> Reacher:
+    """Return what looks at an object of that sort, which holds no contents beside its edges."""
+
+    def reacher(thing: Any, path: ObjectPath) -> Reached:
+        holder = None if kind is None else kind(thing, path.text)
+        edges = tuple(edges_of(thing, sort, path))
+        return Reached(holder, edges, follow=False, named=named)
+
+    return reacher
+
+
+def _simple(kind: Callable[[Any, str], Holder]) -> Reacher:
+    return lambda thing, path: Reached(kind(thing, path.text))
+
+
+_SPECIAL: tuple[tuple[Any, Reacher], ...] = (
+    (OwnAttributes, lambda thing, path: Reached(Attributes(thing.owner, path.text))),
+    (tf.data.Dataset, _led_by(Sort.TFDATA)),
+    (_GENERATOR_STATE, _attributes_alone),
+    ((keras.Variable, tf.Variable), _variable),
+    (type(os.environ), lambda thing, path: Reached(Environment(thing, path.text), follow=False)),
+    (types.CellType, _led_by(Sort.CELL, Cell)),
+    (tf.types.experimental.GenericFunction, _traced),
+    (iterator_ops.OwnedIterator, _simple(DatasetIterator)),
+    (
+        (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable),
+        _simple(LookupTable),
+    ),
+    (tf.queue.QueueBase, _simple(Queue)),
+    (io.IOBase, _simple(File)),
+    ((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _python_frame),
+    ((np.random.BitGenerator,), _generator),
+    ((np.random.SeedSequence,), _simple(SeedSequence)),
+    ((weakref.WeakKeyDictionary, weakref.WeakValueDictionary), _simple(WeakItems)),
+    ((functools.cached_property,), _led_by(Sort.DESCRIPTOR)),
+    ((contextvars.ContextVar,), _simple(ContextValue)),
+    (
+        (threading.Event,),
+        lambda thing, path: Reached(Attributes(thing, path.text, watched=("_flag",))),
+    ),
+)
+
+_BY_SORT: dict[Sort, Reacher] = {
+    Sort.ARRAY: _array,
+    Sort.CACHE: _led_by(Sort.CACHE, Cache),
+    Sort.CLASS: _class,
+    Sort.DESCRIPTOR: _led_by(Sort.DESCRIPTOR),
+    Sort.DICT: _dict,
+    Sort.FUNCTION: _function,
+    Sort.LIST: _list,
+    Sort.METHOD: _led_by(Sort.METHOD, named=False),
+    Sort.PARTIAL: _led_by(Sort.PARTIAL),
+    Sort.RANDOM: _generator,
+    Sort.SEEDS: _led_by(Sort.SEEDS),
+    Sort.SET: _set,
+    Sort.WRAPPED: _led_by(Sort.WRAPPED),
+}
+
+
+@dataclass(slots=True)
+class Node:
+    """An object that was there as training began.
+
+    Attributes:
+        path: Unique among all nodes.
+        holder: What it holds; None for an object that can only be referred to.
+    """
+
+    thing: Any
+    path: str
+    holder: Holder | None
+
+
+class Walk:
+    """Everything that was reached, by identity and by path.
+
+    Args:
+        covered: Ids of the variables that other components capture.
+        exempt: Ids of objects that only write; nothing in them is looked at.
+    """
+
+    def __init__(self, covered: frozenset[int], exempt: frozenset[int]) -> None:
+        self.nodes: dict[int, Node] = {}
+        self.by_path: dict[str, Node] = {}
+        self.cut = False
+        self._covered = covered
+        self._exempt = exempt
+        self._modules: dict[int, ModuleVariables] = {}
+
+    @property
+    def holders(self) -> list[Holder]:
+        """All holders, in the order of the walk."""
+        found = [node.holder for node in self.nodes.values() if node.holder is not None]
+        return [*found, *self._modules.values()]
+
+    @property
+    def modules(self) -> list[ModuleVariables]:
+        """The modules with variables that the code on the way uses."""
+        return list(self._modules.values())
+
+    def module(self, name: str) -> ModuleVariables | None:
+        """The variables of the module of that name, by its path."""
+        return next((m for m in self._modules.values() if m.path == name), None)
+
+    def visit(
+        self, roots: Iterable[tuple[ObjectPath, Any]], used: set[tuple[int, str]] | None = None
+    ) -> set[int]:
+        """Walk from ``roots``; return the ids of all that they lead to, known before or not.
+
+        Args:
+            roots: Where to begin.
+            used: Receives the module variables that the code on the way uses: the id of their
+                holder, and their name.
+        """
+        seen: set[int] = set()
+
+        def look(edge: Edge, _: int) -> Iterable[Edge] | None:
+            key = id(edge.thing)
+            if len(self.nodes) >= MOST:
+                self.cut = True
+                return None
+            seen.add(key)
+            if key in self._exempt:
+                self._add(edge, None)
+                return None
+            reached = reach(edge, self._covered)
+            if reached is None:
+                return None
+            if key not in self.nodes and reached.named:
+                self._add(edge, reached.holder)
+            for variable in reached.variables:
+                holder = self._use(variable)
+                seen.add(id(holder))
+                if used is not None:
+                    used.add((id(holder), variable.name))
+            return self._inside(edge, reached)
+
+        walk([Edge(where, thing) for where, thing in roots], look)
+        return seen
+
+    def reached_from(self, path: str, thing: Any, used: set[tuple[int, str]]) -> set[int]:
+        """The ids of all that ``thing`` leads to; ``used`` as in `visit`. Nothing is added."""
+        nodes, by_path = self.nodes, self.by_path
+        self.nodes, self.by_path = dict(nodes), dict(by_path)
+        try:
+            return self.visit([(ObjectPath(path), thing)], used)
+        finally:
+            self.nodes, self.by_path = nodes, by_path
+
+    def begin(self) -> None:
+        """Remember everything as it is now."""
+        iterators = {
+            id(node.thing): node.holder
+            for node in self.nodes.values()
+            if isinstance(node.holder, IteratorState)
+        }
+        for holder in self.holders:
+            holder.begin()
+            if isinstance(holder, Structure) and iterators:
+                held = (iterators.get(id(value)) for value in holder.values)
+                holder.iterators = [each for each in held if each is not None]
+
+    def _add(self, edge: Edge, holder: Holder | None) -> None:
+        path = edge.path.text
+        count = 2
+        while path in self.by_path:
+            path = f"{edge.path.text} ({count})"
+            count += 1
+        if holder is not None:
+            holder.path = path
+        node = Node(edge.thing, path, holder)
+        self.nodes[id(edge.thing)] = node
+        self.by_path[path] = node
+
+    def _use(self, variable: UsedVariable) -> ModuleVariables:
+        known = self._modules.get(id(variable.module))
+        if known is None:
+            path = f"module {_variables_of(variable).get('__name__', '__main__')}"
+            if any(other.path == path for other in self._modules.values()):
+                path = f"{path} ({len(self._modules)})"
+            known = ModuleVariables(variable.module, path)
+            self._modules[id(variable.module)] = known
+        known.names.setdefault(variable.name)
+        return known
+
+    def _inside(self, edge: Edge, reached: Reached) -> list[Edge]:
+        inside = list(reached.edges)
+        for variable in reached.variables:
+            own = _variables_of(variable)
+            if variable.name in own:
+                where = ObjectPath(f"{self._modules[id(variable.module)].path}.{variable.name}")
+                inside.append(Edge(where, own[variable.name]))
+        if isinstance(reached.holder, Structure) and reached.follow:
+            inside += _contents(edge.path, reached.holder)
+        # A layer's name may be one that Keras made up, and another in the next process.
+        return [each._replace(path=each.path._replace(label="")) for each in inside]
+
+
+def _variables_of(variable: UsedVariable) -> dict[str, Any]:
+    return variable.module if isinstance(variable.module, dict) else vars(variable.module)
+
+
+def _contents(where: ObjectPath, holder: Structure) -> list[Edge]:
+    keys, values = holder.read()
+    if holder.shape == "named":
+        return [Edge(where.attribute(k), v) for k, v in zip(keys, values, strict=True)]
+    if holder.shape == "keyed":
+        found = [Edge(where.item(k), v) for k, v in zip(keys, values, strict=True)]
+        return found + [Edge(where.noted("a key"), k) for k in keys]
+    return [Edge(where.item(i), v) for i, v in enumerate(values)]
+
+
+class Watch:
+    """What an object and all that it leads to were when this was made.
+
+    Args:
+        shown: What the user calls it.
+        thing: The object.
+    """
+
+    def __init__(self, shown: str, thing: Any) -> None:
+        self._walk = Walk(frozenset(), frozenset())
+        self._walk.visit([(ObjectPath(shown), thing)])
+        self._walk.begin()
+
+    def changed(self) -> list[str]:
+        """The paths of what has changed."""
+        return [holder.path for holder in self._walk.holders if holder.changed()]

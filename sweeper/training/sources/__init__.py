@@ -1,1 +1,0 @@
-"""One file a kind of data; `sweeper.training.sources.opening` chooses among them."""

@@ -1,1 +1,0 @@
-"""Whether a finished trial is what its definition and parameters give: `sweeper verify`."""

@@ -1,0 +1,20 @@
+"""What to type next, as the pages and notes say it; the command line knows, and hands it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sweeper.records.results import StudyStatus, TrialRecord
+
+
+def _none(_record: object) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Commands, exactly as they must be typed where the dashboard was started."""
+
+    study: Callable[[StudyStatus], Sequence[str]] = _none
+    trial: Callable[[TrialRecord], Sequence[str]] = _none

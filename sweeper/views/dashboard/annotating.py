@@ -1,0 +1,424 @@
+"""Notes and plots in optuna-dashboard: what sweeper knows of a study, written when somebody looks at it.
+
+Nothing is written for a study that nobody looks at, and nothing by a worker: the tables that Optuna's
+tools read are brought up to date before a page of theirs is answered, at most every few seconds, and
+only where something has changed. What goes wrong with it must not keep the page from being shown: it
+is said once in the terminal, and tried again at the next look.
+
+Optuna's tables have no place for attempts, pauses, digests or reasons, and know a trial that waits to
+be resumed as a running one. These words say it there; our own pages show it.
+
+Every page of optuna-dashboard's reads them whole, and a study may have a thousand trials of a
+thousand epochs. So they show the leaders and the latest trials, each with as many epochs as can be
+distinguished; our own pages show all.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sweeper.db.repository import Repository, StudyRow
+from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
+from sweeper.records.status import ranked
+from sweeper.support.paths import RunPaths
+from sweeper.support.scratch import scratch_directory
+from sweeper.support.shown import shown_text
+from sweeper.views.dashboard.advice import Advice
+from sweeper.views.dashboard.artifacts import ArtifactFiles, exports_of, picture_of
+from sweeper.views.figures import attempts_timeline, learning_curves
+from sweeper.views.figures.drawing import status_objectives
+from sweeper.views.formats import last_line, params_text, time_text, value_text
+from sweeper.views.pages.lineage import lineage
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from plotly.graph_objects import Figure
+
+    from sweeper.db.annotations import Attributes, StudyAttributes
+
+T = TypeVar("T")
+
+_LEADERS = 20
+_LATEST = 20
+_MOST_EPOCHS = (100, 30, 10)
+"""Of each trial; the first of these with which a plot is short enough."""
+
+LONGEST = 300_000
+"""Characters of one plot's JSON; a longer one is not kept."""
+
+
+def saved_plots(results: StudyResults) -> Mapping[str, Figure]:
+    """Return what is to be kept of a study's figures, by the name that each is saved under."""
+    figures: dict[str, Callable[[StudyResults], Figure]] = {
+        "learning-curves": learning_curves,
+        "attempts": attempts_timeline,
+    }
+    chosen = _chosen(results)
+    kept = {}
+    for name, drawn in figures.items():
+        for most in _MOST_EPOCHS:
+            figure = drawn(StudyResults(results.status, tuple(_short(t, most) for t in chosen)))
+            if len(figure.to_json(validate=False)) <= LONGEST:
+                kept[name] = figure
+                break
+    return kept
+
+
+def _chosen(results: StudyResults) -> tuple[TrialRecord, ...]:
+    leaders = ranked(results.trials, results.status)[:_LEADERS]
+    chosen = {trial.number for trial in (*leaders, *results.trials[-_LATEST:])}
+    return tuple(trial for trial in results.trials if trial.number in chosen)
+
+
+def _short(trial: TrialRecord, most: int) -> TrialRecord:
+    return replace(trial, epochs=_spread(trial.epochs, most))
+
+
+def _spread(values: Sequence[T], most: int) -> tuple[T, ...]:
+    """Return at most ``most`` of the values, evenly; the first and the last among them."""
+    if len(values) <= most:
+        return tuple(values)
+    last = len(values) - 1
+    return tuple(values[round(index * last / (most - 1))] for index in range(most))
+
+
+BELOW = "*Below this line sweeper keeps the note up to date; write your own above it.*"
+"""Parts a person's own words in a study's note from ours."""
+
+NAMES = (
+    "attempts",
+    "interrupted",
+    "failed because",
+    "resumed from step",
+    "worked",
+    "paused",
+    "at a rung",
+    "seed",
+    "digest",
+    "verified",
+    "audited",
+)
+"""Every attribute of a trial that is ever set, or deleted again."""
+
+_LONGEST_REASON = 300
+_MOST_NUMBERS = 20
+_SHOWN_SETTINGS = (
+    "epochs",
+    "budget",
+    "sampler",
+    "concurrency",
+    "checkpoint_every",
+    "deterministic",
+)
+
+
+def trial_attributes(trial: TrialRecord, now: datetime) -> Mapping[str, Any]:
+    """Return what optuna-dashboard is to show of a trial, by names of `NAMES`.
+
+    What changes from second to second is left out while the trial runs.
+    """
+    found = lineage(trial, now)
+    # A seed has up to 63 bits, and a browser's numbers have 53.
+    attributes: dict[str, Any] = {"attempts": len(trial.attempts), "seed": str(trial.seed)}
+    if trial.state == "interrupted" and found.attempts:
+        attributes["interrupted"] = (
+            f"waits to be resumed; attempt {len(found.attempts)} {found.attempts[-1].ending}"
+        )[:_LONGEST_REASON]
+    if trial.state == "paused" and trial.rungs:
+        rung = trial.rungs[-1]
+        attributes["at a rung"] = (
+            f"after {rung.epochs} epochs, with {value_text(rung.value, 6)}; "
+            + ("promoted, and waits for a worker" if rung.promoted else "waits for its decision")
+        )
+    if trial.state == "failed":
+        attributes["failed because"] = last_line(trial.error or "see its log")[:_LONGEST_REASON]
+    if found.resumed_from:
+        attributes["resumed from step"] = ", ".join(map(str, found.resumed_from))
+    if trial.state != "running":
+        attributes["worked"] = time_text(found.worked)
+        if len(trial.attempts) > 1:
+            attributes["paused"] = f"{time_text(found.paused)}, which Duration includes"
+    if trial.digest is not None:
+        attributes["digest"] = trial.digest
+    if trial.verification is not None:
+        checked = trial.verification
+        attributes["verified"] = f"{checked.verdict} ({checked.mode})"
+    judged = [audit for audit in trial.audits if audit.alike is not None]
+    if judged:
+        alike = sum(1 for audit in judged if audit.alike)
+        attributes["audited"] = f"{alike} of {len(judged)} intervals alike"
+    return attributes
+
+
+def study_note(
+    row: StudyRow, status: StudyStatus, trials: Sequence[TrialRecord], commands: Sequence[str]
+) -> str:
+    """Return our part of a study's note, as Markdown; see `joined_note`."""
+    settings = [f"{status.target} trials", f"seed {row.seed}"]
+    settings += [
+        f"{name.replace('_', ' ')} {_code(row.definition[name])}"
+        for name in _SHOWN_SETTINGS
+        if row.definition.get(name) is not None
+    ]
+    goals = ", ".join(f"{o.direction} {_code(o.name)}" for o in status_objectives(status))
+    counts = (
+        f"- {status.finished} of {status.target} done: {status.complete} complete, "
+        f"{status.pruned} pruned, {status.failed} failed; {status.running} running, "
+        f"{status.interrupted} interrupted, "
+        f"{f'{status.paused} paused, ' if status.paused else ''}{status.waiting} waiting."
+    )
+    pages = f"/sweeper/studies/{status.study}"
+    lines = [
+        BELOW,
+        "",
+        f"[Attempts, checkpoints and verification of {status.study}]({pages})",
+        "",
+        f"**{goals}** · {' · '.join(settings)}",
+        "",
+        counts,
+    ]
+    if status.best is not None:
+        best = status.best
+        lines.append(
+            f"- Best: trial {best.number}, {_code(value_text(best.value, 6))} with "
+            f"{_code(params_text(best.params))}."
+        )
+    for state, said in (
+        ("interrupted", "Interrupted, and shown as running here"),
+        ("paused", "Paused at a rung, and shown as running here"),
+        ("failed", "Failed, each with its reason among its attributes"),
+    ):
+        numbers = [trial.number for trial in trials if trial.state == state]
+        if numbers:
+            lines.append(f"- {said}: {_numbers(numbers)}.")
+    resumed = [trial.number for trial in trials if len(trial.attempts) > 1]
+    if resumed:
+        lines.append(
+            f"- Resumed: {_numbers(resumed)}. Duration here counts their pauses, too; their "
+            "attributes have work and pauses apart."
+        )
+    if status.exactness.warning is not None:
+        lines.append(f"- **Warning:** {_code(status.exactness.warning)}")
+    if commands:
+        lines += ["", "Next:", "", "```", *commands, "```"]
+    return "\n".join(lines)
+
+
+def joined_note(stored: str, ours: str) -> str:
+    """Return the note with our part made ``ours``; what a person wrote above it stays."""
+    theirs = stored.partition(BELOW)[0].rstrip()
+    return f"{theirs}\n\n{ours}" if theirs else ours
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_MOST_NUMBERS]))
+    return f"trial{'s' * (len(numbers) > 1)} {shown}{' and more' * (len(numbers) > _MOST_NUMBERS)}"
+
+
+def _code(value: object) -> str:
+    """Write a value as code in Markdown, where nothing in it is read as markup."""
+    text = " ".join(str(value).split()).replace("`", "'")
+    return f"`{text[:_LONGEST_REASON]}`" if text else "-"
+
+
+_DETAILS = re.compile(r"/api/studies/(\d+)(/.*)?")
+"""What optuna-dashboard answers of a study; each reads its trials, and keeps them for seconds."""
+
+_LEAST_SECONDS = 5.0
+_IDLE_SHARE = 10
+"""Of the time that the last look took, how much passes until the next."""
+
+_PATIENCE = 2.0
+"""Seconds that a look waits for a busy database, whose page is to be answered."""
+
+_OFFERED = "sweeper:artifacts"
+"""Our own note among a study's attributes: which artifacts are ours, and what they are of."""
+
+
+class AnnotatingApplication:
+    """optuna-dashboard, with a study's words brought up to date before its details are read."""
+
+    def __init__(self, application: WSGIApplication, annotator: Annotator) -> None:
+        self._application = application
+        self._annotator = annotator
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        asked = _DETAILS.fullmatch(environ.get("PATH_INFO", ""))
+        if asked is not None and environ.get("REQUEST_METHOD") == "GET":
+            self._annotator.look(int(asked[1]))
+        return self._application(environ, start_response)
+
+
+@dataclass
+class _Looked:
+    """What is known of one study since the dashboard began."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    due: float = 0.0
+    seen: StudyResults | None = None
+    plotted: tuple[Any, ...] = ()
+
+
+class Annotator:
+    """Writes the words, plots and artifacts of studies. Threads may share it, and so may databases.
+
+    Args:
+        repository: Gives the repository, or raises.
+        runs_dir: Where the studies' directories are; None for no artifacts.
+        advice: What to type next.
+        notice: Called with what went wrong, once for each different thing.
+    """
+
+    def __init__(
+        self,
+        repository: Callable[[], Repository],
+        runs_dir: Path | None,
+        advice: Advice,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._repository = repository
+        self._runs_dir = runs_dir
+        self._advice = advice
+        self._notice = notice
+        self._said: set[str] = set()
+        self._looked: dict[str, _Looked] = {}
+        self._lock = threading.Lock()
+
+    def look(self, optuna_id: int) -> None:
+        """Bring the study of this number in Optuna's tables up to date, if that is due."""
+        try:
+            repository = self._repository().with_patience(_PATIENCE)
+            names = {number: name for name, number in repository.annotations.optuna_ids().items()}
+            if optuna_id in names:
+                self.annotate(repository, names[optuna_id])
+        except Exception as error:
+            # Whatever it is, the page is there without our words, too.
+            message = f"notes and plots are not up to date: {type(error).__name__}: {error}"
+            message = shown_text(message)
+            if message not in self._said:
+                self._said.add(message)
+                self._notice(message)
+
+    def annotate(self, repository: Repository, study: str) -> bool:
+        """Bring one study up to date, unless that was done a moment ago.
+
+        Who comes while another is at it waits for that: a page that was answered from what was there
+        before would show a trial that has just ended without its words until it is loaded again.
+
+        Returns:
+            Whether all is written that was to be.
+        """
+        with self._lock:
+            looked = self._looked.setdefault(study, _Looked())
+        if not looked.lock.acquire(timeout=_PATIENCE):
+            return False
+        try:
+            if time.monotonic() < looked.due:
+                return False
+            began = time.monotonic()
+            written = self._annotate(repository, study, looked)
+            took = time.monotonic() - began
+            looked.due = time.monotonic() + max(_LEAST_SECONDS, _IDLE_SHARE * took)
+            return written
+        finally:
+            looked.lock.release()
+
+    def _annotate(self, repository: Repository, study: str, looked: _Looked) -> bool:
+        results = repository.results(study)
+        if results == looked.seen:
+            return True
+        now = datetime.now(UTC)
+        repository.annotations.set_on_trials(
+            study, NAMES, {t.number: trial_attributes(t, now) for t in results.trials}
+        )
+        before = repository.annotations.of_study(study)
+        ended = tuple((t.number, t.state, len(t.attempts)) for t in results.trials)
+        plots = {} if ended == looked.plotted else saved_plots(results)
+        row, commands = repository.study(study), self._advice.study(results.status)
+        ours = study_note(row, results.status, results.trials, commands)
+        artifacts = _Artifacts(self._runs_dir, before, results)
+
+        def edit(shown: Any) -> None:
+            from optuna_dashboard import get_note, save_note, save_plotly_graph_object
+
+            note = joined_note(get_note(shown), ours)
+            if note != get_note(shown):
+                save_note(shown, note)
+            shown.set_metric_names(
+                [objective.name for objective in status_objectives(results.status)]
+            )
+            for name, figure in plots.items():
+                save_plotly_graph_object(shown, figure, graph_object_id=name)
+            artifacts.offer(shown)
+
+        written = False
+        try:
+            written = repository.annotations.replace(before, artifacts.kept(before.edited(edit)))
+        finally:
+            artifacts.settle(written=written)
+        if written:
+            looked.seen, looked.plotted = results, ended
+        return written
+
+
+class _Artifacts:
+    """The artifacts of a study's best trial, made anew where it is another one than before."""
+
+    def __init__(
+        self, runs_dir: Path | None, before: StudyAttributes, results: StudyResults
+    ) -> None:
+        self._before: dict[str, Any] = before.values.get(_OFFERED) or {"of": None, "ids": []}
+        self._store = ArtifactFiles(runs_dir or Path(), before.study)
+        self._objective = results.status.objective
+        self._new: list[str] = []
+        self._best: TrialRecord | None = None
+        self._exports: tuple[Path, ...] = ()
+        self._of = self._before["of"]
+        paths = None if runs_dir is None else RunPaths(runs_dir, before.study)
+        if paths is not None and results.status.best is not None and paths.study_directory.is_dir():
+            self._best = results.best
+            self._exports = exports_of(paths, self._best)
+            sizes = ",".join(
+                f"{path.name}:{stat.st_size}:{stat.st_mtime_ns}"
+                for path in self._exports
+                for stat in (path.stat(),)
+            )
+            self._of = f"{self._best.number} {self._best.digest} {sizes}"
+        self._changed = self._of != self._before["of"]
+
+    def offer(self, shown: Any) -> None:
+        """Upload them to the study ``shown``."""
+        if not self._changed or self._best is None:
+            return
+        from sweeper.db.annotations import add_artifact
+
+        with scratch_directory("artifacts") as scratch:
+            files = list(self._exports)
+            drawn = picture_of(self._best, self._objective)
+            if drawn is not None:
+                picture = Path(scratch) / f"best-trial-{self._best.number}.png"
+                picture.write_bytes(drawn)
+                files.insert(0, picture)
+            for path in files:
+                self._new.append(add_artifact(shown, self._store, path))
+
+    def kept(self, values: Attributes) -> Attributes:
+        """``values`` without those of artifacts that others have replaced, and with our own note."""
+        if not self._changed:
+            return values
+        old = tuple(self._before["ids"])
+        rest = {key: value for key, value in values.items() if not (old and key.endswith(old))}
+        return {**rest, _OFFERED: {"of": self._of, "ids": self._new}}
+
+    def settle(self, *, written: bool) -> None:
+        """Delete the files that nothing refers to now."""
+        if self._changed:
+            for artifact_id in self._before["ids"] if written else self._new:
+                self._store.remove(artifact_id)

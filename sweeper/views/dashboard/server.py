@@ -1,0 +1,335 @@
+"""Server of the dashboard, beside running workers: optuna-dashboard at ``/``, our own pages at ``/sweeper/``.
+
+It listens on 127.0.0.1 unless asked otherwise. A SQLite file must be in WAL mode: with a rollback
+journal a reader blocks the workers' writes, and the study dies of "database is locked"
+(optuna-dashboard issue 545).
+
+optuna-dashboard has no login and can delete studies. Deleting or renaming one, or telling a trial its
+result, would break the records that running workers rely on. And a web page elsewhere may point its
+own name at 127.0.0.1 (DNS rebinding), so a request must name this machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import signal
+import socket
+import socketserver
+import sqlite3
+import threading
+import urllib.parse
+import wsgiref.simple_server
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeper.errors import (
+    DatabaseUnavailableError,
+    ExecutionError,
+    StorageError,
+    SweeperError,
+    UsageError,
+)
+from sweeper.support.installation import install_command
+from sweeper.support.shown import shown_url, without_secrets
+from sweeper.views.dashboard.advice import Advice
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from sweeper.db.repository import Repository
+
+_PATIENCE = 10.0
+"""Seconds that a page waits for a busy database: someone sits before it."""
+
+
+class OpenedRepository:
+    """Gives the repository of a database. Threads may share it.
+
+    A database may hold Optuna's studies alone, and be given sweeper's while the dashboard runs.
+
+    Args:
+        storage: SQLAlchemy URL of the database.
+    """
+
+    def __init__(self, storage: str) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._opened: Repository | None = None
+
+    def __call__(self) -> Repository:
+        """Return it.
+
+        Raises:
+            DatabaseUnavailableError: There is no study of sweeper's in it.
+            DatabaseVersionError: Another version wrote it.
+        """
+        from sweeper.db.database import Database
+        from sweeper.db.repository import Repository
+
+        with self._lock:
+            if self._opened is None:
+                database = Database.open(self._storage, create=False, patience=_PATIENCE)
+                self._opened = Repository(database)
+            return self._opened
+
+    def close(self) -> None:
+        """Close its connections."""
+        with self._lock:
+            if self._opened is not None:
+                self._opened.database.close()
+                self._opened = None
+
+
+_NOTE = re.compile(r"/api/studies/\d+(/\d+)?/note/?")
+
+_NOT_SENT = ("access-control-allow-origin",)
+"""Headers of optuna-dashboard's that would let any web page read a study's artifacts."""
+
+_ADDED = [
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "SAMEORIGIN"),
+    ("Referrer-Policy", "no-referrer"),
+]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a server that listens on ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class FencedApplication:
+    """A WSGI application that lets only reads and notes through to ``application``.
+
+    Args:
+        application: The whole dashboard.
+        local_only: Whether a request's ``Host`` must be a name of this machine.
+    """
+
+    def __init__(self, application: WSGIApplication, *, local_only: bool) -> None:
+        self._application = application
+        self._local_only = local_only
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        reason = self._refusal(environ)
+        if reason is None:
+            return self._application(environ, _with_headers(start_response))
+        body = json.dumps({"reason": reason}).encode()
+        start_response(
+            "403 Forbidden",
+            [("Content-Type", "application/json"), ("Content-Length", str(len(body)))],
+        )
+        return [body]
+
+    def _refusal(self, environ: WSGIEnvironment) -> str | None:
+        host = urllib.parse.urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
+        if self._local_only and not is_loopback(host):
+            return f"this dashboard answers on localhost only, not as {host!r}"
+        method, path = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
+        if method in {"GET", "HEAD"} or (method == "PUT" and _NOTE.fullmatch(path)):
+            return None
+        return "sweeper serves this dashboard for reading and notes: workers rely on the rest"
+
+
+def _with_headers(start_response: StartResponse) -> StartResponse:
+    def start(
+        status: str, headers: list[tuple[str, str]], exc_info: Any = None, /
+    ) -> Callable[[bytes], object]:
+        sent = [(name, value) for name, value in headers if name.lower() not in _NOT_SENT]
+        if exc_info is None:
+            return start_response(status, [*sent, *_ADDED])
+        return start_response(status, [*sent, *_ADDED], exc_info)
+
+    return start
+
+
+_NO_ADVICE = Advice()
+
+
+def _unsaid(_message: str) -> None:
+    """Drop a notice."""
+
+
+class _Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
+    """One thread a request, so that a slow plot holds nothing up; none outlives the server."""
+
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Bind without the reverse look-up of the host's name, which can take many seconds."""
+        socketserver.TCPServer.server_bind(self)
+        host, port = self.server_address[:2]
+        self.server_name, self.server_port = str(host), int(port)
+        self.setup_environ()
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _QuietRequests(wsgiref.simple_server.WSGIRequestHandler):
+    """Logs no request: the terminal is the user's."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's
+        pass
+
+
+class DashboardServer:
+    """A dashboard that listens already. ``serve`` answers until it is asked to stop.
+
+    Attributes:
+        url: Where a browser finds it: optuna-dashboard, and our own pages at ``sweeper/`` below it.
+    """
+
+    def __init__(self, server: _Server, host: str, release: Callable[[], None]) -> None:
+        self._server = server
+        self._release = release
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{server.server_port}/"
+
+    def serve(self, announce: Callable[[str], None]) -> None:
+        """Answer requests until SIGINT or SIGTERM, then close the socket and return.
+
+        Args:
+            announce: Called with the URL. By then a signal already ends the server in order, so
+                whoever reads the URL may send one at once.
+        """
+        with _terminated_as_interrupted():
+            try:
+                announce(self.url)
+                self._server.serve_forever()
+            except KeyboardInterrupt:
+                return
+            finally:
+                self.close()
+
+    def close(self) -> None:
+        """Give the port and the database's connections back."""
+        self._server.server_close()
+        self._release()
+
+
+def open_dashboard(
+    storage: str,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    *,
+    runs_dir: Path | None = None,
+    advice: Advice = _NO_ADVICE,
+    notice: Callable[[str], None] = _unsaid,
+) -> DashboardServer:
+    """Open the database and start listening; nothing is answered before `DashboardServer.serve`.
+
+    Args:
+        storage: SQLAlchemy URL of the database.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        runs_dir: Where the studies' directories are, for artifacts; None for no artifacts.
+        advice: What the pages say to type next.
+        notice: Called with what a person should know: why notes and plots are not up to date.
+
+    Raises:
+        UsageError: The dashboard's packages are not installed.
+        DatabaseUnavailableError: There is no database there, or none of Optuna's.
+        DatabaseVersionError: Another version of Optuna wrote it.
+        StorageError: A SQLite database is not in WAL mode.
+        ExecutionError: The address cannot be listened on.
+    """
+    try:
+        import jinja2  # noqa: F401 - so that it is missed here, and not at the first page
+        from optuna_dashboard import wsgi
+
+        from sweeper.views.dashboard.annotating import AnnotatingApplication, Annotator
+        from sweeper.views.dashboard.artifacts import ArtifactFiles
+        from sweeper.views.dashboard.site import PagesApplication, mounted
+    except ModuleNotFoundError as error:
+        msg = (
+            f"the dashboard needs the package {error.name!r}, which is not installed: "
+            f"{install_command('dashboard')}"
+        )
+        raise UsageError(msg) from None
+    from sweeper.db.faults import parse_url
+    from sweeper.db.schema import optuna_storage
+
+    url = parse_url(storage)
+    if url.get_backend_name() == "sqlite":
+        _check_file(Path(url.database or ""))
+    files = None if runs_dir is None else ArtifactFiles(runs_dir)
+    try:
+        shown = optuna_storage(url, create=False)
+        optunas = wsgi(shown, artifact_store=files)
+    except SweeperError:
+        raise
+    except Exception as error:
+        msg = (
+            f"the database {shown_url(url)} cannot be shown: {type(error).__name__}: "
+            f"{without_secrets(str(error), storage)}; expected one that `sweeper run` or Optuna has written"
+        )
+        raise DatabaseUnavailableError(msg) from error
+    repository = OpenedRepository(storage)
+    annotator = Annotator(repository, runs_dir, advice, notice)
+    application = mounted(
+        AnnotatingApplication(optunas, annotator), PagesApplication(repository, advice)
+    )
+
+    def release() -> None:
+        shown.engine.dispose()
+        repository.close()
+
+    fenced = FencedApplication(application, local_only=is_loopback(host))
+    return DashboardServer(_listen(host, port, fenced), host, release)
+
+
+def _listen(host: str, port: int, application: WSGIApplication) -> _Server:
+    kind = _Server6 if ":" in host else _Server
+    try:
+        return wsgiref.simple_server.make_server(
+            host, port, application, server_class=kind, handler_class=_QuietRequests
+        )
+    except OSError as error:
+        msg = (
+            f"cannot listen on {host} port {port}: {error.strerror or error}; "
+            "choose another with --port, or a free one with --port 0"
+        )
+        raise ExecutionError(msg) from None
+
+
+def _check_file(file: Path) -> None:
+    """Check that the SQLite file is there, which Optuna would make, and that it is in WAL mode."""
+    if not file.is_file():
+        msg = (
+            f"there is no database {file}; run a study first (sweeper run FILE), or name another "
+            "place with --storage or --runs-dir"
+        )
+        raise DatabaseUnavailableError(msg)
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            mode = str(database.execute("PRAGMA journal_mode").fetchone()[0])
+    except sqlite3.Error as error:
+        msg = f"the database {file} cannot be read: {error}; expected a SQLite file"
+        raise DatabaseUnavailableError(msg) from None
+    if mode.lower() != "wal":
+        msg = (
+            f"the database {file} is in journal mode {mode!r}, in which a dashboard can stop a "
+            "running study; expected 'wal'. While nothing uses it, type: python -c "
+            f"\"import sqlite3; sqlite3.connect({str(file)!r}).execute('PRAGMA journal_mode=WAL')\""
+        )
+        raise StorageError(msg)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM end the server as Ctrl-C does, and give the signal back afterwards."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

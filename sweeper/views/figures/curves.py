@@ -1,0 +1,252 @@
+"""Learning curves: a metric of every trial over its epochs, with the resumes marked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from sweeper.records.results import StudyResults, TrialRecord
+from sweeper.views.figures.drawing import (
+    BEST,
+    BLACK,
+    CROWDED,
+    POINTS_DRAWN,
+    SKY,
+    STATES,
+    VERMILLION,
+    Look,
+    add_note,
+    as_text,
+    chosen_metric,
+    figure,
+    finer,
+    leading,
+    leading_name,
+    message,
+    plotly,
+    shortened,
+    trial_text,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_EVERY_TICK = 15
+"""Of so many epochs at most, each has its number on the axis."""
+
+_PARAMS_SHOWN = 200
+"""Of more trials than that no point says the parameters again: they would be most of the figure."""
+
+_COMPARED = Look(SKY, "dashdot", 1.0)
+_COMPARED_BEST = Look(BLACK, "dashdot", 2.5)
+
+
+@dataclass
+class _Line:
+    """Points of one trace; ``None`` between two trials is a gap."""
+
+    x: list[float | None] = field(default_factory=list)
+    y: list[float | None] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+
+    def add(self, points: Iterable[tuple[float, float | None, str]]) -> None:
+        if self.x:
+            self._append(None, None, "")
+        for x, y, text in points:
+            self._append(x, y, text)
+
+    def point(self, x: float, y: float, text: str) -> None:
+        self._append(x, y, text)
+
+    def _append(self, x: float | None, y: float | None, text: str) -> None:
+        self.x.append(x)
+        self.y.append(y)
+        self.text.append(text)
+
+    def trace(self, name: str, **options: Any) -> Any:
+        return plotly().Scatter(
+            x=self.x, y=self.y, hovertext=self.text, hoverinfo="text", name=as_text(name), **options
+        )
+
+
+def learning_curves(
+    results: StudyResults, metric: str | None = None, *, compared: StudyResults | None = None
+) -> Figure:
+    """Draw a metric of every trial over its epochs.
+
+    The best trial, or the Pareto front, is drawn thick; a diamond stands where an attempt went on
+    from a checkpoint, a cross where a value was NaN or infinite. Curves of more than
+    60,000 points together are thinned out, each keeping its last point; the figure says so.
+
+    Args:
+        results: The study's.
+        metric: A key of the epoch logs; the study's objective by default, of several the first.
+        compared: Another study's results, whose curves are drawn dash-dotted behind.
+
+    Raises:
+        UsageError: No trial reported ``metric``, or Plotly is not installed.
+    """
+    plotly()
+    shown = chosen_metric(results, metric)
+    title = f"{shortened(shown)} by epoch, every trial of {results.status.study}"
+    studies = [results] if compared is None else [compared, results]
+    step = _thinning(studies, shown)
+    traces: list[Any] = []
+    for study in studies:
+        traces += _traces(study, shown, step, other=study is compared)
+    if not traces:
+        return message(title, f"no trial has finished an epoch with {shortened(shown)} yet")
+    drawn = figure(
+        traces,
+        title,
+        xaxis={
+            "title": {"text": "epochs finished"},
+            "rangemode": "tozero",
+            "tickformat": "d",
+            **({"dtick": 1} if _longest(studies) <= _EVERY_TICK else {}),
+        },
+        yaxis={"title": {"text": as_text(shortened(shown, 40))}},
+    )
+    if step > 1:
+        add_note(drawn, f"every {step}th epoch and each trial's last one are drawn")
+    return drawn
+
+
+def _longest(studies: Sequence[StudyResults]) -> int:
+    return max((len(trial.epochs) for study in studies for trial in study.trials), default=0)
+
+
+def _traces(results: StudyResults, metric: str, step: int, *, other: bool) -> list[Any]:
+    best = leading(results)
+    prefix = f"{results.status.study}: " if other else ""
+    lines = {state: _Line() for state in STATES}
+    front, resumes, broken = _Line(), _Line(), _Line()
+    for trial in results.trials:
+        curve = _curve(trial, metric)
+        if not curve:
+            continue
+        into = front if trial.number in best else lines.get(trial.state)
+        if into is None:
+            continue
+        into.add(_points(trial, metric, curve, step, params=len(results.trials) <= _PARAMS_SHOWN))
+        for x, y, text in _resumes(trial, curve):
+            resumes.point(x, y, text)
+        for x, y, text in _not_finite(trial, metric, curve):
+            broken.point(x, y, text)
+    crowded = len(results.trials) > CROWDED
+    looks = {state: _COMPARED if other else look for state, look in STATES.items()}
+    if crowded:
+        looks = {state: finer(look) for state, look in looks.items()}
+    traces = [
+        line.trace(
+            f"{prefix}{state}",
+            mode="lines" if crowded and _has_lines(line) else "lines+markers",
+            marker={"size": 3},
+            line=looks[state].line,
+        )
+        for state, line in lines.items()
+        if line.x
+    ]
+    if front.x:
+        look = _COMPARED_BEST if other else BEST
+        named = f"{prefix}{leading_name(results)}"
+        traces.append(front.trace(named, mode="lines+markers", marker={"size": 6}, line=look.line))
+    if resumes.x:
+        marker = {
+            "symbol": "diamond-open",
+            "size": 5 if crowded else 10,
+            "color": BLACK,
+            "line": {"width": 1.5},
+        }
+        traces.append(resumes.trace(f"{prefix}resumed here", mode="markers", marker=marker))
+    if broken.x:
+        cross = {"symbol": "x-thin", "size": 11, "line": {"width": 2, "color": VERMILLION}}
+        traces.append(broken.trace(f"{prefix}NaN or infinite", mode="markers", marker=cross))
+    return traces
+
+
+def _has_lines(line: _Line) -> bool:
+    """Whether any two points stand side by side; a trial of one epoch is a point alone."""
+    return any(a is not None and b is not None for a, b in pairwise(line.y))
+
+
+def _thinning(studies: Sequence[StudyResults], metric: str) -> int:
+    points = sum(metric in e.metrics for s in studies for t in s.trials for e in t.epochs)
+    return max(1, math.ceil(points / POINTS_DRAWN))
+
+
+def _curve(trial: TrialRecord, metric: str) -> list[tuple[int, float]]:
+    """The epochs that reported the metric, counted from 1 as they were finished."""
+    return [(e.epoch + 1, e.metrics[metric]) for e in trial.epochs if metric in e.metrics]
+
+
+def _points(
+    trial: TrialRecord,
+    metric: str,
+    curve: Sequence[tuple[int, float]],
+    step: int,
+    *,
+    params: bool,
+) -> Iterator[tuple[float, float | None, str]]:
+    last = len(curve) - 1
+    for index, (epoch, value) in enumerate(curve):
+        if index % step == 0 or index == last:
+            text = trial_text(trial, f"epoch {epoch}", value_of(metric, value), params=params)
+            yield epoch, value if math.isfinite(value) else None, text
+
+
+def _resumes(
+    trial: TrialRecord, curve: Sequence[tuple[int, float]]
+) -> Iterator[tuple[float, float, str]]:
+    steps = steps_per_epoch(trial)
+    finite = [(float(epoch), value) for epoch, value in curve if math.isfinite(value)]
+    if steps is None or not finite:
+        return
+    for attempt in trial.attempts:
+        if not attempt.start_step or attempt.number <= trial.anew_after:
+            continue
+        x = attempt.start_step / steps
+        text = trial_text(trial, f"attempt {attempt.number} goes on from step {attempt.start_step}")
+        yield x, _between(finite, x), text
+
+
+def steps_per_epoch(trial: TrialRecord) -> float | None:
+    """How many steps an epoch of the trial has, by its checkpoints and attempts; None if unknown.
+
+    Where checkpoints were taken within an epoch it is the least that fits all of them.
+    """
+    ratios = [kept.step / kept.epoch for kept in trial.checkpoints if kept.epoch]
+    ends = [
+        a.end_step for a in trial.attempts if a.outcome in ("complete", "pruned") and a.end_step
+    ]
+    if ends and trial.epochs:
+        ratios.append(ends[-1] / len(trial.epochs))
+    return min(ratios, default=None)
+
+
+def _between(points: Sequence[tuple[float, float]], x: float) -> float:
+    """The value at ``x`` on the line through the points; of the nearest one outside them."""
+    before = [point for point in points if point[0] <= x]
+    after = [point for point in points if point[0] >= x]
+    if not before or not after:
+        return (before or after)[-1 if before else 0][1]
+    (x0, y0), (x1, y1) = before[-1], after[0]
+    return y0 if x0 == x1 else y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def _not_finite(
+    trial: TrialRecord, metric: str, curve: Sequence[tuple[int, float]]
+) -> Iterator[tuple[float, float, str]]:
+    height = next((value for _, value in curve if math.isfinite(value)), None)
+    if height is None:
+        # No height of the picture stands for such a curve.
+        return
+    for epoch, value in curve:
+        if math.isfinite(value):
+            height = value
+        else:
+            yield epoch, height, trial_text(trial, f"epoch {epoch}", value_of(metric, value))

@@ -1,0 +1,187 @@
+"""Content of a page, as plain text in frozen records.
+
+A page knows nothing of HTML: `sweeper.views.pages.rendering` makes a file or an answer of the dashboard of
+it, and `sweeper.views.terminal.pages` draws a trial's on a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A text that leads to another page; only text where ``href`` is empty."""
+
+    text: str
+    href: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table, or the value of a fact.
+
+    Attributes:
+        text: What it says.
+        links: Links that follow the text, with commas between.
+        note: Further words, less prominent: why a trial failed.
+        kind: How the text is shown: ``"state"`` has the mark and colour of a trial's state, ``"code"``
+            a fixed width; ``"digest"`` as well, and a terminal cuts it in tables.
+        progress: How many of how many are done, drawn as a bar.
+    """
+
+    text: str
+    links: tuple[Link, ...] = ()
+    note: str = ""
+    kind: Literal["", "state", "code", "digest"] = ""
+    progress: tuple[int, int] | None = None
+
+
+Row = tuple[Cell | str, ...]
+"""The cells of a row; a bare text is shown as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's header, and whether the column holds numbers, which are aligned at the right."""
+
+    header: str
+    number: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table.
+
+    Attributes:
+        caption: Heads the table, and names it for screen readers.
+        columns: One a column; the first one heads the rows.
+        rows: The cells of each row.
+        key: Begins each row's id, which ends with the row's first cell; empty for rows without an id.
+        folded: Heads the table while it is folded; empty for one that is always open.
+        cut: Says on a terminal what was left out, and where it can be had.
+    """
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    key: str = ""
+    folded: str = ""
+    cut: str = ""
+
+    def row_id(self, row: Row) -> str:
+        """Return the id of a row, by which a page that is kept up to date knows it again."""
+        first = row[0]
+        if isinstance(first, Cell):
+            first = first.text or "".join(link.text for link in first.links)
+        return f"{self.key}-{first}"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure.
+
+    Attributes:
+        key: Names its element, its file and its address.
+        heading: Heading above it.
+        alt: What it shows, for readers who do not see it.
+        draw: Draws it.
+    """
+
+    key: str
+    heading: str
+    alt: str
+    draw: Callable[[], Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page with a heading of its own.
+
+    Attributes:
+        id: The address of the section within the page.
+        words: Paragraphs; the first one stands out where ``answers``.
+        picture: Drawn before the tables.
+        commands: Commands to type, each with what it does.
+    """
+
+    id: str
+    heading: str
+    words: tuple[str, ...] = ()
+    picture: Picture | None = None
+    tables: tuple[Table, ...] = ()
+    commands: tuple[tuple[str, str], ...] = ()
+    answers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A whole page.
+
+    Attributes:
+        title: Name of the browser's tab.
+        lead: Sentence below the heading.
+        counts: Numbers that stand out below that, each with its name.
+        facts: Names and values, in the same form.
+        notices: Warnings that must be seen before the numbers.
+        error: Why a trial failed, line by line as it was written.
+        sections: In their order; the first with ``answers`` is where a reader may skip to.
+        path: Links to the pages above this one.
+        elsewhere: The same in optuna-dashboard.
+        live: Whether something on the page changes by itself.
+    """
+
+    title: str
+    heading: str
+    lead: str = ""
+    counts: tuple[tuple[str, str], ...] = ()
+    facts: tuple[tuple[str, Cell], ...] = ()
+    notices: tuple[str, ...] = ()
+    error: str = ""
+    sections: tuple[Section, ...] = ()
+    path: tuple[Link, ...] = ()
+    elsewhere: Link | None = None
+    live: bool = False
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Return all figures of the page, in their order."""
+        return tuple(each.picture for each in self.sections if each.picture is not None)
+
+    @property
+    def main(self) -> str:
+        """Return the id of the element that the link for the keyboard leads to."""
+        return next((section.id for section in self.sections if section.answers), "content")
+
+
+TrialAddress = Callable[[int], str]
+"""Returns the address of a trial's page, by its number; an empty one where there are no such pages."""
+
+
+def no_address(_number: int) -> str:
+    """Return no address: of a file, which has no other pages."""
+    return ""
+
+
+def texts(*headers: str) -> tuple[Column, ...]:
+    """Return columns of text."""
+    return tuple(map(Column, headers))
+
+
+def numbers(*headers: str) -> tuple[Column, ...]:
+    """Return columns of numbers."""
+    return tuple(Column(header, number=True) for header in headers)
+
+
+def trial_cell(number: int, address: TrialAddress) -> Cell:
+    """Return a trial's number, which leads to its page where there is one."""
+    href = address(number)
+    if not href:
+        return Cell(str(number))
+    return Cell("", links=(Link(str(number), href, f"trial {number}"),))

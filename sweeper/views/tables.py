@@ -1,0 +1,390 @@
+"""Studies and their trials as tables that fit a terminal: a column is there, or is named below.
+
+Each function returns what rich can print. What was written by a user (names, parameters, errors) is
+never read as rich's markup.
+
+Where it is not, parameters that are the same in all trials are named once, below; if the rest still
+has no room, each trial's parameters stand under its row as ``name=value``. No number is ever cut.
+
+Rich would squeeze every column alike, and break numbers into three characters a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from sweeper.records.code import CodeGroup
+from sweeper.records.exactness import Exactness
+from sweeper.records.result_tables import parameter_headers
+from sweeper.records.results import StudyStatus, TrialStatus
+from sweeper.records.status import ranked
+from sweeper.views.figures.drawing import status_objectives
+from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text
+
+_ANY_WIDTH = 100_000
+_LEAST_FOLDED = 24
+
+
+def plain_table(first: str | None = None) -> Table:
+    """Return a table without lines, whose ``first`` column's words are broken where they must."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    if first is not None:
+        table.add_column(first, overflow="fold")
+    return table
+
+
+def fits(table: Table, options: ConsoleOptions, console: Console) -> bool:
+    """Return whether the table has room with every cell on one line."""
+    natural = Measurement.get(console, options.update(width=_ANY_WIDTH), table).maximum
+    return natural <= options.max_width
+
+
+@dataclass(frozen=True)
+class WholeColumns:
+    """What rich prints as a table of numbers, without the last columns where there is no room.
+
+    Attributes:
+        headers: One a column.
+        rows: A cell a column each.
+        least: Columns that stay whatever the width.
+        folded: The header of a further column, at the right, whose words are broken where they
+            must, and its cells.
+    """
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    least: int
+    folded: tuple[str, Sequence[str]] | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw as many columns as there is room for, and name the others."""
+        room = options
+        if self.folded is not None:
+            longest = max((len(cell) for cell in self.folded[1]), default=0)
+            taken = min(max(longest, len(self.folded[0])), _LEAST_FOLDED) + 2
+            room = options.update(width=max(options.max_width - taken, 1))
+        shown = len(self.headers)
+        while shown > self.least and not fits(self._table(shown), room, console):
+            shown -= 1
+        yield self._table(shown, folded=True)
+        if shown < len(self.headers):
+            names = ", ".join(self.headers[shown:])
+            yield Text(
+                f"not shown for want of room: {names}; --csv and --json have them", style="dim"
+            )
+
+    def _table(self, shown: int, *, folded: bool = False) -> Table:
+        table = plain_table()
+        for header in self.headers[:shown]:
+            table.add_column(Text(header), justify="right", no_wrap=True)
+        last: Sequence[str] = ()
+        if folded and self.folded is not None:
+            header, last = self.folded
+            table.add_column(header, overflow="fold")
+        for index, row in enumerate(self.rows):
+            table.add_row(*map(Text, row[:shown]), *map(Text, last[index : index + 1]))
+        return table
+
+
+STATE_STYLES = {
+    "complete": "green",
+    "running": "cyan",
+    "interrupted": "yellow",
+    "paused": "yellow",
+    "pruned": "yellow",
+    "failed": "bold red",
+    "waiting": "dim",
+}
+
+_INDENT = 7
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column: its header, and what it shows of a trial."""
+
+    header: str
+    cell: Callable[[TrialStatus], str]
+    left: bool = False
+
+
+class TrialsTable:
+    """What rich prints as one row a trial, in the order given, and fits to the terminal's width.
+
+    Args:
+        trials: The trials.
+        latest: The metrics whose latest values are shown, with the epoch that each trial is in, in
+            place of its value and the epochs that it has finished.
+        codes: What each ran under, by number; None where all ran under the same.
+        most: Rows on a terminal; what is cut is said. A pipe gets all.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[TrialStatus],
+        *,
+        latest: Sequence[str] = (),
+        codes: Mapping[int, str] | None = None,
+        most: int | None = None,
+    ) -> None:
+        self._trials = trials
+        self._latest = latest
+        self._codes = codes
+        self._most = most
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw as much as there is room for, and say what was left out."""
+        trials = self._trials
+        if self._most is not None and options.is_terminal:
+            trials = trials[: self._most]
+        names = list(dict.fromkeys(name for trial in trials for name in trial.params))
+        differing = [n for n in names if len(trials) < 2 or not _is_alike(trials, n)]
+        own = self._own_columns(trials)
+        for columns in (names, differing):
+            table = _table(trials, [*own, *_parameters(columns, {each.header for each in own})])
+            if fits(table, options, console):
+                yield table
+                break
+        else:
+            columns = differing
+            yield from _folded(trials, own, differing, console, options)
+        if len(columns) < len(names):
+            alike = {n: trials[0].params[n] for n in names if n not in differing}
+            yield Text(f"the same in all of these: {params_text(alike)}", style="dim")
+        if len(trials) < len(self._trials):
+            hidden = len(self._trials) - len(trials)
+            yield Text(f"and {hidden} more; --csv and --json have all of them", style="dim")
+
+    def _own_columns(self, trials: Sequence[TrialStatus]) -> list[_Column]:
+        """Return all columns but the parameters'; the first two name the trial, the next ones its metrics."""
+        found = [_Column("trial", lambda t: str(t.number)), _Column("state", _state, left=True)]
+        if self._latest:
+            found.append(_Column("epoch", _epoch_now))
+            found += [_Column(name, _latest(name)) for name in self._latest]
+        else:
+            names = list(dict.fromkeys(name for trial in trials for name in trial.values or ()))
+            found += [_Column(name, _value(name)) for name in names]
+            if not names:
+                found.append(_Column("value", lambda t: value_text(t.value, 6)))
+            found.append(_Column("epochs", _epochs_done))
+        if any(trial.attempts > 1 for trial in trials):
+            found.append(_Column("attempts", lambda t: str(t.attempts)))
+        codes = self._codes
+        if codes is not None:
+            found.append(_Column("code", lambda t: codes.get(t.number, "-"), left=True))
+        return found
+
+
+def _folded(
+    trials: Sequence[TrialStatus],
+    own: Sequence[_Column],
+    params: Sequence[str],
+    console: Console,
+    options: ConsoleOptions,
+) -> Iterator[RenderableType | Segment]:
+    """Draw each trial's row, and below it, indented, what has no column of its own."""
+    kept = list(own)
+    while len(kept) > 2 and not fits(_table(trials, kept), options, console):
+        kept.pop()
+    lines = console.render_lines(_table(trials, kept), options, pad=False)
+    for index, line in enumerate(lines):
+        yield from line
+        yield Segment.line()
+        if index == 0:
+            continue
+        trial = trials[index - 1]
+        words = [f"{column.header}={column.cell(trial)}" for column in own[len(kept) :]]
+        words.append(params_text({n: trial.params[n] for n in params if n in trial.params}))
+        yield Padding(Text(" ".join(words)), (0, 0, 0, _INDENT))
+
+
+def _table(trials: Sequence[TrialStatus], columns: Sequence[_Column]) -> Table:
+    table = plain_table()
+    for column in columns:
+        table.add_column(
+            Text(column.header), justify="left" if column.left else "right", no_wrap=True
+        )
+    for trial in trials:
+        table.add_row(
+            *(
+                Text(column.cell(trial), style=STATE_STYLES[trial.state] * (index == 1))
+                for index, column in enumerate(columns)
+            )
+        )
+    return table
+
+
+def _is_alike(trials: Sequence[TrialStatus], name: str) -> bool:
+    first = trials[0].params
+    return all(name in t.params and t.params[name] == first.get(name) for t in trials)
+
+
+def _parameters(names: Sequence[str], taken: Collection[str]) -> list[_Column]:
+    headers = parameter_headers(names, taken)
+    return [_Column(header, _parameter(name)) for header, name in zip(headers, names, strict=True)]
+
+
+def _parameter(name: str) -> Callable[[TrialStatus], str]:
+    return lambda t: choice_text(t.params[name]) if name in t.params else "-"
+
+
+def _value(name: str) -> Callable[[TrialStatus], str]:
+    return lambda trial: value_text((trial.values or {}).get(name), 6)
+
+
+def _latest(name: str) -> Callable[[TrialStatus], str]:
+    return lambda trial: value_text(trial.metrics.get(name), 6)
+
+
+def _state(trial: TrialStatus) -> str:
+    return trial.state
+
+
+def _epoch_now(trial: TrialStatus) -> str:
+    """Write the epoch that the trial is in, or goes on in, from 1."""
+    if trial.epochs is None:
+        return str(trial.epoch + 1)
+    return f"{min(trial.epoch + 1, trial.epochs)} of {trial.epochs}"
+
+
+def _epochs_done(trial: TrialStatus) -> str:
+    return str(trial.epoch) if trial.epochs is None else f"{trial.epoch} of {trial.epochs}"
+
+
+SHOWN_TRIALS = 20
+"""Of finished trials, on a terminal; a pipe gets all."""
+
+_UNFINISHED = ("waiting", "running", "interrupted", "paused")
+
+
+def objectives_text(status: StudyStatus) -> str:
+    """Write what the study's trials are compared by: ``maximize val_accuracy``."""
+    return ", ".join(f"{each.direction} {each.name}" for each in status_objectives(status))
+
+
+def codes_lines(status: StudyStatus) -> list[RenderableType]:
+    """Return which trials ran under which code, a line each; nothing where there is one code."""
+    if not status.codes:
+        return []
+    lines: list[RenderableType] = [
+        Text("trials ran under several codes, and each code's are ranked apart:", "bold yellow")
+    ]
+    for group in status.codes:
+        numbers = ", ".join(map(str, group.trials))
+        leader = "" if group.best is None else f", best {value_text(group.value, 6)} ({group.best})"
+        now = ", the present one" if group.current else ""
+        lines.append(Text(f"  {group.code}{now}: trials {numbers}{leader}"))
+    return lines
+
+
+def lengths_lines(status: StudyStatus) -> list[RenderableType]:
+    """Return which trials train for how many epochs, where some were extended and others not."""
+    lengths: dict[int, list[str]] = {}
+    for trial in status.trials:
+        lengths.setdefault(trial.epochs or 0, []).append(str(trial.number))
+    if len(lengths) < 2:
+        return []
+    each = "; ".join(
+        f"{epochs} for trial{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        for epochs, numbers in sorted(lengths.items(), reverse=True)
+    )
+    return [Text(f"epochs: {each}; trials are ranked by what each gave at its own length")]
+
+
+def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
+    """Return a row per study: how far it is, what runs, what failed, the best value."""
+    if not statuses:
+        return Text("no studies yet; start one with: sweeper run FILE")
+    table = plain_table("study")
+    paused = any(status.paused for status in statuses)
+    states = ["running", "interrupted", *["paused"] * paused, "failed", "waiting"]
+    for name in ("done", *states, "best", "of trial"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for status in statuses:
+        table.add_row(
+            Text(status.study),
+            f"{status.finished}/{status.target}",
+            *(_count(status, state) for state in states),
+            value_text(status.best.value if status.best else None, 6),
+            str(status.best.number) if status.best else "-",
+        )
+    warned = [s for s in statuses if s.exactness.warning is not None]
+    if not warned:
+        return table
+    return Group(table, *(Text(f"{s.study}: {s.exactness.warning}", "bold red") for s in warned))
+
+
+def _count(status: StudyStatus, state: str) -> Text:
+    count = getattr(status, state)
+    return Text(str(count), style="bold red" if state == "failed" and count else "")
+
+
+def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> RenderableType:
+    """Return a study's objective and counts, its trials by rank, the best one, what to type next."""
+    parts: list[RenderableType] = [_counts_line(status), Text(objectives_text(status))]
+    unfinished = [trial for trial in status.trials if trial.state in _UNFINISHED]
+    finished = [trial for trial in status.trials if trial.state not in _UNFINISHED]
+    names = [each.name for each in status_objectives(status)]
+    if unfinished:
+        parts += [Text(""), TrialsTable(unfinished, latest=names)]
+    if finished:
+        table = TrialsTable(ranked(finished, status), codes=_codes(status.codes), most=SHOWN_TRIALS)
+        parts += [Text(""), table]
+    if status.trials:
+        parts.append(Text(""))
+    if status.pareto:
+        numbers = ", ".join(str(trial.number) for trial in status.pareto)
+        parts.append(Text.assemble("Pareto front: ", (f"trials {numbers}", "bold cyan")))
+    if status.best is not None:
+        parts.append(
+            Text.assemble(
+                f"best: trial {status.best.number}  ",
+                (value_text(status.best.value, 6), "bold cyan"),
+                f"  {params_text(status.best.params)}",
+            )
+        )
+    parts += lengths_lines(status)
+    for branch in status.branches:
+        whence = f"step {branch.step} of trial {branch.parent}"
+        parts.append(Text(f"branch: trial {branch.number} from {whence}, {branch.state}"))
+    parts += codes_lines(status)
+    parts.append(exactness_line(status.exactness))
+    return Group(*parts, *next_lines(next_commands))
+
+
+def exactness_line(exactness: Exactness) -> Text:
+    """Return what the study's audits found, in one line."""
+    return Text(exactness.line, style="dim" if exactness.warning is None else "bold red")
+
+
+def next_lines(commands: Sequence[str]) -> list[RenderableType]:
+    """Return the commands to type next, a line each."""
+    if not commands:
+        return []
+    return [Text(""), Text("next:", style="dim"), *(Text(f"  {one_line(c)}") for c in commands)]
+
+
+def _counts_line(status: StudyStatus) -> Text:
+    line = Text.assemble((status.study, "bold"), f"  {status.finished}/{status.target} done")
+    for state in ("complete", "pruned", "failed", "running", "interrupted", "paused", "waiting"):
+        count = getattr(status, state)
+        if count:
+            line.append(f", {count} ")
+            line.append(state, style=STATE_STYLES[state])
+    if status.seconds_left is not None:
+        line.append(f", ~{time_text(status.seconds_left)} left")
+    return line
+
+
+def _codes(groups: Sequence[CodeGroup]) -> dict[int, str] | None:
+    if len(groups) < 2:
+        return None
+    return {number: group.code for group in groups for number in group.trials}

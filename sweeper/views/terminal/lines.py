@@ -1,0 +1,292 @@
+"""Progress as plain lines, for logs, pipes and terminals that cannot redraw.
+
+The lines are stable, so that scripts may search them::
+
+    study digits: 3/16 done, 2 workers, storage sqlite:///runs/sweeper.db
+    trial 4 attempt 1 started learning_rate=0.001 [3/16 done, best 0.94 of trial 2]
+    trial 3 attempt 2 resumed at step 420 learning_rate=0.01 [3/16 done, best 0.94 of trial 2]
+    trial 4 epoch 1/5 val_accuracy=0.93 loss=0.21 1.2s [3/16 done, best 0.94 of trial 2]
+    trial 4 attempt 1 complete value=0.95 [4/16 done, best 0.95 of trial 4]
+    trial 5 attempt 1 failed FactoryError: the model factory returned None [5/16 done, ...]
+    notice: ...
+
+Until the run's first epoch is over, what is waited for has a line as well, such as ``trial 4: building the
+model ...``.
+
+Of a trial of many epochs, ten or so are reported, the first and the last among them, so that a hundred
+trials do not drown what matters; every one is with ``-v``, and every checkpoint.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, Self, TextIO
+
+from sweeper.records.events import (
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointKept,
+    CheckpointMeasured,
+    Doing,
+    EpochFinished,
+    EvaluationOpened,
+    Event,
+    Notice,
+    Remark,
+    StepsDone,
+    StudyCounted,
+    StudyOpened,
+    TrainingStarted,
+    TrialVerified,
+    VerificationOpened,
+)
+from sweeper.support.shown import shown_url
+from sweeper.views.formats import (
+    metrics_text,
+    one_line,
+    params_text,
+    size_text,
+    time_text,
+    value_text,
+)
+from sweeper.views.terminal.model import ProgressModel, Snapshot
+
+Verbosity = Literal["quiet", "normal", "verbose"]
+"""How much is reported: what goes wrong, what matters, or every epoch and checkpoint."""
+
+MOST_EPOCHS = 10
+"""So many of a trial's epochs have a line, or a few more."""
+
+STEP_SECONDS = 10.0
+"""Between two lines that say how far the first epoch is."""
+
+_GONE_WRONG = ("failed", "crashed", "lost")
+
+
+class LineProgress:
+    """A listener that writes one line for each event worth one. Safe from several threads.
+
+    Args:
+        stream: Where the lines go, each written whole and flushed.
+        verbosity: How much is said.
+        clock: Seconds from any origin, never falling.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        verbosity: Verbosity = "normal",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._stream = stream
+        self._verbosity = verbosity
+        self._lock = threading.Lock()
+        self._model = ProgressModel()
+        self._attempts: dict[int, int] = {}
+        self._epochs: dict[int, int] = {}
+        self._objective: str | None = None
+        self._waiting = verbosity != "quiet"
+        self._next_step = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            self._model.apply(event)
+            match event:
+                case StudyOpened() | VerificationOpened():
+                    self._objective = event.objective
+                case EvaluationOpened():
+                    self._objective = event.metric
+                case AttemptStarted():
+                    self._attempts[event.trial] = event.attempt
+                case TrainingStarted():
+                    self._epochs[event.trial] = event.epochs
+                case _:
+                    pass
+            self._say_waiting(event)
+            trial = getattr(event, "trial", -1)
+            epochs = self._epochs.get(trial)
+            if not is_reported(event, self._verbosity, epochs):
+                return
+            line = event_line(
+                event,
+                objective=self._objective,
+                attempt=self._attempts.get(trial, 1),
+                epochs=epochs,
+            )
+            if line is not None:
+                state = state_text(self._model.snapshot()) if _has_state(event) else ""
+                self._say(f"{line}{state}")
+            if self._waiting and isinstance(event, TrainingStarted):
+                self._say(f"trial {trial}: tracing and running its first step ...")
+
+    def _say_waiting(self, event: Event) -> None:
+        """Say what is done before the run's first epoch is over."""
+        if isinstance(event, EpochFinished | AttemptEnded | TrialVerified):
+            self._waiting = False
+        if not self._waiting:
+            return
+        match event:
+            case Doing(trial=None):
+                self._say(f"{event.what} ...")
+            case Doing():
+                self._say(f"trial {event.trial}: {event.what} ...")
+            case AttemptStarted():
+                self._say(f"trial {event.trial}: starting ...")
+            case StepsDone() if self._clock() >= self._next_step:
+                self._next_step = self._clock() + STEP_SECONDS
+                self._say(
+                    f"trial {event.trial}: in epoch {event.epoch + 1}, at step {event.step} ..."
+                )
+            case _:
+                return
+
+    def _say(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+
+def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -> bool:
+    """Return whether ``event`` is worth a line.
+
+    Args:
+        event: What happened.
+        verbosity: How much is said.
+        epochs: How many epochs its trial runs, when known.
+    """
+    match event:
+        case Notice():
+            return verbosity != "quiet" or not isinstance(event, Remark)
+        case AttemptEnded():
+            return verbosity != "quiet" or event.outcome in _GONE_WRONG
+        case TrialVerified():
+            return verbosity != "quiet" or event.verdict == "differs"
+        case CheckpointKept():
+            return verbosity == "verbose" and event.seconds is not None
+        case EpochFinished() if verbosity == "normal" and epochs is not None:
+            every = max(1, epochs // MOST_EPOCHS)
+            number = event.epoch + 1
+            return number in (1, epochs) or number % every == 0
+        case _:
+            return verbosity != "quiet"
+
+
+def state_text(snapshot: Snapshot) -> str:
+    """Write how many of how many are finished, and the best so far: the end of each line."""
+    study, measured = snapshot.study, snapshot.measured
+    if measured is not None:
+        best = measured.best
+        leads = "" if best is None else f", best {value_text(best[2])} of trial {best[0]}"
+        done = f"{measured.done}/{measured.opened.checkpoints} measured"
+        return f" [{done}{leads}]"
+    if study is None:
+        return ""
+    if snapshot.verified is not None:
+        verified = snapshot.verified
+        differing = f", {verified.differing} differing" if verified.differing else ""
+        return f" [{verified.done}/{study.target} verified, {verified.alike} alike{differing}]"
+    done = f"{snapshot.done}/{study.target} done"
+    if study.objectives:
+        return f" [{done}]"
+    if snapshot.best is None:
+        return f" [{done}, no best yet]"
+    best_value = value_text(snapshot.best.value)
+    return f" [{done}, best {best_value} of trial {snapshot.best.number}]"
+
+
+def _has_state(event: Event) -> bool:
+    return not isinstance(event, StudyOpened | VerificationOpened | EvaluationOpened | Notice)
+
+
+def event_line(
+    event: Event, *, objective: str | None = None, attempt: int = 1, epochs: int | None = None
+) -> str | None:
+    """Write ``event`` as one line without its end, or None where it is not worth one.
+
+    An attempt's line comes with its `TrainingStarted`, which knows the parameters and the step.
+
+    Args:
+        event: What happened.
+        objective: The metric that is written first.
+        attempt: The number of the attempt that the event's trial is in.
+        epochs: How many epochs that trial runs, when known.
+    """
+    match event:
+        case StudyOpened() | VerificationOpened() | EvaluationOpened():
+            return _opening_line(event)
+        case CheckpointKept() | TrialVerified() | CheckpointMeasured():
+            return _checked_line(event, objective)
+        case TrainingStarted():
+            how = f"resumed at step {event.start_step}" if event.start_step else "started"
+            return (
+                f"trial {event.trial} attempt {attempt} {how} {params_text(event.params)}".rstrip()
+            )
+        case EpochFinished():
+            of = "" if epochs is None else f"/{epochs}"
+            metrics = metrics_text(event.metrics, objective)
+            return (
+                f"trial {event.trial} epoch {event.epoch + 1}{of} {metrics} "
+                f"{time_text(event.seconds)}"
+            )
+        case AttemptEnded():
+            ended = f"trial {event.trial} attempt {event.attempt} {event.outcome}"
+            value = "" if event.value is None else f" value={value_text(event.value, 6)}"
+            error = "" if event.error is None else f" {one_line(event.error)}"
+            return f"{ended}{value}{error}"
+        case Notice():
+            return f"notice: {one_line(event.message)}"
+        case Doing() | AttemptStarted() | StepsDone() | StudyCounted():
+            return None
+
+
+def _opening_line(event: StudyOpened | VerificationOpened | EvaluationOpened) -> str:
+    workers = _count(event.workers, "worker")
+    if isinstance(event, EvaluationOpened):
+        trials = _count(event.trials, "trial")
+        return f"study {event.study}: 0/{event.checkpoints} checkpoints of {trials} measured, {workers}"
+    if isinstance(event, VerificationOpened):
+        done = f"0/{event.trials} verified"
+    else:
+        done = f"{event.finished}/{event.target} done"
+    return f"study {event.study}: {done}, {workers}, storage {shown_url(event.storage)}"
+
+
+def _checked_line(
+    event: CheckpointKept | TrialVerified | CheckpointMeasured, objective: str | None
+) -> str | None:
+    if isinstance(event, CheckpointKept):
+        return f"trial {event.trial} checkpoint at step {event.step} {checkpoint_text(event)}"
+    if isinstance(event, TrialVerified):
+        return f"trial {event.trial} verified {event.verdict} {time_text(event.seconds)}"
+    if event.metrics is None or event.step is None:
+        return None
+    metrics = metrics_text(event.metrics, objective)
+    return f"trial {event.trial} measured at step {event.step} {metrics}".rstrip()
+
+
+def checkpoint_text(kept: CheckpointKept) -> str:
+    """Write what a checkpoint cost: its size, the time of its writing, and that of the training."""
+    text = size_text(kept.bytes)
+    if kept.seconds is not None:
+        text += f" in {time_text(kept.seconds)}"
+    if kept.stalled_seconds is not None:
+        text += f", training waited {time_text(kept.stalled_seconds)}"
+    return text
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

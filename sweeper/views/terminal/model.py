@@ -1,0 +1,549 @@
+"""State of a run at one moment, computed from its events alone, and estimates of the time left.
+
+`ProgressModel` takes events and answers with a `Snapshot`, frozen, which a terminal or a notebook
+draws. Durations come from an injected clock, so a test decides how fast time goes by.
+
+Other workers may serve the same study. What they have done comes as `StudyCounted`, a little late,
+and what this one does as its own events; each is at most what is true, so the larger holds.
+
+Time left is estimated from medians of measured epochs rather than means: the first epoch of a trial
+holds graph tracing, and one epoch during which the machine slept must not spoil the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from sweeper.records.events import (
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointKept,
+    CheckpointMeasured,
+    Doing,
+    EpochFinished,
+    EvaluationOpened,
+    Event,
+    Notice,
+    RungDecided,
+    RunStopping,
+    StepsDone,
+    StudyCounted,
+    StudyOpened,
+    TrainingStarted,
+    TrialVerified,
+    VerificationOpened,
+)
+from sweeper.records.results import BestTrial, Params, TrialState
+
+RATE_WINDOW = 10.0
+"""Seconds of steps behind the rate that is shown."""
+
+LEAST_WINDOW = 0.2
+"""Seconds of steps without which a rate would be noise."""
+
+RECENT_EPOCHS = 9
+"""A trial's latest epochs whose median says how long the next ones take."""
+
+_RECENT = 50
+
+
+def _recent() -> deque[float]:
+    return deque(maxlen=_RECENT)
+
+
+@dataclass
+class Pace:
+    """What a run's latest epochs and trials took.
+
+    Attributes:
+        epochs: Seconds of each.
+        epochs_run: How many epochs each trial ran.
+        overheads: Seconds of each trial outside of its epochs.
+    """
+
+    epochs: deque[float] = field(default_factory=_recent)
+    epochs_run: deque[float] = field(default_factory=_recent)
+    overheads: deque[float] = field(default_factory=_recent)
+
+    def add(self, attempt: Attempt, now: float) -> None:
+        """Note an attempt that has just ended its trial."""
+        self.epochs_run.append(attempt.epochs_finished)
+        if attempt.training is not None:
+            self.overheads.append(max(0.0, now - attempt.began - attempt.trained))
+
+
+@dataclass
+class Attempt:
+    """What is known of a running attempt.
+
+    Attributes:
+        began: By the model's clock.
+        doing: What it does before its first step.
+        stepped: When there was last news of a step.
+        trained: Seconds in its finished epochs.
+        epoch_began_at: The step at which its present epoch began.
+    """
+
+    trial: int
+    number: int
+    began: float
+    doing: str = "preparing"
+    training: TrainingStarted | None = None
+    step: int = 0
+    stepped: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    epochs_finished: int = 0
+    trained: float = 0.0
+    epoch_began_at: int = 0
+    _durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_EPOCHS))
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def train(self, event: TrainingStarted, now: float) -> None:
+        """Note that the first step is about to run."""
+        self.training = event
+        self.epochs_finished = event.start_epoch
+        self.epoch_began_at = event.start_epoch * event.steps_per_epoch
+        self.stepped_to(event.start_step, now)
+
+    def stepped_to(self, step: int, now: float) -> None:
+        """Training has come this far."""
+        self.step, self.stepped = step, now
+        self._samples.append((now, step))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= RATE_WINDOW:
+            self._samples.popleft()
+
+    def finish_epoch(self, event: EpochFinished, now: float) -> None:
+        """Note that an epoch is over, validation included."""
+        self.metrics = dict(event.metrics)
+        self.epochs_finished = event.epoch + 1
+        self.epoch_began_at = event.step
+        self._durations.append(event.seconds)
+        self.trained += event.seconds
+        self.stepped_to(event.step, now)
+
+    @property
+    def fraction(self) -> float:
+        """Return how much of the epoch that has begun is done; 0 where its length is not known."""
+        if self.training is None or self.training.steps_per_epoch == 0:
+            return 0.0
+        within = (self.step - self.epoch_began_at) / self.training.steps_per_epoch
+        return min(1.0, max(0.0, within))
+
+    @property
+    def rate(self) -> float | None:
+        """Steps per second over the last seconds; None where that is not known."""
+        if len(self._samples) < 2:
+            return None
+        (began, first), (ended, last) = self._samples[0], self._samples[-1]
+        if ended - began < LEAST_WINDOW or last <= first:
+            return None
+        return (last - first) / (ended - began)
+
+    def seconds_left(self, pace: Pace, now: float) -> float | None:
+        """Return the epochs that are left, less the time since the last news of a step.
+
+        Of that time one epoch's at most counts (a validation sends none): what stands still does
+        not come closer to its end.
+        """
+        if self.training is None:
+            return None
+        per_epoch = self._epoch_seconds(pace)
+        if per_epoch is None:
+            return None
+        done = self.epochs_finished + self.fraction
+        left = max(0.0, self.training.epochs - done) * per_epoch
+        return max(0.0, left - min(now - self.stepped, per_epoch))
+
+    def _epoch_seconds(self, pace: Pace) -> float | None:
+        if self._durations:
+            return median(self._durations)
+        if pace.epochs:
+            return median(pace.epochs)
+        rate = self.rate
+        if rate is None or self.training is None or not self.training.steps_per_epoch:
+            return None
+        return self.training.steps_per_epoch / rate
+
+
+def study_seconds_left(
+    study: StudyOpened | None, running: Sequence[Attempt], pace: Pace, done: int, now: float
+) -> float | None:
+    """Return the work that is left, shared out over the workers; at least the longest trial's.
+
+    A trial that has not begun counts as the median one does that is complete or pruned, early
+    stopping included, and until there is one as the study's number of epochs.
+    """
+    if study is None:
+        return None
+    lefts = [attempt.seconds_left(pace, now) for attempt in running]
+    waiting = max(0, study.target - done - len(lefts))
+    if waiting == 0 and not lefts:
+        return 0.0
+    if not pace.epochs:
+        known = [left for left in lefts if left is not None]
+        return max(known) if len(known) == len(lefts) and waiting == 0 else None
+    epochs = median(pace.epochs_run) if pace.epochs_run else study.epochs
+    overhead = median(pace.overheads) if pace.overheads else 0.0
+    whole = epochs * median(pace.epochs) + overhead
+    each = [whole if left is None else left for left in lefts]
+    width = max(1, min(study.workers, waiting + len(each)))
+    longest = max([*each, whole if waiting else 0.0])
+    return max(longest, (sum(each) + waiting * whole) / width)
+
+
+MOST_LEADERS = 3
+"""So many of the best trials are named."""
+
+_RESULTS = ("complete", "pruned", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class TrialProgress:
+    """One running trial, or one that is replayed.
+
+    Attributes:
+        phase: What it does until its first step, such as "preparing", then "training".
+        epoch: The epoch it is in, from 1, as people count; 0 while it is being prepared.
+        epochs: How many epochs the trial will run at most.
+        step: Steps done within that epoch.
+        steps: Steps of an epoch; 0 where only its end tells.
+        fraction: How far it is through that epoch, from 0 to 1.
+        metrics: Of its latest finished epoch.
+        rate: Steps per second over the last seconds, or None when not yet known.
+        seconds_left: Until its last epoch ends, or None when not yet known.
+        resumed_at: The step that it went on from, or 0.
+    """
+
+    number: int
+    attempt: int
+    phase: str
+    params: Params
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    fraction: float
+    metrics: Mapping[str, float]
+    rate: float | None
+    seconds_left: float | None
+    resumed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How far a verification is: ``done`` of the trials have their verdict, ``alike`` hold."""
+
+    done: int = 0
+    alike: int = 0
+    differing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How far an evaluation is: ``done`` checkpoints are measured, ``passed_over`` cannot be.
+
+    ``best`` leads so far, as the trial, its step and the value.
+    """
+
+    opened: EvaluationOpened
+    done: int = 0
+    passed_over: int = 0
+    best: tuple[int, int, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole run at one moment.
+
+    Attributes:
+        study: The study as it was opened, or None before that. Of a verification, ``target`` are
+            the trials to verify.
+        done: Trials with a result (complete, pruned or failed), of earlier runs and other workers
+            too. Of a verification, those with a verdict.
+        pruned, failed: Of those.
+        interrupted: Trials that can be resumed, and are not running.
+        paused: Trials that are at a rung of the study's budget.
+        waiting: Trials that have not begun.
+        elsewhere: Trials that other workers run.
+        running: The trials that run here, by number.
+        seconds: Since the model was made.
+        seconds_left: For the whole study, or None when not yet known.
+        best: The study's leading trial, of earlier runs too.
+        leaders: The first few, the best first.
+        checkpoint: The newest one that was written in this run.
+        stopping: What was said when the run was asked to stop; None before.
+        killing: Whether its trials are ended at once.
+        verified: Set where a study is verified.
+        measured: Set where a study is evaluated.
+        doing: What the run does before its first trial; None once there is one.
+    """
+
+    study: StudyOpened | None
+    done: int
+    pruned: int
+    failed: int
+    interrupted: int
+    waiting: int
+    elsewhere: int
+    running: tuple[TrialProgress, ...]
+    seconds: float
+    seconds_left: float | None
+    best: BestTrial | None
+    leaders: tuple[BestTrial, ...] = ()
+    checkpoint: CheckpointKept | None = None
+    stopping: str | None = None
+    killing: bool = False
+    verified: Verified | None = None
+    measured: Measured | None = None
+    paused: int = 0
+    doing: str | None = None
+
+
+class ProgressModel:
+    """Keeps a run's state. Safe to use from several threads.
+
+    Args:
+        clock: Seconds from any origin, never falling. Default `time.monotonic`.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._began = clock()
+        self._study: StudyOpened | None = None
+        self._counted: StudyCounted | None = None
+        self._running: dict[int, Attempt] = {}
+        self._states: dict[int, TrialState] = {}
+        self._resumed: set[int] = set()
+        self._leaders: tuple[BestTrial, ...] = ()
+        self._pace = Pace()
+        self._checkpoint: CheckpointKept | None = None
+        self._stopping: RunStopping | None = None
+        self._verified: Verified | None = None
+        self._measured: Measured | None = None
+        self._doing: str | None = None
+
+    def apply(self, event: Event) -> None:
+        """Take one event in. Events of attempts that were never started are taken as they come."""
+        with self._lock:
+            self._apply(event, self._clock())
+
+    def snapshot(self) -> Snapshot:
+        """Return the run as it is now."""
+        with self._lock:
+            now = self._clock()
+            study, attempts = self._study, [self._running[n] for n in sorted(self._running)]
+            counts = self._counts()
+            target = study.target if study else 0
+            elsewhere = 0
+            if self._counted is not None:
+                elsewhere = max(0, self._counted.running - len(attempts))
+            done = sum(counts[state] for state in _RESULTS)
+            if self._verified is not None:
+                done = self._verified.done
+            begun = done + len(attempts) + counts["interrupted"] + counts["paused"] + elsewhere
+            return Snapshot(
+                study=study,
+                done=done,
+                pruned=counts["pruned"],
+                failed=counts["failed"],
+                interrupted=counts["interrupted"],
+                paused=counts["paused"],
+                waiting=max(0, target - begun),
+                elsewhere=elsewhere,
+                running=tuple(_trial(attempt, self._pace, now) for attempt in attempts),
+                seconds=now - self._began,
+                seconds_left=study_seconds_left(study, attempts, self._pace, done, now),
+                best=self._leaders[0] if self._leaders else None,
+                leaders=self._leaders,
+                checkpoint=self._checkpoint,
+                stopping=None if self._stopping is None else self._stopping.message,
+                killing=self._stopping is not None and self._stopping.at_once,
+                verified=self._verified,
+                measured=self._measured,
+                doing=self._doing,
+            )
+
+    def _counts(self) -> Counter[str]:
+        """Count the trials by state, of earlier runs, of this one and of other workers."""
+        before, counted = self._study, self._counted
+        beside = frozenset() if before is None else before.branches
+        own: Counter[str] = Counter(s for n, s in self._states.items() if n not in beside)
+        if self._verified is not None or before is None:
+            return own
+        counts: Counter[str] = Counter()
+        known = before.complete + before.pruned + before.failed
+        for state in _RESULTS:
+            earlier = getattr(before, state)
+            if state == "complete":
+                # Whoever opens a study may know the sum alone.
+                earlier += max(0, before.finished - known)
+            elsewhere = 0 if counted is None else getattr(counted, state)
+            counts[state] = max(earlier + own[state], elsewhere)
+        left = max(0, before.interrupted - len(self._resumed))
+        if counted is not None:
+            left = min(left, counted.interrupted)
+        counts["interrupted"] = left + own["interrupted"]
+        counts["paused"] = before.paused + own["paused"] if counted is None else counted.paused
+        return counts
+
+    def _apply(self, event: Event, now: float) -> None:
+        match event:
+            case StudyOpened():
+                self._study = event
+                self._leaders = event.leaders or ((event.best,) if event.best else ())
+            case VerificationOpened() | TrialVerified():
+                self._verification(event)
+            case EvaluationOpened() | CheckpointMeasured():
+                self._evaluation(event)
+            case StudyCounted():
+                self._counted = event
+                if event.best is not None:
+                    self._lead(event.best)
+            case CheckpointKept():
+                if event.seconds is not None:
+                    self._checkpoint = event
+            case Doing(trial=None):
+                self._doing = event.what
+            case Notice():
+                self._noticed(event)
+            case _:
+                self._of_a_trial(event, now)
+
+    def _noticed(self, event: Notice) -> None:
+        if isinstance(event, RunStopping):
+            self._stopping = event
+        if isinstance(event, RungDecided):
+            paused = [n for n in event.ended if self._states.get(n) == "paused"]
+            self._states.update(dict.fromkeys(paused, "pruned"))
+
+    def _of_a_trial(
+        self,
+        event: Doing | AttemptStarted | TrainingStarted | StepsDone | EpochFinished | AttemptEnded,
+        now: float,
+    ) -> None:
+        match event:
+            case Doing():
+                self._attempt(event.trial or 0, now).doing = event.what
+            case AttemptStarted():
+                self._doing = None
+                attempt = Attempt(event.trial, event.attempt, began=now)
+                self._running[event.trial] = attempt
+                if event.attempt > 1 and event.trial not in self._states:
+                    self._resumed.add(event.trial)
+                self._states[event.trial] = "running"
+            case TrainingStarted():
+                self._attempt(event.trial, now).train(event, now)
+            case StepsDone():
+                self._attempt(event.trial, now).stepped_to(event.step, now)
+            case EpochFinished():
+                self._attempt(event.trial, now).finish_epoch(event, now)
+                self._pace.epochs.append(event.seconds)
+            case AttemptEnded():
+                self._ended(event, now)
+
+    def _attempt(self, trial: int, now: float) -> Attempt:
+        return self._running.setdefault(trial, Attempt(trial, 1, began=now))
+
+    def _ended(self, event: AttemptEnded, now: float) -> None:
+        attempt = self._running.pop(event.trial, None)
+        state: TrialState = (
+            event.outcome if event.outcome in (*_RESULTS, "paused") else "interrupted"  # type: ignore[assignment]
+        )
+        self._states[event.trial] = state
+        if attempt is None or state not in ("complete", "pruned", "paused"):
+            return
+        self._pace.add(attempt, now)
+        params = attempt.training.params if attempt.training else {}
+        if state == "complete" and event.value is not None and self._verified is None:
+            self._lead(BestTrial(event.trial, event.value, params))
+
+    def _verification(self, event: VerificationOpened | TrialVerified) -> None:
+        if isinstance(event, VerificationOpened):
+            self._study, self._verified = _as_study(event), Verified()
+            return
+        if self._verified is None:
+            return
+        differs = event.verdict == "differs"
+        self._verified = Verified(
+            self._verified.done + 1,
+            self._verified.alike + (not differs),
+            self._verified.differing + differs,
+        )
+
+    def _evaluation(self, event: EvaluationOpened | CheckpointMeasured) -> None:
+        if isinstance(event, EvaluationOpened):
+            self._measured = Measured(event)
+            return
+        if self._measured is None:
+            # What cannot be measured at all is said before the rest begins.
+            return
+        before, opened = self._measured, self._measured.opened
+        value = None if event.metrics is None else event.metrics.get(opened.metric)
+        best = before.best
+        if value is not None and not math.isnan(value) and event.step is not None:
+            sign = 1 if opened.direction == "minimize" else -1
+            if best is None or sign * value < sign * best[2]:
+                best = (event.trial, event.step, value)
+        self._measured = Measured(
+            opened,
+            before.done + (event.metrics is not None),
+            before.passed_over + (event.metrics is None),
+            best,
+        )
+
+    def _lead(self, trial: BestTrial) -> None:
+        """Take ``trial`` among the leaders, where it belongs there."""
+        if self._study is not None and self._study.objectives:
+            # With several objectives no trial is the best one.
+            return
+        if math.isnan(trial.value):
+            return
+        sign = 1 if self._study is not None and self._study.direction == "minimize" else -1
+        others = [leader for leader in self._leaders if leader.number != trial.number]
+        ranked = sorted([*others, trial], key=lambda t: (sign * t.value, t.number))
+        self._leaders = tuple(ranked[:MOST_LEADERS])
+
+
+def _as_study(event: VerificationOpened) -> StudyOpened:
+    """Return a verification as if its replays were trials of a study."""
+    return StudyOpened(
+        study=event.study,
+        target=event.trials,
+        finished=0,
+        epochs=event.epochs,
+        objective=event.objective,
+        direction=event.direction,
+        workers=event.workers,
+        storage=event.storage,
+        resume_command="",
+    )
+
+
+def _trial(attempt: Attempt, pace: Pace, now: float) -> TrialProgress:
+    training = attempt.training
+    finished = attempt.epochs_finished
+    epochs = 0 if training is None else training.epochs
+    over = training is not None and finished >= epochs
+    steps = 0 if training is None else training.steps_per_epoch
+    return TrialProgress(
+        number=attempt.trial,
+        attempt=attempt.number,
+        phase=attempt.doing if training is None else "training",
+        params={} if training is None else training.params,
+        epoch=0 if training is None else min(finished + 1, epochs),
+        epochs=epochs,
+        step=steps if over else max(0, attempt.step - attempt.epoch_began_at),
+        steps=steps,
+        fraction=1.0 if over else attempt.fraction,
+        metrics=attempt.metrics,
+        rate=None if training is None else attempt.rate,
+        seconds_left=attempt.seconds_left(pace, now),
+        resumed_at=0 if training is None else training.start_step,
+    )

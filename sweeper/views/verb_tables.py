@@ -1,0 +1,357 @@
+"""Tables of single verbs: ``compare``, ``evaluate``, ``doctor`` and ``check``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from sweeper.records.diagnoses import Diagnosis
+from sweeper.records.diagnoses import Finding as MachineFinding
+from sweeper.records.evaluations import EvaluationRecord
+from sweeper.records.results import TrialRecord
+from sweeper.replay.reports import CheckReport, Estimate, Finding, Level
+from sweeper.spec.searching import Objective
+from sweeper.views.formats import (
+    choice_text,
+    objective_first,
+    one_line,
+    size_text,
+    time_text,
+    value_text,
+)
+from sweeper.views.tables import WholeColumns, fits, plain_table
+
+_BARS = "▁▂▃▄▅▆▇█"
+_ASCII_BARS = "_.-~=+*#"
+
+
+class Curves:
+    """What rich prints as a metric's course in several trials, side by side.
+
+    Args:
+        metric: Its name.
+        courses: A label and the metric's values by epoch, for each trial; None where an epoch
+            has none.
+    """
+
+    def __init__(self, metric: str, courses: Sequence[tuple[str, Sequence[float | None]]]) -> None:
+        self._metric = metric
+        self._courses = courses
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw a line a trial; nothing where no epoch has a finite value."""
+        finite = [v for _, c in self._courses for v in c if v is not None and math.isfinite(v)]
+        epochs = max((len(course) for _, course in self._courses), default=0)
+        if not finite:
+            return
+        low, high = min(finite), max(finite)
+        labels = max(len(label) for label, _ in self._courses)
+        ends = [value_text(course[-1] if course else None, 6) for _, course in self._courses]
+        room = max(options.max_width - labels - max(map(len, ends)) - 4, 8)
+        bars = _ASCII_BARS if options.ascii_only else _BARS
+        yield Text(
+            f"{self._metric} by epoch, 1 to {epochs}, from {value_text(low)} to {value_text(high)}:"
+        )
+        for (label, course), end in zip(self._courses, ends, strict=True):
+            line = sparkline(course, (low, high), epochs, min(room, epochs), bars)
+            yield Text.assemble(f"{label:>{labels}}  ", (line, "cyan"), f"  {end}")
+
+
+def sparkline(
+    values: Sequence[float | None],
+    ends: tuple[float, float],
+    epochs: int,
+    width: int,
+    bars: str = _BARS,
+) -> str:
+    """Draw ``values`` in at most ``width`` characters, each the last epoch of those that it is for.
+
+    Args:
+        values: One an epoch; what is None or not finite leaves a gap.
+        ends: What the lowest and the highest bar stand for.
+        epochs: Of the longest course that is drawn on this scale.
+        width: Characters that so many epochs take.
+        bars: From the lowest to the highest.
+    """
+    low, high = ends
+    drawn = []
+    for column in range(width):
+        epoch = (column + 1) * epochs // width - 1
+        if epoch >= len(values):
+            break
+        value = values[epoch]
+        if value is None or not math.isfinite(value):
+            drawn.append(" ")
+            continue
+        height = (value - low) / (high - low) if high > low else 0.0
+        drawn.append(bars[min(int(height * len(bars)), len(bars) - 1)])
+    return "".join(drawn)
+
+
+_DIGEST_SHOWN = 12
+_MARK = "*"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One row: its name and each trial's text; a heading where there are no texts."""
+
+    name: str
+    cells: Sequence[str] = ()
+    differs: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Trials that are compared, and the metrics whose course is drawn.
+
+    Attributes:
+        trials: In the order asked for, two or more.
+        metrics: The objectives of their studies.
+    """
+
+    trials: Sequence[TrialRecord]
+    metrics: Sequence[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what differs, by name, and each trial as ``show`` has it."""
+        return {
+            "differing": {
+                "params": _differing([trial.params for trial in self.trials]),
+                "metrics": _differing([_latest(trial) for trial in self.trials]),
+            },
+            "trials": [trial.to_json() for trial in self.trials],
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw as many trials side by side as there is room for, and the others below."""
+        lines = self._lines()
+        rest = list(range(len(self.trials)))
+        while rest:
+            shown = len(rest)
+            while shown > 1 and not fits(self._table(lines, rest[:shown]), options, console):
+                shown -= 1
+            yield self._table(lines, rest[:shown])
+            yield Text("")
+            rest = rest[shown:]
+        for metric in self.metrics:
+            courses = [[epoch.metrics.get(metric) for epoch in t.epochs] for t in self.trials]
+            yield Curves(metric, list(zip(self._labels(), courses, strict=True)))
+        yield Text(f"{_MARK} differs; metrics are of each trial's latest epoch", style="dim")
+
+    def _labels(self) -> list[str]:
+        several = len({trial.study for trial in self.trials}) > 1
+        return [
+            f"{trial.study}:{trial.number}" if several else f"trial {trial.number}"
+            for trial in self.trials
+        ]
+
+    def _lines(self) -> list[_Line]:
+        params = [trial.params for trial in self.trials]
+        metrics = [_latest(trial) for trial in self.trials]
+        return [
+            self._fact("state", lambda t: t.state),
+            self._fact("value", lambda t: value_text(t.value, 6)),
+            self._fact("epochs", lambda t: str(len(t.epochs))),
+            self._fact("attempts", lambda t: str(len(t.attempts))),
+            self._fact("seed", lambda t: str(t.seed)),
+            self._fact("code", lambda t: t.code or "-"),
+            self._fact("digest", lambda t: (t.digest or "-")[:_DIGEST_SHOWN]),
+            *_section("parameters", params, choice_text),
+            *_section("metrics", metrics, lambda value: value_text(value, 6)),
+        ]
+
+    def _fact(self, name: str, text: Callable[[TrialRecord], str]) -> _Line:
+        cells = [text(trial) for trial in self.trials]
+        return _Line(name, cells, len(set(cells)) > 1)
+
+    def _table(self, lines: Sequence[_Line], shown: Sequence[int]) -> Table:
+        table = plain_table()
+        table.add_column("", no_wrap=True)
+        table.add_column("", no_wrap=True)
+        labels = self._labels()
+        for index in shown:
+            table.add_column(Text(labels[index]), justify="right", no_wrap=True)
+        for line in lines:
+            if not line.cells:
+                table.add_row("", Text(line.name, style="dim"))
+                continue
+            style = "bold" if line.differs else ""
+            table.add_row(
+                Text(_MARK if line.differs else "", style="yellow"),
+                Text(line.name, style=style),
+                *(Text(line.cells[index], style=style) for index in shown),
+            )
+        return table
+
+
+def _section(
+    title: str, trials: Sequence[Mapping[str, Any]], text: Callable[[Any], str]
+) -> list[_Line]:
+    names = list(dict.fromkeys(name for values in trials for name in values))
+    if not names:
+        return []
+    differing = _differing(trials)
+    return [
+        _Line(title),
+        *(
+            _Line(
+                name,
+                [text(values[name]) if name in values else "-" for values in trials],
+                name in differing,
+            )
+            for name in names
+        ),
+    ]
+
+
+def _differing(trials: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = dict.fromkeys(name for values in trials for name in values)
+    return [
+        name
+        for name in names
+        # By their text, which tells 1 from 1.0 and True, and has one word for every NaN.
+        if len({repr(values[name]) if name in values else None for values in trials}) > 1
+    ]
+
+
+def _latest(trial: TrialRecord) -> Mapping[str, float]:
+    return trial.epochs[-1].metrics if trial.epochs else {}
+
+
+def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> RenderableType:
+    """Return a row per checkpoint, in the order given: rank, trial, metrics and path."""
+    names = _metrics(records, objective.name)
+    rows = [
+        [
+            *(str(rank), str(record.trial), str(record.step), str(record.epoch)),
+            *(value_text(record.metrics.get(name), 6) for name in names),
+        ]
+        for rank, record in enumerate(records, 1)
+    ]
+    paths = [record.path or "-" for record in records]
+    headers = ("rank", "trial", "step", "after epoch", *names)
+    return WholeColumns(headers, rows, least=5, folded=("checkpoint", paths))
+
+
+def _metrics(records: Sequence[EvaluationRecord], first: str | None) -> list[str]:
+    names = dict.fromkeys((name for record in records for name in record.metrics), 0.0)
+    return objective_first(names, first)
+
+
+_STYLES = {"ok": "green", "note": "yellow", "unpromised": "bold red", "broken": "bold red"}
+_ENDS = {
+    0: "everything that is promised by default can be promised here",
+    1: "something is broken: no study can be run as things are",
+    4: "something that is promised by default cannot be promised here",
+}
+
+
+def diagnosis_page(diagnosis: Diagnosis) -> RenderableType:
+    """Return a line per finding; below it what was expected, and what to do where it is not in order."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    area = ""
+    for finding in diagnosis.findings:
+        if finding.area != area:
+            area = finding.area
+            table.add_row("", Text(area, style="dim"), "")
+        table.add_row(
+            Text(finding.level, style=_STYLES[finding.level]),
+            Text(finding.name),
+            Text(_said(finding)),
+        )
+    return Group(table, Text(""), Text(_ENDS[diagnosis.exit_code]))
+
+
+def _said(finding: MachineFinding) -> str:
+    text = f"{finding.seen}  (expected: {finding.expected})"
+    return f"{text}\ndo: {finding.advice}" if finding.advice else text
+
+
+_SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+
+
+def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> RenderableType:
+    """Return what `sweeper check` prints.
+
+    Args:
+        report: What was found.
+        next_commands: What is worth typing next.
+    """
+    levels: tuple[Level, ...] = ("error", "warning", "note")
+    counts = [
+        f"{count} {level}{'' if count == 1 else 's'}"
+        for level in levels
+        if (count := report.count(level))
+    ]
+    verdict = ("holds", "green") if report.holds else ("a promise does not hold", "bold red")
+    if report.lacks_packages:
+        verdict = ("cannot run: a package is missing", "bold red")
+    parts: list[RenderableType] = [
+        Text.assemble(
+            (report.study, "bold"), "  ", verdict, f"  {', '.join(counts) or 'nothing found'}"
+        )
+    ]
+    for finding in report.findings:
+        parts += [Text(""), *_finding(finding)]
+    if report.held:
+        parts.append(Text(""))
+        parts += [Text.assemble(("holds    ", "green"), one_line(each)) for each in report.held]
+    if report.metrics:
+        names = ", ".join(report.metrics)
+        parts += [Text(""), Text.assemble(("metrics  ", "dim"), names)]
+    if report.estimate is not None:
+        parts += [Text(""), _estimate(report.estimate)]
+    if report.inline:
+        said = f"with isolation='inline' trials would not be independent: {one_line(report.inline)}"
+        parts += [Text(""), Text(said, style="dim")]
+    if next_commands:
+        parts += [Text(""), Text("next:", style="dim")]
+        parts += [Text(f"  {one_line(command)}") for command in next_commands]
+    return Group(*parts)
+
+
+def _finding(finding: Finding) -> list[Text]:
+    head = Text.assemble(
+        (finding.level, _SEVERITY_STYLES[finding.level]),
+        f" [{finding.check}]",
+        "" if finding.line is None else f" {finding.line}",
+    )
+    return [head, Text(f"  {one_line(finding.message)}")]
+
+
+def _estimate(estimate: Estimate) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    step = f"{estimate.seconds_per_step * 1000:.3g} ms a step"
+    if estimate.steps_per_epoch is None:
+        table.add_row("time", f"{step}; how many steps an epoch has, only its end tells")
+    else:
+        table.add_row(
+            "time",
+            f"about {time_text(estimate.study_seconds)} with {estimate.workers} "
+            f"worker{'' if estimate.workers == 1 else 's'}, {time_text(estimate.trial_seconds)} a "
+            f"trial ({step}, {estimate.steps_per_epoch:,} steps an epoch, "
+            f"{time_text(estimate.validation_seconds)} a validation, "
+            f"{time_text(estimate.startup_seconds)} to start)",
+        )
+    table.add_row(
+        "memory",
+        f"about {size_text(estimate.memory_bytes)} at once, {size_text(estimate.trial_bytes)} a trial",
+    )
+    table.add_row(
+        "disk",
+        f"at most {size_text(estimate.disk_bytes)}: {size_text(estimate.checkpoint_bytes)} a "
+        f"checkpoint, {estimate.checkpoints_kept} kept of each trial",
+    )
+    return table
