@@ -37,7 +37,7 @@ from sweeper.support.scratch import scratch_directory
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What to export.
+    """Request to export a trial's model.
 
     Attributes:
         models: The study's.

@@ -191,7 +191,7 @@ def fit(
 
 
 def _origin(directory: Path, data: Data, seed: int) -> tuple[Origin, tuple[Location, ...]]:
-    """Whose the checkpoints in ``directory`` must be, and those of an older version among them.
+    """Return whose the checkpoints in ``directory`` must be, and those of an older version among them.
 
     Raises:
         ForeignCheckpointError: It is a study's.

@@ -76,7 +76,7 @@ class ChosenModel:
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """What a trial has on disk, or in an object store.
+    """Files of a trial, on disk or in an object store.
 
     Attributes:
         kept: Its checkpoints that are there and whole by their manifests, oldest first.
@@ -105,7 +105,7 @@ class TrialFiles:
         return cls(trial, kept, tuple(dict.fromkeys(ends)), origin)
 
     def choose(self, at: At, objective: str, direction: Direction) -> ChosenModel:
-        """The model that is meant by ``at``.
+        """Return the model that is meant by ``at``.
 
         Args:
             at: ``"end"``, ``"best"`` or a step.
@@ -174,12 +174,12 @@ class TrialFiles:
 
 
 def origin_of(study: str, identity: str, trial: TrialRecord, seed: int) -> Origin:
-    """Whose the trial's checkpoints must be, under whatever definition."""
+    """Return whose the trial's checkpoints must be, under whatever definition."""
     return Origin(study, identity, trial.number, seed)
 
 
 def newest_of(training: Sequence[KeptCheckpoint], count: int | None) -> tuple[KeptCheckpoint, ...]:
-    """The newest ``count`` of a trial's checkpoints, oldest first; without a count the last."""
+    """Return the newest ``count`` of a trial's checkpoints, oldest first; without a count the last."""
     return tuple(training[-(count or 1) :])
 
 
@@ -214,7 +214,7 @@ class StoredModel:
     directory: Path
 
     def value_of(self, name: str) -> CategoricalChoice:
-        """The trial's parameter.
+        """Return the trial's parameter.
 
         Raises:
             ParameterError: It never asked for it.
@@ -230,7 +230,7 @@ class StoredModel:
         return params[name]
 
     def card(self, at: At) -> dict[str, Any]:
-        """What the database knows of it."""
+        """Return what the database knows of it."""
         row, trial, origin = self.row, self.trial, self.chosen.loaded.origin
         return {
             "study": row.name,
@@ -328,7 +328,7 @@ class StudyModels:
         return Exported(str(target), card)
 
     def find(self, number: int, at: At) -> StoredModel:
-        """The model's variables, read and verified; nothing of the study's code is imported.
+        """Return the model's variables, read and verified; nothing of the study's code is imported.
 
         Raises:
             UnknownStudyError: There is no such study or trial.
@@ -344,7 +344,7 @@ class StudyModels:
         return StoredModel(row, trial, chosen, paths.trial_files(number))
 
     def code_source(self, row: StudyRow) -> StudySource:
-        """Where the study's code is.
+        """Return where the study's code is.
 
         Raises:
             StudyFileError: It is gone, or another file by now; the message says how to give it.
@@ -354,7 +354,7 @@ class StudyModels:
         return recall_source(self.study, row.source, _GONE, row.code)
 
     def load_definition(self, row: StudyRow) -> StudyDefinition:
-        """The study's definition, imported unless this process has it.
+        """Return the study's definition, imported unless this process has it.
 
         Raises:
             StudyFileError, StudyImportError: It is not to be had.

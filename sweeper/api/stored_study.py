@@ -27,13 +27,13 @@ class StudyFigures:
     def learning_curves(
         self, results: StudyResults, metric: str | None, *, compared: StudyResults | None
     ) -> Figure:
-        """A metric of every trial over its epochs."""
+        """Return a metric of every trial over its epochs."""
         from sweeper.views import figures
 
         return figures.learning_curves(results, metric, compared=compared)
 
     def parallel_coordinates(self, results: StudyResults) -> Figure:
-        """Every trial over its parameters."""
+        """Return every trial over its parameters."""
         from sweeper.views import figures
 
         return figures.parallel_coordinates(results)
@@ -46,20 +46,20 @@ class StudyFigures:
         method: Literal["ped-anova", "fanova"],
         seed: int,
     ) -> Figure:
-        """How much each parameter matters."""
+        """Return how much each parameter matters."""
         from sweeper.views import figures
 
         return figures.importances(results, objective, method=method, seed=seed)
 
     def attempts_timeline(self, results: StudyResults) -> Figure:
-        """Every trial's attempts."""
+        """Return every trial's attempts."""
         from sweeper.views import figures
 
         return figures.attempts_timeline(results)
 
 
 def drawable(results: StudyResults, models: ModelSource) -> StudyResults:
-    """The results with their models and what draws them, as a study gives them."""
+    """Return the results with their models and what draws them, as a study gives them."""
     return results.with_models(models, StudyFigures())
 
 
@@ -87,7 +87,7 @@ class StoredStudy(CanBranch):
         return self.models.storage, self.models.runs_dir, self.models.checkpoints
 
     def results(self) -> StudyResults:
-        """What the database holds of it now.
+        """Return what the database holds of it now.
 
         Raises:
             UnknownStudyError: It is not there any more.
@@ -98,17 +98,17 @@ class StoredStudy(CanBranch):
         return drawable(found, self.models)
 
     def status(self) -> StudyStatus:
-        """How many trials stand where; see `results` for errors."""
+        """Return how many trials stand where; see `results` for errors."""
         return self.results().status
 
     @property
     def trials(self) -> tuple[TrialRecord, ...]:
-        """Every trial that has begun, by its number."""
+        """Return every trial that has begun, by its number."""
         return self.results().trials
 
     @property
     def best(self) -> TrialRecord:
-        """The complete trial with the best objective.
+        """Return the complete trial with the best objective.
 
         Raises:
             LookupError: No trial is complete yet, or there are several objectives.
@@ -117,12 +117,12 @@ class StoredStudy(CanBranch):
 
     @property
     def pareto(self) -> tuple[TrialRecord, ...]:
-        """The complete trials that no other beats; see `StudyResults.pareto`."""
+        """Return the complete trials that no other beats; see `StudyResults.pareto`."""
         return self.results().pareto
 
     @property
     def definition(self) -> StudyDefinition:
-        """The study as its code defines it, imported from where it is.
+        """Return the study as its code defines it, imported from where it is.
 
         Raises:
             StudyFileError: The code is gone; the message says how to give its path.
@@ -181,7 +181,7 @@ class StoredStudy(CanBranch):
 
 
 def is_stored(name: str, storage: str) -> bool:
-    """Whether there is a database at ``storage``, and a study of this name in it."""
+    """Return whether there is a database at ``storage``, and a study of this name in it."""
     from sweeper.errors import DatabaseUnavailableError
 
     try:

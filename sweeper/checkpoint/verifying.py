@@ -46,7 +46,7 @@ class CheckpointFiles(Protocol):
         ...
 
     def size(self, name: str) -> int:
-        """A file's size in bytes."""
+        """Return a file's size in bytes."""
         ...
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:

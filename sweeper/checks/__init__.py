@@ -1,1 +1,1 @@
-"""Whether the promises hold: `sweeper check` before a run, `sweeper verify` after it, `sweeper doctor`."""
+"""Checks of the promises: `sweeper check` before a run, `sweeper verify` after it, `sweeper doctor`."""

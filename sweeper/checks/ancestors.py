@@ -150,6 +150,6 @@ def _is_at(path: Location, record: TrialRecord) -> bool:
 
 
 def answers_of(record: TrialRecord) -> Answers:
-    """A trial's parameters as they answer its replay: of a branch, from its parent's ranges."""
+    """Return a trial's parameters as they answer its replay: of a branch, from its parent's ranges."""
     parent = record.parent
     return Answers(record.params, record.distributions if parent is None else parent.distributions)

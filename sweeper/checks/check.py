@@ -70,7 +70,7 @@ def estimate(
     startup_seconds: float,
     checkpoint_bytes: int,
 ) -> Estimate | None:
-    """The study's time, memory and disk; None where no step was timed.
+    """Return the study's time, memory and disk; None where no step was timed.
 
     Args:
         settings: The study's.
@@ -113,7 +113,7 @@ def estimate(
 def checkpoints_kept(
     settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
 ) -> int:
-    """How many checkpoints of one finished trial stay on disk, at most."""
+    """Return how many checkpoints of one finished trial stay on disk, at most."""
     taken = _taken(settings, steps_per_epoch, trial_seconds)
     keep: Mapping[str, Any] = settings.keep
     if keep.get("when") is not None:
@@ -518,7 +518,7 @@ class _Check:
         return sum(file.stat().st_size for file in Path(report.checkpoint).iterdir())
 
     def _seconds(self, reports: list[RehearsalReport]) -> dict[str, float]:
-        """Where the time went, added up over the processes; never too much for the steps."""
+        """Return where the time went, added up over the processes; never too much for the steps."""
         seconds = {
             name: sum(getattr(report.seconds, name) for report in reports)
             for name in ("startup", "steps", "work")

@@ -31,7 +31,7 @@ from sweeper.spec.space import CategoricalChoice
 
 @dataclass(frozen=True, slots=True)
 class Redrawn:
-    """What drawing a trial's parameters again gave.
+    """Result of drawing a trial's parameters again.
 
     Attributes:
         differing: By parameter, what the sampler draws in place of what is stored.
@@ -210,7 +210,7 @@ def _of_decision(
 
 
 def _of_trial(record: TrialRecord, rung: RungRecord) -> Iterator[Finding]:
-    """What became of the trial must be what was decided."""
+    """Yield a finding if the trial's end is not the one that was decided."""
     if rung.promoted:
         wrong = record.state == "pruned" and len(record.epochs) == rung.epochs
     else:
@@ -225,7 +225,7 @@ def _of_trial(record: TrialRecord, rung: RungRecord) -> Iterator[Finding]:
 
 
 def _reached(trial: TrialRecord | None, epochs: int, settings: StudySettings) -> float | None:
-    """What the trial's epochs say that it was compared by."""
+    """Return what the trial's epochs say that it was compared by."""
     if trial is None:
         return None
     values = [

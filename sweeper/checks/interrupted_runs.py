@@ -43,13 +43,13 @@ class Interruption:
 
     @property
     def shown(self) -> str:
-        """The kills, for a person."""
+        """Return the kills, for a person."""
         return " and again after step ".join(f"{kill.after}" for kill in self.kills)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What came of one interruption.
+    """Result of one interruption.
 
     Attributes:
         interruption: It.
@@ -65,13 +65,13 @@ class Resumed:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The checkpoint to compare; None where no process came so far."""
+        """Return the checkpoint to compare; None where no process came so far."""
         reached = self.replayed.reached
         return None if reached is None else Path(reached.path)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The steps that each process ran."""
+        """Return the steps that each process ran."""
         begins = [0, *(kill.checkpoint for kill in self.interruption.kills)]
         ends = [*(kill.after for kill in self.interruption.kills), self.end]
         return tuple(end - begin for begin, end in zip(begins, ends, strict=True))
@@ -89,7 +89,7 @@ class Resumed:
 
 
 def interruptions(end: int, epoch_steps: int) -> tuple[Interruption, ...]:
-    """The interruptions of a trial that is compared at step ``end``.
+    """Return the interruptions of a trial that is compared at step ``end``.
 
     Args:
         end: At least 2.

@@ -32,7 +32,7 @@ _AGAIN = (
 
 @dataclass
 class Judgement:
-    """What came of it.
+    """Result of the comparison of two runs.
 
     Attributes:
         repeats: Whether the two runs were equal in all that a trial's result depends on.

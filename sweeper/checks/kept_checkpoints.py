@@ -67,12 +67,12 @@ class KeptCheckpoint:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch whose steps came last before it, from 0."""
+        """Return the epoch whose steps came last before it, from 0."""
         return max(0, self.epoch - 1) if self.between_epochs else self.epoch
 
 
 def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, ...]:
-    """Every checkpoint that the database or this disk has of ``trial``, read and verified whole.
+    """Return every checkpoint that the database or this disk has of ``trial``, read and verified whole.
 
     In the order of their steps; of several at one step, each attempt's is there. Of those that
     lie in an object store, only what the database has is.
@@ -116,7 +116,7 @@ def references(
 
 
 def _position(path: str) -> tuple[int, str] | None:
-    """The attempt and the directory's name that a stored path ends in: a study can be moved."""
+    """Return the attempt and the directory's name that a stored path ends in: a study can be moved."""
     parts = Path(path).parts[-3:]
     if len(parts) < 3 or not re.fullmatch(r"attempt-\d+", parts[0]):
         return None
@@ -124,7 +124,7 @@ def _position(path: str) -> tuple[int, str] | None:
 
 
 def _elsewhere(path: str) -> Location | None:
-    """A recorded checkpoint outside the runs directory, if it can be reached from here."""
+    """Return a recorded checkpoint outside the runs directory, if it can be reached from here."""
     location = parse_location(path)
     return location if isinstance(location, RemotePath) or location.is_dir() else None
 
@@ -193,7 +193,7 @@ def compare_end_models(
     replay: RunPaths,
     level: Level,
 ) -> list[Finding]:
-    """What differs, while the replay's files are still on disk.
+    """Return what differs, while the replay's files are still on disk.
 
     Args:
         record: The finished trial.

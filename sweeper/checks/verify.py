@@ -63,7 +63,7 @@ _REPLAYED_STATES = ("complete", "pruned")
 def choose(
     repository: Repository, study: str, which: int | Literal["best", "all"]
 ) -> tuple[list[TrialRecord], tuple[Unverified, ...]]:
-    """The trials to verify, and those that ``"all"`` passes over.
+    """Return the trials to verify, and those that ``"all"`` passes over.
 
     Raises:
         UnknownStudyError: There is no such study, or no such trial in it.
@@ -133,7 +133,7 @@ def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """What to verify.
+    """Request to verify trials.
 
     Attributes:
         study: Its name in the database.
@@ -223,7 +223,7 @@ class _Outcome:
 
     @property
     def equal(self) -> bool:
-        """Whether the replay and all that is stored agree."""
+        """Return whether the replay and all that is stored agree."""
         return not any(finding.level != "note" for finding in self.findings)
 
 
@@ -374,7 +374,7 @@ class _Verifier:
 
     @functools.cached_property
     def _authors(self) -> StudyAuthors | None:
-        """What the user wrote, read once."""
+        """Return what the user wrote, read once."""
         return read_authors(self.launcher, self.settings, self.search)
 
     def _ancestors(self) -> Ancestors:
@@ -392,7 +392,7 @@ class _Verifier:
     def _parameters(
         self, stored: StoredTrial, redrawn: Redrawn, outcome: _Outcome
     ) -> list[Finding]:
-        """What the sampler's draw says of the stored parameters."""
+        """Return what the sampler's draw says of the stored parameters."""
         number = stored.record.number
         if redrawn.impossible is not None:
             message = f"the parameters could not be drawn again: {redrawn.impossible}"
@@ -425,7 +425,7 @@ class _Verifier:
         ]
 
     def _draws_may_differ(self) -> bool:
-        """Whether a draw may rightly be another one now: it hangs on more than is stored."""
+        """Return whether a draw may rightly be another one now: it hangs on more than is stored."""
         changed = self.repository.definition_changes(self.settings.name)
         return self.search.window is not None or bool(changed)
 
@@ -453,14 +453,14 @@ class _Verifier:
 
 
 def _pruned_after(record: TrialRecord) -> int | None:
-    """The last epoch of a pruned trial."""
+    """Return the last epoch of a pruned trial."""
     return max((e.epoch for e in record.epochs), default=None) if record.state == "pruned" else None
 
 
 def _explanations(
     ran_under: Sequence[tuple[int, Mapping[str, Any]]], now: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """What is otherwise in the replay's surroundings than in each attempt's, a phrase each."""
+    """Return what is otherwise in the replay's surroundings than in each attempt's, a phrase each."""
     found: dict[str, list[int]] = {}
     for attempt, fingerprint in ran_under:
         for difference in differences(fingerprint, now):

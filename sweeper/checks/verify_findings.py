@@ -1,4 +1,4 @@
-"""What a verification found, as frozen records that become a report and a verdict."""
+"""Findings of a verification, as frozen records that become a report and a verdict."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRun:
-    """How the trial was run again.
+    """Replay of a trial: how it was run again.
 
     Attributes:
         steps: Optimizer steps at its end.
@@ -79,7 +79,7 @@ class ReplayRun:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How much was compared: a verdict says no more than that."""
+    """Extent of a comparison, which limits the verdict."""
 
     epochs: int = 0
     metrics: int = 0
@@ -114,24 +114,24 @@ class TrialVerification:
 
     @property
     def epoch(self) -> int | None:
-        """The first epoch that differs."""
+        """Return the first epoch that differs."""
         return min((f.epoch for f in self._differing if f.epoch is not None), default=None)
 
     @property
     def step(self) -> int | None:
-        """Of the first checkpoint that differs or is damaged."""
+        """Return the step of the first checkpoint that differs or is damaged."""
         return min((f.step for f in self._differing if f.step is not None), default=None)
 
     @property
     def variable(self) -> str | None:
-        """The first variable that differs in that checkpoint."""
+        """Return the first variable that differs in that checkpoint."""
         step = self.step
         named = [f for f in self._differing if f.variable and f.what in ("tensor", "file")]
         return next((f.variable for f in named if f.step == step), None)
 
     @property
     def message(self) -> str:
-        """The verdict in a sentence."""
+        """Return the verdict in a sentence."""
         if self._differing:
             more = len(self._differing) - 1
             also = f" (and {more} more)" if more else ""
@@ -154,7 +154,7 @@ class TrialVerification:
 
     @property
     def unexplained(self) -> bool:
-        """Whether the replay differs, and nothing that is known says why."""
+        """Return whether the replay differs, and nothing that is known says why."""
         causes = any(finding.what == "parameter" for finding in self._differing)
         replays = any(finding.by_replay for finding in self._differing)
         return replays and not causes and not self.explanations
@@ -207,7 +207,7 @@ class StudyVerification:
 
     @property
     def holds(self) -> bool:
-        """Whether no trial differs, and all ran under one definition and code."""
+        """Return whether no trial differs, and all ran under one definition and code."""
         return not self.codes and all(trial.verdict != "differs" for trial in self.trials)
 
     def to_json(self) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def _metric(
 
 
 def _optunas(stored: StoredTrial) -> Iterator[Finding]:
-    """Where Optuna's rows and ours, written in one transaction, say two things."""
+    """Yield the differences between Optuna's rows and ours, which are written in one transaction."""
     record, objective = stored.record, stored.objectives[0]
     by_epoch = {epoch.epoch: epoch.metrics.get(objective) for epoch in record.epochs}
     for epoch, value in stored.observed.intermediate.items():
@@ -380,7 +380,7 @@ def _repeats(comparison: ReplayComparison) -> Iterator[Finding]:
 
 
 def _limits(stored: StoredTrial, comparison: ReplayComparison) -> Iterator[Finding]:
-    """What could not be compared, and so is not vouched for."""
+    """Yield what could not be compared."""
     for kept in stored.kept:
         subject = f"the checkpoint of step {kept.step}"
         if kept.path is None and kept.recorded is not None:
@@ -394,7 +394,7 @@ def _limits(stored: StoredTrial, comparison: ReplayComparison) -> Iterator[Findi
 def _history(
     kept: Sequence[KeptCheckpoint],
 ) -> dict[int, tuple[KeptCheckpoint, Mapping[str, float]]]:
-    """Each epoch's metrics as the newest whole checkpoint that knows it has them."""
+    """Return each epoch's metrics as the newest whole checkpoint that knows it has them."""
     found = {}
     for checkpoint in kept:
         for record in checkpoint.epochs:
@@ -403,7 +403,7 @@ def _history(
 
 
 def _equal(one: float | None, other: float | None) -> bool:
-    """Whether two metrics are the same bits; NaN equals NaN, and nothing equals nothing."""
+    """Return whether two metrics are the same bits; NaN equals NaN, and nothing equals nothing."""
     return json.dumps(one) == json.dumps(other)
 
 

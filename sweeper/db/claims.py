@@ -191,7 +191,7 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
 def _new_trial(
     connection: Connection, study: AnyRow, trial_seed: TrialSeed
 ) -> AnyRow | Waiting | Literal["again"] | None:
-    """A trial that was just begun; "again" where one that is there can be claimed now."""
+    """Begin a new trial; return "again" if an existing one can be claimed now."""
     following = _next_number(connection, study.id)
     turn = next_generation(connection, study, following.begun)
     if turn == "inserted":

@@ -125,7 +125,7 @@ def _epochs_until(
 def _computed(
     study: AnyRow, seen: Observation, reported: Mapping[int, Mapping[str, float]]
 ) -> Observation:
-    """A trial that trained past the first length without a stop, as it would have ended there."""
+    """Return a trial that trained past the first length without a stop, as it would have ended there."""
     at = cast("At", json.loads(study.definition).get("at", "last"))
     values = []
     for objective in objectives_of(study):

@@ -45,7 +45,7 @@ class _ReadFarEnough(BaseException):
 
 
 def is_loading() -> bool:
-    """Whether a study's module is being imported by sweeper right now."""
+    """Return whether a study's module is being imported by sweeper right now."""
     return _loading_depth > 0
 
 
@@ -64,7 +64,7 @@ def split_target(target: str) -> tuple[str, str | None]:
 
 
 def loaded_from(definition: StudyDefinition) -> str | None:
-    """The target that ``definition`` was loaded from; None if this process defined it itself."""
+    """Return the target that ``definition`` was loaded from; None if this process defined it itself."""
     return _targets.get(definition)
 
 
@@ -266,7 +266,7 @@ def _find_users_modules() -> None:
 
 
 def _module_name(file: Path) -> str:
-    """The file's own name, unless a module of that name can be imported from elsewhere."""
+    """Return the file's own name, unless a module of that name can be imported from elsewhere."""
     stem = file.stem
     if not stem.isidentifier():
         return f"{MADE_UP}{zlib.crc32(str(file).encode()):08x}"
@@ -280,7 +280,7 @@ def _module_name(file: Path) -> str:
 
 
 def unpickling_error(study: str, error: Exception) -> StudyImportError:
-    """The error for a study that was sent to this process and cannot be put together in it."""
+    """Return the error for a study that was sent to this process and cannot be put together in it."""
     text = "".join(traceback.format_exception(error))
     msg = (
         f"study {study!r} was sent to another process, which cannot put it together "
@@ -298,7 +298,7 @@ def _add_line(error: SweeperError, file: str) -> None:
 
 
 def _import_error(location: str, error: BaseException) -> StudyImportError:
-    """The user's error, with their traceback from the frame where their file begins."""
+    """Return the user's error, with their traceback from the frame where their file begins."""
     own = (__file__, importlib.__file__, importlib.util.__file__)
     trace = error.__traceback__
     while trace is not None and (

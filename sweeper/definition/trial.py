@@ -61,7 +61,7 @@ class Trial:
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
-        """A float from ``low`` to ``high``, both included.
+        """Return a float from ``low`` to ``high``, both included.
 
         Args:
             name: Of the parameter; asked for again in the same trial, it has the same value.
@@ -80,7 +80,7 @@ class Trial:
     def suggest_int(
         self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
     ) -> int:
-        """An integer from ``low`` to ``high``, both included.
+        """Return an integer from ``low`` to ``high``, both included.
 
         Args:
             name: Of the parameter; asked for again in the same trial, it has the same value.

@@ -1,1 +1,1 @@
-"""Whether a trial shares anything with another: age of objects, and two builds in one process."""
+"""Guard against objects that two trials share: their age, and the intersection of two builds."""

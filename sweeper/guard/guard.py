@@ -1,4 +1,4 @@
-"""What came into being after a moment, and what was there before it.
+"""Age of objects: made before or after a moment.
 
 Python's garbage collector keeps every object that can refer to others in lists. `gc.freeze` puts
 all that are there aside in constant time; whatever the lists have afterwards was made since. So an

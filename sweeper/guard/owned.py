@@ -64,7 +64,7 @@ class Visit(NamedTuple):
 
 
 class Visited(NamedTuple):
-    """All visits, each before what is inside it; ``cut`` tells that there would be more."""
+    """Visits in order, each before what is inside it; ``cut`` tells that there would be more."""
 
     visits: list[Visit]
     cut: bool

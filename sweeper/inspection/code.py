@@ -20,14 +20,14 @@ from sweeper.inspection.sorts import is_library_class, is_users_class
 
 
 def is_made_of_others(value: object) -> bool:
-    """Whether ``value`` only brings others together, whoever wrote its type."""
+    """Return whether ``value`` only brings others together, whoever wrote its type."""
     kinds = (types.MethodType, functools.partial, staticmethod, classmethod, property)
     containers = (list, tuple, set, frozenset, dict, functools.cached_property)
     return isinstance(value, (*kinds, *containers)) or "__wrapped__" in attributes(value)
 
 
 def reached_parts(value: Any, where: str) -> Iterator[tuple[str, object]]:
-    """What runs when ``value`` is called."""
+    """Yield the functions that run when ``value`` is called."""
     if isinstance(value, types.MethodType):
         yield where, value.__func__
         yield f"the object that {where} is bound to", value.__self__
@@ -43,7 +43,7 @@ def reached_parts(value: Any, where: str) -> Iterator[tuple[str, object]]:
 
 
 def held_parts(value: Any, where: str) -> Iterator[tuple[str, object]]:
-    """What ``value`` holds: a partial's arguments, a container's items."""
+    """Yield what ``value`` holds: a partial's arguments, a container's items."""
     if isinstance(value, functools.partial):
         for key, argument in (*enumerate(value.args, 1), *value.keywords.items()):
             yield f"argument {key!r} of the partial {where}", argument
@@ -68,7 +68,7 @@ def defaults_of(function: types.FunctionType) -> Iterator[tuple[object, object]]
 
 
 def named_defaults(function: types.FunctionType) -> dict[str, Any]:
-    """The defaults of parameters, by the parameters' names."""
+    """Return the defaults of parameters, by the parameters' names."""
     code, defaults = function.__code__, function.__defaults__ or ()
     arguments = code.co_varnames[: code.co_argcount]
     named = zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False)
@@ -76,7 +76,7 @@ def named_defaults(function: types.FunctionType) -> dict[str, Any]:
 
 
 def attributes(value: object) -> dict[str, Any]:
-    """An object's own, without asking it."""
+    """Return an object's own attributes, without running its code."""
     try:
         found = object.__getattribute__(value, "__dict__")
     except AttributeError:
@@ -85,7 +85,7 @@ def attributes(value: object) -> dict[str, Any]:
 
 
 def functions_of(member: object) -> Iterator[types.FunctionType]:
-    """What a class's member runs: a method, or those of a property."""
+    """Yield the functions of a class's member: a method, or those of a property."""
     for name in ("", "fget", "fset", "fdel", "func"):
         part = getattr(member, name, None) if name else member
         part = getattr(part, "__func__", part)
@@ -167,7 +167,7 @@ _STORES_ITEM = frozenset({"DELETE_SUBSCR", "STORE_SUBSCR"})
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What the methods of a user's class change once the object is made.
+    """Attributes that the methods of a user's class change after its construction.
 
     Attributes:
         assigned: Names of attributes that a method assigns to ``self``.
@@ -185,7 +185,7 @@ class Changes:
 
 
 def changes_of(cls: type) -> Changes:
-    """What the user's part of ``cls``, its bases included, changes during a training."""
+    """Return what the user's part of ``cls``, its bases included, changes during a training."""
     hashable: Any = _ByIdentity(cls)
     return _changes_of(hashable)
 
@@ -240,7 +240,7 @@ def _methods(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
 
 
 def assigned_by(cls: type, *, library: bool) -> frozenset[str]:
-    """The attributes that methods of ``cls`` and its bases assign to ``self``.
+    """Return the attributes that methods of ``cls`` and its bases assign to ``self``.
 
     Args:
         cls: A class.
@@ -317,7 +317,7 @@ def _loads(instruction: dis.Instruction, variable: str) -> bool:
 
 
 def assigns_variables(function: types.FunctionType) -> bool:
-    """Whether ``function``, or one inside it, uses a name that changes variables."""
+    """Return whether ``function``, or one inside it, uses a name that changes variables."""
     return any(not _ASSIGNING.isdisjoint(code.co_names) for code in _codes(function.__code__))
 
 
@@ -335,12 +335,12 @@ def globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def stored_globals(function: types.FunctionType) -> frozenset[str]:
-    """The module variables that ``function`` and those inside it assign."""
+    """Return the module variables that ``function`` and those inside it assign."""
     return frozenset().union(*map(_stored_globals, _codes(function.__code__)))
 
 
 def imported_modules(function: types.FunctionType) -> frozenset[str]:
-    """The names of the modules that ``function`` and those inside it import when they run."""
+    """Return the names of the modules that ``function`` and those inside it import when they run."""
     return frozenset(
         str(instruction.argval)
         for code in _codes(function.__code__)
@@ -349,7 +349,7 @@ def imported_modules(function: types.FunctionType) -> frozenset[str]:
 
 
 def names_in(function: types.FunctionType) -> frozenset[str]:
-    """Every name that ``function`` and those inside it use, of variables and of attributes."""
+    """Return every name that ``function`` and those inside it use, of variables and of attributes."""
     return frozenset(name for code in _codes(function.__code__) for name in code.co_names)
 
 

@@ -306,7 +306,7 @@ def _is_of_the_moment(value: object) -> bool:
 
 
 def _packages(module: str) -> set[str]:
-    """A module's name, and the names of the packages that it is in."""
+    """Return a module's name, and the names of the packages that it is in."""
     parts = module.split(".")
     return {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
 

@@ -1,4 +1,4 @@
-"""Where a study's own code looks at how many epochs there are: what an extension would mix.
+"""Uses of the number of epochs in a study's own code, which an extension would change.
 
 A trial that trains on equals one that trained as long from its beginning, unless its code knows its
 length: a learning rate that decays over all steps, a callback that reads ``params["epochs"]``. This
@@ -32,7 +32,7 @@ _Found = tuple[LengthKind, int, ast.AST]
 
 
 def read_lengths(roots: Mapping[str, object]) -> tuple[LengthRead, ...]:
-    """What of all that is reached from the factories looks at the number of epochs, or may."""
+    """Return what of all that is reached from the factories looks at the number of epochs, or may."""
     parts, files = reached_parts_and_files(roots)
     sources = {s.shown: _Lines(s) for s in map(source_of, sorted(files)) if s is not None}
     found: dict[LengthRead, None] = {}
@@ -92,7 +92,7 @@ def _found_at(node: ast.AST, constants: Mapping[str, int]) -> Iterator[_Found]:
 
 
 def _asks(node: ast.AST) -> bool:
-    """Whether it asks somebody for the number of epochs: ``self.params["epochs"]``, ``study.epochs``."""
+    """Return whether it asks somebody for the number of epochs: ``self.params["epochs"]``, ``study.epochs``."""
     match node:
         case ast.Attribute(attr="epochs", ctx=ast.Load()):
             return True
@@ -139,7 +139,7 @@ def _is_of_steps(name: str) -> bool:
 
 
 def _constants(tree: ast.Module) -> dict[str, int]:
-    """The whole numbers that a module's variables are set to in so many words."""
+    """Return the whole numbers that a module's variables are set to in so many words."""
     found: dict[str, int] = {}
     for statement in tree.body:
         match statement:
@@ -156,7 +156,7 @@ def _constants(tree: ast.Module) -> dict[str, int]:
 
 
 def _value(node: ast.expr, constants: Mapping[str, int]) -> int | None:
-    """The whole number that an expression of numbers and constants is; None if it is none."""
+    """Return the whole number that an expression of numbers and constants is; None if it is none."""
     match node:
         case ast.Constant(value=bool()):
             return None

@@ -70,7 +70,7 @@ def imported_in(node: ast.AST, package: str) -> Iterator[str]:
 
 
 def file_of_module(name: str) -> str | None:
-    """The file of a module that may not have been imported; nothing is imported to find it."""
+    """Return the file of a module that may not have been imported; nothing is imported to find it."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         file = getattr(loaded, "__file__", None)
@@ -97,7 +97,7 @@ _FARTHEST = sys.maxsize
 
 
 def read_code(roots: Mapping[str, object]) -> CodeFingerprint:
-    """The fingerprint of all that is reached from ``roots``, the factories by their parameters."""
+    """Return the fingerprint of all that is reached from ``roots``, the factories by their parameters."""
     code = CodeFingerprint(reached_parts_and_files(roots)[0])
     if not code.has_text:
         return code
@@ -108,7 +108,7 @@ def read_code(roots: Mapping[str, object]) -> CodeFingerprint:
 def reached_parts_and_files(
     roots: Mapping[str, object], *, text: bool = True
 ) -> tuple[dict[str, CodePart], set[str]]:
-    """All that is reached from ``roots``, by name, and the files that it is in.
+    """Return all that is reached from ``roots``, by name, and the files that it is in.
 
     Args:
         roots: The factories by their parameters.
@@ -122,7 +122,7 @@ def reached_parts_and_files(
 
 
 def texts_of_cells(roots: Mapping[str, object]) -> dict[str, str]:
-    """The texts of the notebook's cells that are reached, by the files that their code names.
+    """Return the texts of the notebook's cells that are reached, by the files that their code names.
 
     For another process, which has the code by value and no cell to read.
     """
@@ -134,7 +134,7 @@ def texts_of_cells(roots: Mapping[str, object]) -> dict[str, str]:
 
 
 def _own_file(roots: Iterable[object]) -> str:
-    """The file that the first factory is written in."""
+    """Return the file that the first factory is written in."""
     for root in roots:
         for function in _functions_at(root):
             return function.__code__.co_filename
@@ -376,7 +376,7 @@ class _Reader:
                         self._variable(*found)
 
     def _used_in(self, statements: Sequence[ast.stmt], depth: int) -> list[str]:
-        """The names that the statements read, but for statements that were asked about before.
+        """Return the names that the statements read, but for statements that were asked about before.
 
         One statement may bind many names.
         """
@@ -461,7 +461,7 @@ def _statements_part(
 
 
 def _defines_itself(value: object) -> bool:
-    """Whether what ``value`` is stands in code of its own, and not in the statement that makes it."""
+    """Return whether what ``value`` is stands in code of its own, and not in the statement that makes it."""
     return isinstance(value, types.FunctionType | type) or "__wrapped__" in attributes(value)
 
 
@@ -482,7 +482,7 @@ def _label(function: types.FunctionType, own_file: str) -> str:
 
 
 def _label_of(module: str, file: str, own_file: str) -> str:
-    """What stands before a part's name: nothing in the model factory's file and in notebooks."""
+    """Return what stands before a part's name: nothing in the model factory's file and in notebooks."""
     if file == own_file or not Path(file).is_file():
         return ""
     if module in ("__main__", "") or "." not in module:
@@ -491,7 +491,7 @@ def _label_of(module: str, file: str, own_file: str) -> str:
 
 
 def _names_at_definition(node: ast.AST) -> Iterator[str]:
-    """What decorators and defaults name."""
+    """Yield the names in decorators and defaults."""
     arguments = getattr(node, "args", None)
     defaults = [*arguments.defaults, *arguments.kw_defaults] if arguments is not None else []
     for part in (*getattr(node, "decorator_list", ()), *defaults):

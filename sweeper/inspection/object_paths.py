@@ -1,4 +1,4 @@
-"""How the way to an object is called in messages: `model.layers[2] 'trunk' → kernel`.
+"""Path to an object in messages: `model.layers[2] 'trunk' → kernel`.
 
 It is a path of attributes as one writes it in Python, or a phrase where Python has no notation:
 `closure variable 'trunk' of build_model`. What is below a phrase, or below something that a name was
@@ -14,7 +14,7 @@ _CLASS_ATTRIBUTE = "class attribute "
 
 
 class ObjectPath(NamedTuple):
-    """Where something is.
+    """Path to an object, in the user's terms.
 
     Attributes:
         text: The path.
@@ -27,13 +27,13 @@ class ObjectPath(NamedTuple):
     label: str = ""
 
     def attribute(self, name: str) -> ObjectPath:
-        """Of an object."""
+        """Return the path to an attribute of an object."""
         if self.label:
             return ObjectPath(f"{self.text} {self.label!r} → {name}")
         return ObjectPath(f"{self.text} → {name}" if self.phrase else f"{self.text}.{name}")
 
     def item(self, key: object, label: str = "") -> ObjectPath:
-        """Of a list or a dict; ``label`` names the item."""
+        """Return the path to an item of a list or a dict; ``label`` names the item."""
         shown = repr(key) if type(key) in (int, str, bool, type(None)) else "…"
         path = f"[{shown}]"
         if self.label:
@@ -43,7 +43,7 @@ class ObjectPath(NamedTuple):
         return ObjectPath(f"{self.text}{path}", label=label)
 
     def argument(self, name: str) -> ObjectPath:
-        """What a call of the method here was given."""
+        """Return what a call of the method here was given."""
         return ObjectPath(f"{self.text}({name}=…)")
 
     def noted(self, what: str) -> ObjectPath:
@@ -51,31 +51,31 @@ class ObjectPath(NamedTuple):
         return ObjectPath(f"{what} of {self._bare()}", phrase=True)
 
     def closure(self, name: str) -> ObjectPath:
-        """A variable of an enclosing function, or of a generator's frame."""
+        """Return a variable of an enclosing function, or of a generator's frame."""
         return ObjectPath(f"closure variable {name!r} of {self._bare()}", phrase=True)
 
     def default(self, name: str) -> ObjectPath:
-        """A parameter's default."""
+        """Return a parameter's default."""
         return ObjectPath(f"default argument {name!r} of {self._bare()}", phrase=True)
 
     def global_(self, name: str) -> ObjectPath:
-        """A module variable that the function here uses."""
+        """Return a module variable that the function here uses."""
         return ObjectPath(f"global variable {name!r} of {self._bare()}", phrase=True)
 
     def given(self, name: str) -> ObjectPath:
-        """An argument that a partial holds."""
+        """Return an argument that a partial holds."""
         return ObjectPath(f"argument {name} of the partial {self._bare()}", phrase=True)
 
     def owner(self, kind: str) -> ObjectPath:
-        """The object that the method here is bound to."""
+        """Return the object that the method here is bound to."""
         return ObjectPath(f"the {kind} that {self._bare()} is bound to", phrase=True)
 
     def cache(self) -> ObjectPath:
-        """What a cached function has kept."""
+        """Return what a cached function has kept."""
         return ObjectPath(f"cache of {self._bare()}", phrase=True)
 
     def of_class(self) -> ObjectPath:
-        """The class here, for what are its attributes."""
+        """Return the class here, for what are its attributes."""
         if self.text.startswith(MODULE_ATTRIBUTE):
             return ObjectPath(_CLASS_ATTRIBUTE + self._bare(), self.phrase)
         return self

@@ -1,4 +1,4 @@
-"""What sort of thing an object is, by its type alone.
+"""Sort of an object, by its type alone.
 
 An object's own word is never taken: ``isinstance`` asks ``__class__``, which a proxy answers as it
 likes, and ``==`` may say anything. So types are looked at, each once, and objects are distinguished by
@@ -176,7 +176,7 @@ _HERE = str(Path(__file__).parents[1])
 
 
 def sort_of(thing: object) -> Sort:
-    """The sort of ``thing``. Nothing of it is called."""
+    """Return the sort of ``thing``. Nothing of it is called."""
     cls = type(thing)
     known = _sorts.get(id(cls))
     if known is not None:
@@ -208,24 +208,24 @@ def class_name(cls: type) -> str:
 
 
 def is_library_class(cls: type) -> bool:
-    """Whether Keras, TensorFlow, NumPy, Python or this package defines the class."""
+    """Return whether Keras, TensorFlow, NumPy, Python or this package defines the class."""
     root = cls.__module__.partition(".")[0]
     return root in _LIBRARIES or root in sys.stdlib_module_names
 
 
 def module_of(cls: type) -> str:
-    """The module that defines ``cls``, whatever a class of the user's makes of ``__module__``."""
+    """Return the module that defines ``cls``, whatever a class of the user's makes of ``__module__``."""
     module = type.__dict__["__dict__"].__get__(cls).get("__module__", "")
     return module if type(module) is str else ""
 
 
 def is_users_class(cls: type) -> bool:
-    """Whether the user's own code defines ``cls``."""
+    """Return whether the user's own code defines ``cls``."""
     return is_users_module(module_of(cls))
 
 
 def is_users_module(name: str) -> bool:
-    """Whether the module of that name is the user's own: neither Python's nor installed."""
+    """Return whether the module of that name is the user's own: neither Python's nor installed."""
     known = _users.get(name)
     if known is None:
         known = _users[name] = _is_users_module(name)
@@ -249,7 +249,7 @@ def _is_users_module(name: str) -> bool:
 
 
 def label_of(thing: Any, sort: Sort) -> str:
-    """The name that the user, or Keras, gave to ``thing``; a callback's or an object's class."""
+    """Return the name that the user, or Keras, gave to ``thing``; a callback's or an object's class."""
     if sort in (Sort.CALLBACK, Sort.OBJECT, Sort.DATASET, Sort.RANDOM, Sort.ITERATOR):
         return type(thing).__name__
     if sort in (Sort.LOSS, Sort.INITIALIZER, Sort.SCHEDULE):
@@ -264,7 +264,7 @@ _dicts: dict[int, tuple[type, Any, tuple[Any, ...], bool]] = {}
 
 
 def may_have_fields(cls: type) -> bool:
-    """Whether objects of ``cls`` have a place for attributes, whatever is in it now."""
+    """Return whether objects of ``cls`` have a place for attributes, whatever is in it now."""
     _, getter, slots, is_local = _known_fields(cls)
     return getter is not None or bool(slots) or is_local
 
@@ -277,7 +277,7 @@ def _known_fields(cls: type) -> tuple[type, Any, tuple[Any, ...], bool]:
 
 
 def fields_of(thing: object) -> dict[str, Any]:
-    """The attributes of ``thing`` itself, those in slots included; no property is run."""
+    """Return the attributes of ``thing`` itself, those in slots included; no property is run."""
     _, getter, slots, is_local = _dicts.get(id(type(thing))) or _known_fields(type(thing))
     fields: dict[str, Any] = {}
     if is_local:

@@ -33,7 +33,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 
 @functools.lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
-    """Whether the user wrote ``file``: it is no library's, not Python's, and not of this package."""
+    """Return whether the user wrote ``file``: it is no library's, not Python's, and not of this package."""
     if not file or file.startswith("<"):
         return False
     resolved = str(Path(file).resolve())
@@ -48,7 +48,7 @@ def outward(frame: types.FrameType | None) -> Iterator[types.FrameType]:
 
 
 def users_line(lines: Iterable[tuple[str, int]]) -> str | None:
-    """The first of ``lines``, files and numbers of lines, that is the user's, as ``file:line``."""
+    """Return the first of ``lines``, files and numbers of lines, that is the user's, as ``file:line``."""
     return next((f"{Path(f).name}:{number}" for f, number in lines if is_users(f)), None)
 
 
@@ -85,12 +85,12 @@ class Source:
         return Path(self.file).name if self.is_file else "a notebook's cell"
 
     def runs(self, code: types.CodeType) -> bool:
-        """Whether ``code`` is what this text compiles to."""
+        """Return whether ``code`` is what this text compiles to."""
         # A notebook's cell is compiled under what an earlier one imported from __future__.
         return code in _codes(self.text, code.co_flags & _FUTURE)
 
     def function(self, code: types.CodeType) -> ast.AST | None:
-        """The definition or lambda that ``code`` was compiled from; None if it is not in here."""
+        """Return the definition or lambda that ``code`` was compiled from; None if it is not in here."""
         if not self.runs(code):
             return None
         found = self._functions.get((code.co_firstlineno, code.co_name), [])
@@ -100,7 +100,7 @@ class Source:
         return found[0] if found else None
 
     def class_(self, qualname: str, methods: list[types.CodeType]) -> ast.ClassDef | None:
-        """The class of that name, the last one that has the methods; None if it is not in here."""
+        """Return the class of that name, the last one that has the methods; None if it is not in here."""
         if not all(self.runs(code) for code in methods):
             return None
         lines = {code.co_firstlineno for code in methods}
@@ -131,7 +131,7 @@ class Source:
 
 
 def is_users_source(file: str) -> bool:
-    """Whether code of ``file`` is the user's own: a file of theirs, or a notebook's cell."""
+    """Return whether code of ``file`` is the user's own: a file of theirs, or a notebook's cell."""
     if not _INSTALLED.isdisjoint(Path(file).parts):
         return False
     if is_users(file):
@@ -142,7 +142,7 @@ def is_users_source(file: str) -> bool:
 
 
 def source_of(file: str) -> Source | None:
-    """The text of ``file`` as it is now; None where there is none, or it is no Python."""
+    """Return the text of ``file`` as it is now; None where there is none, or it is no Python."""
     if is_users(file):
         linecache.checkcache(file)
     return _parsed(file, "".join(linecache.getlines(file)))
@@ -161,7 +161,7 @@ def _parsed(file: str, text: str) -> Source | None:
 
 @functools.lru_cache(maxsize=256)
 def _codes(text: str, flags: int) -> frozenset[types.CodeType]:
-    """Every code object that compiling ``text`` gives."""
+    """Return every code object that compiling ``text`` gives."""
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     try:
         whole = compile(text, "", "exec", flags=flags, dont_inherit=True)
@@ -198,7 +198,7 @@ def changed_definitions(file: Path, code: CodeFingerprint) -> tuple[str, ...]:
 
 
 def meaning(node: object) -> str:
-    """A text that two syntax trees share if they are equal but for docstrings and positions.
+    """Return a text that two syntax trees share if they are equal but for docstrings and positions.
 
     It is the same in every version of Python whose trees have the same nodes.
     """
@@ -218,7 +218,7 @@ def meaning(node: object) -> str:
 
 
 def statements_of(node: ast.AST) -> tuple[tuple[int, str], ...]:
-    """The line and a digest of each statement in ``node``, itself included, without its blocks."""
+    """Return the line and a digest of each statement in ``node``, itself included, without its blocks."""
     found = []
     for each in _in_order(node):
         if isinstance(each, ast.stmt | ast.Lambda | ast.excepthandler | ast.match_case):
@@ -228,7 +228,7 @@ def statements_of(node: ast.AST) -> tuple[tuple[int, str], ...]:
 
 
 def meaning_of_code(code: types.CodeType) -> str:
-    """The same for code whose text is not known: its instructions and what they refer to."""
+    """Return the same for code whose text is not known: its instructions and what they refer to."""
     constants = [
         meaning_of_code(value) if isinstance(value, types.CodeType) else meaning(_ordered(value))
         for value in code.co_consts
@@ -286,7 +286,7 @@ def _first_line(node: Any) -> int:
 
 
 def _surrounds(node: ast.AST, code: types.CodeType) -> bool:
-    """Whether every instruction of ``code`` stands within ``node``."""
+    """Return whether every instruction of ``code`` stands within ``node``."""
     begin = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
     end = (getattr(node, "end_lineno", 0), getattr(node, "end_col_offset", 0))
     for line, end_line, column, end_column in code.co_positions():

@@ -92,7 +92,7 @@ class ModelBuilder:
         return TrialSeeds(own.seed, own.number if own.seeded_as is None else own.seeded_as)
 
     def build(self, loaded: LoadedCheckpoint) -> keras.Model:
-        """A fresh model with the checkpoint's variables, each compared with it by digest.
+        """Return a fresh model with the checkpoint's variables, each compared with it by digest.
 
         Raises:
             RestoreError: A variable does not fit, or two of the model's are one.
@@ -105,7 +105,7 @@ class ModelBuilder:
         return model
 
     def fresh(self, loaded: LoadedCheckpoint) -> keras.Model:
-        """A fresh model that has all of its variables, with initial values."""
+        """Return a fresh model that has all of its variables, with initial values."""
         with _generators_kept():
             self._trial = self._new_trial()
             model = self._model(self._trial)

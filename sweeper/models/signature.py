@@ -97,7 +97,7 @@ def arrays_of(outputs: Mapping[str, Any]) -> list[Any]:
 
 
 def named_outputs(outputs: Any) -> dict[str, Any]:
-    """A model's outputs by name: a mapping's own names; else ``output``, or ``output_0`` and on."""
+    """Return a model's outputs by name: a mapping's own names; else ``output``, or ``output_0`` and on."""
     if isinstance(outputs, Mapping) and not any(map(tf.nest.is_nested, outputs.values())):
         return {_clean(str(name)): value for name, value in outputs.items()}
     leaves = tf.nest.flatten(outputs)

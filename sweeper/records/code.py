@@ -76,7 +76,7 @@ class CodeFingerprint:
 
     @property
     def has_text(self) -> bool:
-        """Whether the text of the code was there to be read."""
+        """Return whether the text of the code was there to be read."""
         return all(part.file != NO_TEXT for part in self.parts.values())
 
     def comparable_with(self, stored: CodeFingerprint | None) -> CodeFingerprint:

@@ -18,7 +18,7 @@ class FigureSource(Protocol):
     """Interface for drawing results; see `sweeper.views.figures`."""
 
     def learning_curves(self, results: Any, metric: str | None, *, compared: Any) -> Figure:
-        """A metric of every trial over its epochs."""
+        """Return a metric of every trial over its epochs."""
         ...
 
     def parallel_coordinates(self, results: Any) -> Figure:

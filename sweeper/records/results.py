@@ -1,4 +1,4 @@
-"""What a study has produced so far, as frozen records: read from the database, never written back.
+"""Results of a study, as frozen records: read from the database, never written back.
 
 A `StudyStatus` counts, a `TrialRecord` holds one trial whole, with its attempts, epochs and
 checkpoints. ``to_json`` of each gives the objects of the command-line contract.
@@ -264,7 +264,7 @@ class TrialRecord(HasModel):
 
     @property
     def lengths(self) -> tuple[LengthRecord, ...]:
-        """What it gave at every length at which it has come to its end, the shortest first."""
+        """Return what it gave at every length at which it has come to its end, the shortest first."""
         if self.state not in ("complete", "pruned") or self.length is None:
             return self.earlier_lengths
         ended = self.attempts[-1].ended_at if self.attempts else None
@@ -281,7 +281,7 @@ class TrialRecord(HasModel):
 
     @property
     def error(self) -> str | None:
-        """What the latest attempt that ended in an error said, if the trial failed."""
+        """Return what the latest attempt that ended in an error said, if the trial failed."""
         if self.state != "failed":
             return None
         return next((a.error for a in reversed(self.attempts) if a.error), None)
@@ -326,7 +326,7 @@ class TrialRecord(HasModel):
 
 @dataclass(frozen=True, repr=False)
 class StudyResults(HasFigures):
-    """What `Study.run` returns: every trial of the study, in the order of their numbers.
+    """Result of `Study.run`: every trial of the study, in the order of their numbers.
 
     Iterating over it gives its trials, ``len`` how many there are, and ``results[3]`` the trial with the
     number 3. Printed, it is a table of the trials; a notebook shows the same.
@@ -384,7 +384,7 @@ class StudyResults(HasFigures):
 
     @property
     def best(self) -> TrialRecord:
-        """The complete trial with the best objective.
+        """Return the complete trial with the best objective.
 
         Raises:
             LookupError: No trial is complete yet, or there are several objectives.
@@ -406,7 +406,7 @@ class StudyResults(HasFigures):
 
     @property
     def pareto(self) -> tuple[TrialRecord, ...]:
-        """The complete trials that no other one beats in one objective without losing in another.
+        """Return the complete trials that no other one beats in one objective without losing in another.
 
         With one objective, the best trial alone; empty where no trial is complete.
         """
@@ -417,11 +417,11 @@ class StudyResults(HasFigures):
 
     @property
     def evaluations(self) -> tuple[EvaluationRecord, ...]:
-        """What checkpoints gave on held-out data, trial by trial; `Study.evaluate` ranks them."""
+        """Return what checkpoints gave on held-out data, trial by trial; `Study.evaluate` ranks them."""
         return tuple(record for trial in self.trials for record in trial.evaluations)
 
     def with_models(self, source: ModelSource, figures: FigureSource | None = None) -> StudyResults:
-        """The same, with each trial's model to be had from ``source``, and drawn by ``figures``.
+        """Return the same, with each trial's model to be had from ``source``, and drawn by ``figures``.
 
         Args:
             source: Opens the study and its files when a model is asked for.
@@ -437,7 +437,7 @@ class StudyResults(HasFigures):
         )
 
     def to_dataframe(self, of: Literal["trials", "epochs", "attempts"] = "trials") -> pd.DataFrame:
-        """A table: one row a trial, an epoch of a trial, or an attempt at a trial.
+        """Return a table: one row a trial, an epoch of a trial, or an attempt at a trial.
 
         Args:
             of: ``"trials"``, by default: number, state, value, each parameter, how many epochs and

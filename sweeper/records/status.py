@@ -195,7 +195,7 @@ class TrialStatus:
 
     @property
     def would_fail_again(self) -> bool:
-        """Whether it failed with an error that another attempt must repeat, bit for bit."""
+        """Return whether it failed with an error that another attempt must repeat, bit for bit."""
         return (self.error or "").startswith(_REPEATED)
 
     def __str__(self) -> str:

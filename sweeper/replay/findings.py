@@ -46,7 +46,7 @@ class Difference:
 
     @property
     def names(self) -> frozenset[str]:
-        """The attributes and keys that lead to the value."""
+        """Return the attributes and keys that lead to the value."""
         return frozenset(_QUOTED.findall(self.name))
 
     def excused(self) -> Difference:

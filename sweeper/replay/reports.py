@@ -58,7 +58,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the whole study will take, from the steps that were measured.
+    """Estimate of what the whole study will take, from the steps that were measured.
 
     Attributes:
         steps_per_epoch: None where only an epoch's end tells; then no time is known either.
@@ -91,7 +91,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """All that one check has to say.
+    """Report of one check.
 
     Attributes:
         study: Its name.
@@ -119,12 +119,12 @@ class CheckReport:
 
     @property
     def holds(self) -> bool:
-        """Whether there is no error among the findings."""
+        """Return whether there is no error among the findings."""
         return not any(finding.level == "error" for finding in self.findings)
 
     @property
     def lacks_packages(self) -> bool:
-        """Whether every error is a package that is not installed, so that nothing was judged."""
+        """Return whether every error is a package that is not installed, so that nothing was judged."""
         errors = [finding for finding in self.findings if finding.level == "error"]
         return bool(errors) and all(finding.check == "installation" for finding in errors)
 
@@ -177,7 +177,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All events of one training.
+    """Events of one training.
 
     Attributes:
         variables: The component and path of each variable, as the events have them.
@@ -209,7 +209,7 @@ class Authored:
 
 @dataclass(frozen=True, slots=True)
 class StudyAuthors:
-    """What the user wrote.
+    """Code that the user wrote.
 
     Attributes:
         model: The model factory.
@@ -225,18 +225,18 @@ class StudyAuthors:
 
     @property
     def measured(self) -> Mapping[str, frozenset[str]]:
-        """What each callback measures by a clock, by the callback's name."""
+        """Return what each callback measures by a clock, by the callback's name."""
         return {callback.name: callback.measured for callback in self.callbacks}
 
     @property
     def users(self) -> tuple[str, ...]:
-        """The callbacks that the user wrote, each with its line."""
+        """Return the callbacks that the user wrote, each with its line."""
         return tuple(dict.fromkeys(f"callback {c}" for c in self.callbacks if c.hooks))
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long an epoch and a validation are, and are rehearsed.
+    """Lengths of an epoch and a validation, and how much of them is rehearsed.
 
     Attributes:
         steps: Steps of an epoch of the study's; None where only its end tells.
@@ -254,7 +254,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What steps and a validation took, run as a trial runs them.
+    """Durations of steps and a validation, run as a trial runs them.
 
     Attributes:
         steps: That were run.
@@ -318,7 +318,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalReport:
-    """All that one rehearsal saw; what it did not come to is None.
+    """Report of one rehearsal; what it did not come to is None.
 
     Attributes:
         complete: Whether it came to its end.

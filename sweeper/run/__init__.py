@@ -1,1 +1,1 @@
-"""Where trials run: engines, workers, trial processes, and the messages between them."""
+"""Execution of trials: engines, workers, trial processes, and the messages between them."""

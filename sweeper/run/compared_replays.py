@@ -62,7 +62,7 @@ class ComparedCheckpoint:
 
 @dataclass(frozen=True)
 class ReplayComparison:
-    """What a replay showed, and a second one where something differed.
+    """Result of a replay, and of a second one where something differed.
 
     Attributes:
         replayed: The replay's report.
@@ -80,7 +80,7 @@ class ReplayComparison:
 
     @property
     def differences(self) -> list[Difference]:
-        """All that differs, the most severe first."""
+        """Return all that differs, the most severe first."""
         found = [each for seen in self.checkpoints.values() for each in seen.differences]
         return ranked([*found, *self.epochs])
 
@@ -119,7 +119,7 @@ class ComparedReplay:
 
     @property
     def first(self) -> Path:
-        """The directory of the first replay."""
+        """Return the directory of the first replay."""
         return self.directory / "first"
 
     def run(self) -> ReplayComparison:

@@ -100,7 +100,7 @@ def check_length(loaded: Loaded, request: RunRequest) -> None:
 
 
 def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) -> Extension:
-    """The same with the numbers of the best trials, where so many of these are meant."""
+    """Return the request with the numbers of the best trials, if a count of these was given."""
     if asked.best is None:
         return asked
     if len(stored.directions) > 1:
@@ -140,7 +140,7 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
 def _reads(
     loaded: Loaded, stored: StudyRow, plan: ExtensionPlan, trials: dict[int, TrialRecord]
 ) -> list[str]:
-    """Where the code looks at the length that trials had up to now; nothing where none has begun."""
+    """Return where the code looks at the length that trials had up to now; nothing where none has begun."""
     if not plan.begun:
         return []
     epochs = {int(stored.definition["epochs"]), *plan.begun.values()}

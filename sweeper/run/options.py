@@ -1,4 +1,4 @@
-"""What a run and a worker host are asked to do: three frozen records, passed whole.
+"""Options of a run and of a worker host: three frozen records, passed whole.
 
 The command imports this module before the process of the warm server is begun, so that it imports
 nothing that takes long.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """How a worker runs trials, wherever it is.
+    """Options of a worker, on this machine or on another.
 
     Attributes:
         slots: Trials side by side; None for one, or as many as the GPUs have room for.
@@ -65,7 +65,7 @@ class WorkerOptions:
         fail_fast: bool = False,
         accept_inexact: bool = False,
     ) -> Self:
-        """The options of ``settings``, with those that hold for one command alone."""
+        """Return the options of ``settings``, with those that hold for one command alone."""
         return cls(
             slots=slots,
             storage=settings.storage,
@@ -82,7 +82,7 @@ class WorkerOptions:
         )
 
     def paths(self, study: str) -> RunPaths:
-        """Where the files of ``study`` go, called the same from every directory."""
+        """Return where the files of ``study`` go, called the same from every directory."""
         return RunPaths(self.runs_dir.absolute(), study, absolute_location(self.checkpoints))
 
 

@@ -77,7 +77,7 @@ class PreparedStudy:
 
     @classmethod
     def to_run(cls, request: RunRequest) -> Self:
-        """The study of ``request.source`` or ``request.definition``, stored if it was not yet."""
+        """Return the study of ``request.source`` or ``request.definition``, stored if it was not yet."""
         with ExitStack() as opened:
             definition = request.definition
             if definition is None:
@@ -88,7 +88,7 @@ class PreparedStudy:
 
     @classmethod
     def to_resume(cls, request: RunRequest) -> Self:
-        """The stored study ``request.study``, whose file must be where it was."""
+        """Return the stored study ``request.study``, whose file must be where it was."""
         study = request.study or ""
         with ExitStack() as opened:
             repository = _open_database(request.options.storage, opened, create=False)
@@ -103,7 +103,7 @@ class PreparedStudy:
 
     @classmethod
     def to_serve(cls, spec: HostSpec, listener: Listener) -> Self:
-        """The stored study whose trials a worker host runs; nothing of it is changed."""
+        """Return the stored study whose trials a worker host runs; nothing of it is changed."""
         isolation = spec.options.isolation
         with ExitStack() as opened:
             repository = _open_database(spec.options.storage, opened, create=False)
@@ -197,7 +197,7 @@ class PreparedStudy:
             self.runner.close()
 
     def slots(self, wanted: int, tell: Callable[[Event], None]) -> int:
-        """How many slots to run: never more than the search has use for."""
+        """Return how many slots to run: never more than the search has use for."""
         window = None if self.search.window is None else self.settings.concurrency
         if callable(self.runner) and wanted > 1:
             tell(Notice(f"inline trials run one at a time, so 1 of {wanted} workers is used"))
@@ -236,7 +236,7 @@ def _source_on_host(spec: HostSpec, repository: Repository) -> StudySource:
 def _begin_server(
     source: StudySource, isolation: str, process: ServerProcess | None, opened: ExitStack
 ) -> WarmServer | None:
-    """The warm server, importing the study; None where trials run inline."""
+    """Return the warm server, importing the study; None where trials run inline."""
     if isolation == "inline":
         return None
     server = WarmServer(source, process)
@@ -329,7 +329,7 @@ def _open_database(storage: str, opened: ExitStack, *, create: bool) -> Reposito
 
 
 def _open_existing_database(storage: str, opened: ExitStack) -> Repository | None:
-    """The database; None where it is made once the study is known to be sound, or says then what is wrong."""
+    """Return the database; None where it is made once the study is known to be sound, or says then what is wrong."""
     try:
         return _open_database(storage, opened, create=False)
     except StorageError as error:

@@ -129,7 +129,7 @@ def rehearse(
     """
     answers = _Drawing(draws)
 
-    def heard(rehearsing: Rehearsing) -> None:
+    def announced(rehearsing: Rehearsing) -> None:
         answers.number = rehearsing.number
         tell(rehearsing)
 
@@ -139,7 +139,7 @@ def rehearse(
         answers=answers,
         when_stopped=_STOPPED,
         rehearsal=rehearsal,
-        heard=heard,
+        announced=announced,
         patience=patience,
     )
     return run_again(order, [launcher], directory, lambda _: None, stopping)

@@ -144,7 +144,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class ReplayOrder:
-    """What to run again.
+    """Order to run a trial, or an interval of it, again.
 
     Attributes:
         checkpoints: Step and finished epochs of the checkpoints to take.
@@ -160,7 +160,7 @@ class ReplayOrder:
         lengths: How long its epochs and validations are; None for the study's own.
         when_stopped: What is said where it is stopped on request.
         rehearsal: What to report in place of training to the end; None for a trial that is trained.
-        heard: Called with what a rehearsal is about to do.
+        announced: Called with what a rehearsal is about to do.
         patience: Seconds after which a process is ended; None for as long as it takes.
     """
 
@@ -179,7 +179,7 @@ class ReplayOrder:
     lengths: Lengths | None = None
     when_stopped: str = "the replay was stopped"
     rehearsal: Rehearsal | None = None
-    heard: Callable[[Rehearsing], None] = lambda _: None
+    announced: Callable[[Rehearsing], None] = lambda _: None
     patience: float | None = None
 
 
@@ -202,7 +202,7 @@ class ReplayProcess:
 
 @dataclass
 class Replayed:
-    """What a replay reported.
+    """Report of a replay.
 
     Attributes:
         misfits: Parameters that it asked for and could not be given, a sentence each.
@@ -230,12 +230,12 @@ class Replayed:
 
     @property
     def starts(self) -> list[int]:
-        """The step that each process began at."""
+        """Return the step that each process began at."""
         return [each.start for each in self.processes if each.start is not None]
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Return how long it took."""
         return sum(each.seconds for each in self.processes)
 
 
@@ -273,7 +273,7 @@ def run_again(
 def _as_it_ended(
     last: Finished | PrunedHere | PausedHere | StoppedHere | Failed,
 ) -> Finished | PrunedHere | StoppedHere | Failed:
-    """A trial that pauses in its replay came no further: the decision of its rung ended it."""
+    """Return the replay of a trial that paused as it ended: by the decision of its rung."""
     if not isinstance(last, PausedHere):
         return last
     return PrunedHere(last.step, last.epochs - 1, last.value, last.digest)
@@ -294,7 +294,7 @@ class _Attempt(WithoutDatabase):
 
     @property
     def _kill(self) -> Kill | None:
-        """How this process ends; None where it goes on."""
+        """Return how this process ends; None where it goes on."""
         kills = self.order.kills
         return kills[self.number - 1] if self.number <= len(kills) else None
 
@@ -378,7 +378,7 @@ class _Attempt(WithoutDatabase):
             self.replayed.report = message.report
             return
         self.replayed.stage = message.stage
-        self.order.heard(message)
+        self.order.announced(message)
 
     def _committed(self, committed: CheckpointCommitted) -> None:
         """Have it compared, and delete the one before it: a resume needs the newest alone."""
@@ -438,7 +438,7 @@ class _Attempt(WithoutDatabase):
         return "\n".join(lines[-_LOG_LINES:])
 
     def _pauses_after(self) -> int | None:
-        """Where a trial ended that no pruner ended."""
+        """Return where a trial ended that no pruner ended."""
         order = self.order
         if order.prune_after is None or order.settings.budget is None:
             return None

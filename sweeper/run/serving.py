@@ -126,7 +126,7 @@ def _idle(idle: float, available: float, slots: int) -> Remark:
 
 
 def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOptions, SlotDevices]:
-    """The options with as many slots as there is room for, and the device of each slot.
+    """Return the options with as many slots as there is room for, and the device of each slot.
 
     Raises:
         UsageError: There are no such GPUs.
@@ -165,7 +165,7 @@ def run_side_by_side(slot: Callable[[], None], slots: int) -> None:
 
 
 def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: str) -> StudyOpened:
-    """The event that begins a run."""
+    """Return the event that begins a run."""
     settings = prepared.settings
     status = prepared.repository.status(settings.name, each=False)
     return StudyOpened(
@@ -202,7 +202,7 @@ def say_unfinished(status: StudyStatus) -> str:
 
 @dataclass(frozen=True)
 class _ThisProcess:
-    """What a signal to this process stops: its own slots, nobody else's."""
+    """Target of a signal to this process: its own slots, and no other worker's."""
 
     context: SlotContext
 

@@ -16,7 +16,7 @@ _WAKES_EVERY = 0.2
 def run_side_by_side(
     work: Sequence[Callable[[], Result]], slots: int, stopping: threading.Event
 ) -> tuple[Result, ...]:
-    """What each piece of work returns, in their order.
+    """Return what each piece of work returns, in their order.
 
     Args:
         work: At least one.

@@ -20,7 +20,7 @@ def hangup() -> tuple[signal.Signals, ...]:
 
 
 def signals_to_stop() -> tuple[signal.Signals, ...]:
-    """The signals that ask a process of this run to stop in order."""
+    """Return the signals that ask a process of this run to stop in order."""
     return (signal.SIGINT, signal.SIGTERM, *hangup())
 
 
@@ -44,7 +44,7 @@ def release_signals() -> None:
 
 
 class Stopping(Protocol):
-    """What a signal asks to stop."""
+    """Interface of what a signal stops."""
 
     def drain(self) -> None:
         """Have every trial finish its step, checkpoint and stop."""

@@ -47,7 +47,7 @@ _ABOVE_A_CHECKPOINT = 3
 def study_directories(
     repository: Repository, trials: tuple[TrialRecord, ...], paths: RunPaths
 ) -> tuple[Path, ...]:
-    """The directories of this machine that a study's files are in: one, or with ``--checkpoints`` two.
+    """Return the directories of this machine that a study's files are in: one, or with ``--checkpoints`` two.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -155,7 +155,7 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
 
 
 def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
-    """The accepted changes of the definition that each trial began before, by its number.
+    """Return the accepted changes of the definition that each trial began before, by its number.
 
     A trial that began anew under the present definition began after them.
     """
@@ -175,7 +175,7 @@ def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
 def unchanged_settings(
     repository: Repository, row: StudyRow, loaded: Loaded, purpose: str = "verify them"
 ) -> StudySettings:
-    """The stored settings, where the study's file still says the same.
+    """Return the stored settings, where the study's file still says the same.
 
     Args:
         repository: The study's database.
@@ -277,7 +277,7 @@ def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
 
 
 def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> StudyRow | None:
-    """The stored study; None where there is none, after its directories were seen to be free."""
+    """Return the stored study; None where there is none, after its directories were seen to be free."""
     try:
         known = repository.study(paths.study)
     except UnknownStudyError:
@@ -306,7 +306,7 @@ def _accept(repository: Repository, row: StudyRow, listener: Listener) -> None:
 
 
 def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -> StudyRow:
-    """The stored study; a changed definition replaces it while no trial has a value yet."""
+    """Return the stored study; a changed definition replaces it while no trial has a value yet."""
     try:
         return repository.create_or_open(row)
     except DefinitionChangedError:
@@ -327,7 +327,7 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
 
 
 def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
-    """How far trials look back; as stored, where nothing that it comes from has changed."""
+    """Return how far trials look back; as stored, where nothing that it comes from has changed."""
     window = search_window(settings)
     if known is None or known.window is None or window is None:
         return window

@@ -89,7 +89,7 @@ class WarmStart:
         runs_dir: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> WarmStart:
-        """The checkpoint of a trial of another study, or of this one.
+        """Return the checkpoint of a trial of another study, or of this one.
 
         Args:
             study: The study's name.
@@ -105,11 +105,11 @@ class WarmStart:
 
     @property
     def file(self) -> Path:
-        """The path, with ``~`` as the home directory."""
+        """Return the path, with ``~`` as the home directory."""
         return Path(self.path).expanduser()
 
     def describe(self) -> dict[str, Any]:
-        """The options that differ from their defaults, as JSON values; of the path its last part."""
+        """Return the options that differ from their defaults, as JSON values; of the path its last part."""
         given: dict[str, Any] = {"from": self.file.name}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -139,14 +139,14 @@ def checked_warm_start(given: Any) -> Any:
 
 
 def pinned(warm_start: WarmStart | None, digest: str) -> WarmStart | None:
-    """The warm start, of a file that must have ``digest``; empty where its study names none."""
+    """Return the warm start, of a file that must have ``digest``; empty where its study names none."""
     if warm_start is None or not digest or warm_start.digest is not None:
         return warm_start
     return replace(warm_start, digest=digest)
 
 
 def warm_start_of(given: Any, trial: Any) -> WarmStart | None:
-    """What ``trial`` begins from, of what its study was given.
+    """Return what ``trial`` begins from, of what its study was given.
 
     Raises:
         DefinitionError: The study's function returned something else.
@@ -193,7 +193,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class WarmStartReport:
-    """What was compared.
+    """Report of a warm start.
 
     Attributes:
         path: The file; a checkpoint's directory or prefix.
@@ -217,7 +217,7 @@ class WarmStartReport:
     optimizer: int = 0
 
     def summary(self) -> str:
-        """One line, and one for each mismatch."""
+        """Return one line, and one for each mismatch."""
         optimizer = f" and {self.optimizer} of its optimizer" if self.optimizer else ""
         head = (
             f"begins from {self.path} ({self.kind}, digest {self.digest[:8]}): "
@@ -226,7 +226,7 @@ class WarmStartReport:
         return "\n  ".join([head, *self._shown()])
 
     def text(self) -> str:
-        """All of it, with each variable that matched."""
+        """Return the whole report, with each variable that matched."""
         pairs = [f"{name} <- {theirs}" for name, theirs in self.matched]
         return "\n  ".join([self.summary(), *pairs])
 
@@ -246,7 +246,7 @@ class WarmStartReport:
         return "\n  ".join([head, *self._shown()]) + f"\n{advice}"
 
     def to_json(self) -> dict[str, Any]:
-        """What the database keeps of it."""
+        """Return what the database keeps of it."""
         return {
             "path": self.path,
             "kind": self.kind,
@@ -264,5 +264,5 @@ class WarmStartReport:
 
 
 def digests_of(report: Mapping[str, Any]) -> dict[str, str]:
-    """What of a report a later attempt is compared by: the file, and its digest."""
+    """Return what of a report a later attempt is compared by: the file, and its digest."""
     return {str(report["path"]): str(report["digest"])}

@@ -64,17 +64,17 @@ class Initial:
         return cls(texts, _attributes(plan, reach), held)
 
     def to_json(self) -> dict[str, Any]:
-        """All but the variables themselves."""
+        """Return all but the variables themselves."""
         return {"variables": dict(self.variables), "attributes": dict(self.attributes)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Initial:
-        """The inverse of `to_json`."""
+        """Return the inverse of `to_json`."""
         return cls(content["variables"], content["attributes"])
 
 
 def text_of(array: Any) -> str:
-    """An array's form, and the digest of its values."""
+    """Return an array's form, and the digest of its values."""
     value = np.ascontiguousarray(array)
     return f"{value.dtype}{list(value.shape)} {xxhash.xxh3_128_hexdigest(value.tobytes())}"
 
@@ -84,7 +84,7 @@ def _values(found: list[Found]) -> list[Any]:
 
 
 def _text(component: str, variable: Any) -> str:
-    """The text of what may hold a hyperparameter: no weight that is trained, and no slot."""
+    """Return the text of what may hold a hyperparameter: no weight that is trained, and no slot."""
     if component in OPTIMIZERS:
         if tuple(variable.shape) != ():
             return ""
@@ -96,7 +96,7 @@ def _text(component: str, variable: Any) -> str:
 
 
 def _attributes(plan: TrainingPlan, reach: Reach) -> dict[str, dict[str, str]]:
-    """The plain attributes of everything that the user's code reaches, data aside."""
+    """Return the plain attributes of everything that the user's code reaches, data aside."""
     bare = roots_of(plan, {"train": None, "validation": None})
     state = UserState(bare, reach.covered)
     found: dict[str, dict[str, str]] = {}
@@ -117,7 +117,7 @@ _STATE = "user_state"
 
 @dataclass(frozen=True)
 class BranchReport:
-    """What of a parent's checkpoint a branch takes, and what it keeps as it is built.
+    """Report of a branch: what it takes of its parent's checkpoint, and what it keeps as built.
 
     Attributes:
         taken: The variables that have the parent's values, by their paths.
@@ -145,7 +145,7 @@ def merged(
     components: Sequence[Component],
     built: tuple[Initial, Initial] | None,
 ) -> tuple[LoadedCheckpoint, BranchReport]:
-    """What the branch goes on from, and what that is made of.
+    """Return what the branch goes on from, and what that is made of.
 
     Args:
         loaded: The parent's checkpoint.
@@ -179,7 +179,7 @@ def merged(
 
 
 def _differing(component: str, parent: Initial, own: Initial) -> dict[int, str]:
-    """The variables that begin otherwise in the two builds: by identity, the parent's text."""
+    """Return the variables that begin otherwise in the two builds: by identity, the parent's text."""
     before, now = parent.variables.get(component, []), own.variables.get(component, [])
     if len(before) != len(now):
         return {}
@@ -191,7 +191,7 @@ def _differing(component: str, parent: Initial, own: Initial) -> dict[int, str]:
 
 
 def _is_kept(component: str, loaded: LoadedCheckpoint, key: str, before: str) -> bool:
-    """Whether the new value stays: elsewhere than in an optimizer, if training left the old one."""
+    """Return whether the new value stays: elsewhere than in an optimizer, if training left the old one."""
     if component in OPTIMIZERS:
         return True
     saved = loaded.tensors.get(key)
@@ -201,7 +201,7 @@ def _is_kept(component: str, loaded: LoadedCheckpoint, key: str, before: str) ->
 def _without_parameters(
     saved: Mapping[str, Any], parent: Initial, own: Initial
 ) -> tuple[dict[str, Any], list[str]]:
-    """The captured attributes without those that hold changed parameters, and all of these."""
+    """Return the captured attributes without those that hold changed parameters, and all of these."""
     changed = dict(saved["changed"])
     kept = []
     for path, attributes in own.attributes.items():

@@ -24,7 +24,7 @@ Batch = Any
 @with_named_arguments
 @dataclass(frozen=True)
 class Data:
-    """What a trial trains on and is measured on.
+    """Data that a trial trains on and is measured on.
 
     Attributes:
         train: One of these; needed wherever something is trained.
@@ -106,7 +106,7 @@ class Data:
             raise DataError(msg)
 
     def validates_after(self, epoch: int) -> bool:
-        """Whether validation runs at the end of an epoch.
+        """Return whether validation runs at the end of an epoch.
 
         Args:
             epoch: Its number, from 0.
@@ -126,17 +126,17 @@ class DataSource(Protocol):
 
     @property
     def steps(self) -> int | None:
-        """Batches in a pass; None where that is known at its end only, or never."""
+        """Return batches in a pass; None where that is known at its end only, or never."""
         ...
 
     @property
     def endless(self) -> bool:
-        """Whether a pass is known to have no end."""
+        """Return whether a pass is known to have no end."""
         ...
 
     @property
     def by_epoch(self) -> bool:
-        """Whether every epoch opens a pass of its own, also with ``steps_per_epoch``."""
+        """Return whether every epoch opens a pass of its own, also with ``steps_per_epoch``."""
         ...
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
@@ -144,7 +144,7 @@ class DataSource(Protocol):
         ...
 
     def describe(self) -> str:
-        """What it is, for a person."""
+        """Return a description for people."""
         ...
 
 
@@ -153,7 +153,7 @@ class CapturableSource(Protocol):
     """A source with a state that a position does not tell."""
 
     def capture(self, name: str, tensors: dict[str, Any]) -> Any:
-        """The state after the batches drawn so far from what `DataSource.open` last returned.
+        """Return the state after the batches drawn so far from what `DataSource.open` last returned.
 
         Args:
             name: What the names of tensors begin with.

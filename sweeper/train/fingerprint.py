@@ -1,4 +1,4 @@
-"""What a trial's bits depend on besides its definition: versions, processor, threads, kernels, code.
+"""Surroundings that a trial's bits depend on: versions, processor, threads, kernels, code.
 
 A resumed trial is exact under the fingerprint it began with. Under another one it may still be, but
 nobody promises it; so each attempt's is kept, and a difference is said by name.
@@ -58,7 +58,7 @@ class Fingerprint:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What is otherwise in ``after`` than in ``before``, both `Fingerprint.to_json`'s; a phrase each.
+    """Return what is otherwise in ``after`` than in ``before``, both `Fingerprint.to_json`'s; a phrase each.
 
     A name that only one has, because another version of sweeper wrote the other, is passed over.
     """
@@ -78,7 +78,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 
 def take_fingerprint(factories: Iterable[object], *, jit_compile: bool) -> Fingerprint:
-    """The fingerprint of this process.
+    """Return the fingerprint of this process.
 
     Args:
         factories: The study's functions, whose files are hashed.

@@ -37,7 +37,7 @@ from sweeper.train.step_losses import (
 
 @dataclass(frozen=True, slots=True)
 class StepValues:
-    """What a step has worked out of a batch, for the methods that come after.
+    """Values that a step has computed from a batch, for its later methods.
 
     Attributes:
         batch: As `TrainingStep.make_batch` returned it.
@@ -146,7 +146,7 @@ class TrainingStep:
         """Called once, when ``self.model`` is there and before the first step; nothing by default."""
 
     def make_batch(self, batch: Any, *, training: bool) -> Any:
-        """The batch to go on with, made of the one that the data give; the same one by default.
+        """Return the batch to go on with, made of the one that the data give; the same one by default.
 
         Args:
             batch: ``(x,)``, ``(x, y)`` or ``(x, y, weights)``; or a dict, where the data give dicts.
@@ -156,7 +156,7 @@ class TrainingStep:
         return batch
 
     def inputs(self, batch: Any) -> Any:
-        """What of the batch the model is given; ``x`` by default.
+        """Return what of the batch the model is given; ``x`` by default.
 
         Args:
             batch: As `make_batch` returned it.
@@ -164,7 +164,7 @@ class TrainingStep:
         return keras.utils.unpack_x_y_sample_weight(batch)[0]
 
     def outputs(self, inputs: Any, *, training: bool) -> Any:
-        """What the model makes of its inputs; ``self.model(inputs)`` by default.
+        """Return what the model makes of its inputs; ``self.model(inputs)`` by default.
 
         Args:
             inputs: As `inputs` returned them.
@@ -175,7 +175,7 @@ class TrainingStep:
         return self.model(inputs)
 
     def loss_inputs(self, batch: Any, outputs: Any) -> tuple[Any, ...]:
-        """What the loss sees: ``(targets, predictions)`` or ``(targets, predictions, weights)``.
+        """Return what the loss sees: ``(targets, predictions)`` or ``(targets, predictions, weights)``.
 
         By default ``y`` and the sample weights of the batch, and the model's outputs.
 
@@ -187,7 +187,7 @@ class TrainingStep:
         return targets, outputs, weights
 
     def per_example_loss(self, targets: Any, predictions: Any) -> Any:
-        """The loss of each example: a tensor of shape ``(examples, …)``, or a list or dict of such.
+        """Return the loss of each example: a tensor of shape ``(examples, …)``, or a list or dict of such.
 
         By default what the loss objects give, before any mean is taken and weights are applied.
         """
@@ -197,7 +197,7 @@ class TrainingStep:
         return unreduced(self.loss, targets, predictions)
 
     def reduce(self, values: Any, weights: Any = None, *, reduction: str = MEAN) -> Any:
-        """One number of the examples' losses; the only place where examples are counted.
+        """Return one number of the examples' losses; the only place where examples are counted.
 
         The contract is that of ``tf.distribute``: the sum over this replica's values, divided by the
         number of values in the *global* batch. So the replicas' gradients add up to those of one
@@ -220,13 +220,13 @@ class TrainingStep:
         return list(self.model.losses)
 
     def trainable_variables(self) -> Sequence[Any]:
-        """What is trained; ``self.model.trainable_variables`` by default."""
+        """Return what is trained; ``self.model.trainable_variables`` by default."""
         return list(self.model.trainable_variables)
 
     def process_gradients(
         self, gradients: Sequence[Any], values: StepValues | None
     ) -> Sequence[Any]:
-        """The gradients to apply; by default what the functions in ``gradients=`` make of them.
+        """Return the gradients to apply; by default what the functions in ``gradients=`` make of them.
 
         Args:
             gradients: One a variable; None where the loss does not depend on it. In mixed precision
@@ -254,7 +254,7 @@ class TrainingStep:
         self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
     def logs(self, values: StepValues) -> Mapping[str, Any]:
-        """What the step reports, by name; arrays are allowed.
+        """Return what the step reports, by name; arrays are allowed.
 
         By default the mean loss, the compiled metrics and the step's own, over the epoch so far.
         On several replicas, what has a metric's name is reported as that metric over all of them
@@ -268,7 +268,7 @@ class TrainingStep:
     # What is made of these parts.
 
     def train_step(self, batch: Any) -> dict[str, Any]:
-        """One step of training on a batch as the data give it; returns what it reports."""
+        """Train one step on a batch as the data give it; return the logs."""
         optimizer = self.optimizer
         with tf.GradientTape() as tape:
             values = self._forward(batch, training=True)
@@ -279,7 +279,7 @@ class TrainingStep:
         return checked.logs(self, "logs(values)", self.logs(values))
 
     def test_step(self, batch: Any) -> dict[str, Any]:
-        """One step of validation, from the same parts."""
+        """Validate on one batch, with the same parts."""
         values = self._forward(batch, training=False)
         return checked.logs(self, "logs(values)", self.logs(values))
 
@@ -307,17 +307,17 @@ class TrainingStep:
 
     @property
     def optimizer(self) -> Any:
-        """The model's optimizer: the one that was given, made to scale losses in mixed precision."""
+        """Return the model's optimizer: the one that was given, made to scale losses in mixed precision."""
         return None if self.model is None else self.model.optimizer
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """The metrics that are attributes of the step, in the order in which they were set."""
+        """Return the metrics that are attributes of the step, in the order in which they were set."""
         mine = {name: value for name, value in vars(self).items() if name != "compile_arguments"}
         return metrics_in(mine)
 
     def results(self) -> dict[str, Any]:
-        """The results of all metrics, the model's and the step's own, by name.
+        """Return the results of all metrics, the model's and the step's own, by name.
 
         Called outside of the replicas they are over all of them; inside, `logs` has this replica's.
         """
@@ -334,7 +334,7 @@ class TrainingStep:
 
     @property
     def is_keras_own(self) -> bool:
-        """Whether nothing is overridden, so that it trains what Keras's own step trains."""
+        """Return whether nothing is overridden, so that it trains what Keras's own step trains."""
         return type(self) is TrainingStep and not keras.tree.is_nested(self.loss)
 
     def bind(self, model: keras.Model) -> None:
@@ -396,7 +396,7 @@ class TrainingStep:
         )
 
     def _reduced(self, parts: Sequence[Any], weights: Any) -> Any:
-        """The losses of all outputs, reduced, weighted and added."""
+        """Return the losses of all outputs, reduced, weighted and added."""
         reductions = map(reduction_of, for_each(self.loss, parts))
         options = zip(
             parts,
@@ -420,7 +420,7 @@ class TrainingStep:
         optimizer: Any,
         values: StepValues | None,
     ) -> list[Any]:
-        """What `process_gradients` makes of them, in the form in which the optimizer wants them."""
+        """Return what `process_gradients` makes of them, in the form in which the optimizer wants them."""
         if not self.gradients and not self._overrides("process_gradients"):
             return list(gradients)
 

@@ -36,7 +36,7 @@ class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.function = function
 
     def next_step(self, step: int) -> int | None:
-        """The first step after ``step`` that is wanted; None for no more."""
+        """Return the first step after ``step`` that is wanted; None for no more."""
         raise NotImplementedError
 
     def reached(self, step: int, logs: dict[str, Any]) -> None:
@@ -71,7 +71,7 @@ class EverySteps(StepCallback):
         self.n = _steps("EverySteps", n)
 
     def next_step(self, step: int) -> int:
-        """The next multiple of ``n``.
+        """Return the next multiple of ``n``.
 
         Args:
             step: How many steps are over.
@@ -110,7 +110,7 @@ class AtStep(StepCallback):
 
 
 def wanted(callbacks: Sequence[StepCallback], step: int) -> int | None:
-    """The first step after ``step`` that any of ``callbacks`` wants; None for none."""
+    """Return the first step after ``step`` that any of ``callbacks`` wants; None for none."""
     return min((n for c in callbacks if (n := c.next_step(step)) is not None), default=None)
 
 

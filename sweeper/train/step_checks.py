@@ -1,4 +1,4 @@
-"""What the methods of a training step must return, each mistake named by the method's name."""
+"""Checks of what the methods of a training step return; an error names the method."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loss_inputs(step: object, value: Any) -> tuple[Any, Any, Any]:
 
 
 def per_example(step: object, value: Any) -> list[Any]:
-    """The tensors of ``value``, each with one value an example at least."""
+    """Return the tensors of ``value``, each with one value an example at least."""
     method = "per_example_loss(targets, predictions)"
     expected = "one loss an example, of shape (examples, …)"
     something(step, method, value, expected)
@@ -214,7 +214,7 @@ def compile_with(
 
 
 def metrics_in(things: Mapping[str, Any]) -> list[keras.metrics.Metric]:
-    """The metrics among ``things`` and in their lists, tuples and dicts, each once."""
+    """Return the metrics among ``things`` and in their lists, tuples and dicts, each once."""
     return list({id(metric): metric for metric in _found(things, keras.metrics.Metric)}.values())
 
 

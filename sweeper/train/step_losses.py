@@ -29,7 +29,7 @@ _UNREDUCED = (None, "none")
 
 
 def unreduced(loss: Any, targets: Any, predictions: Any) -> Any:
-    """The values of one loss object, or of a structure of them: no mean is taken.
+    """Return the values of one loss object, or of a structure of them: no mean is taken.
 
     Args:
         loss: A loss, its name or a function, for all outputs; or a list or dict, one an output.
@@ -62,14 +62,14 @@ def unreduced(loss: Any, targets: Any, predictions: Any) -> Any:
 
 
 def by_output(structure: Any, names: Any) -> Any:
-    """A dict by the names of a model's outputs as the list that the model returns."""
+    """Return a dict by the names of a model's outputs as the list that the model returns."""
     if isinstance(structure, Mapping) and names and set(structure) == set(names):
         return [structure[name] for name in names]
     return structure
 
 
 def for_each(structure: Any, parts: Sequence[Any]) -> list[Any]:
-    """What ``structure`` has for each of ``parts``; one thing alone is for all of them."""
+    """Return what ``structure`` has for each of ``parts``; one thing alone is for all of them."""
     if not keras.tree.is_nested(structure):
         return [structure] * len(parts)
     flat = keras.tree.flatten(structure)
@@ -104,13 +104,13 @@ def _without_reduction(loss: keras.losses.Loss) -> Iterator[None]:
 
 
 def reduction_of(loss: Any) -> str:
-    """How a loss object wants its values reduced; the mean where it says nothing."""
+    """Return how a loss object wants its values reduced; the mean where it says nothing."""
     reduction = getattr(loss, "reduction", MEAN)
     return MEAN if reduction in _UNREDUCED else str(reduction)
 
 
 def reduced(values: Any, weights: Any = None, reduction: str = MEAN) -> Any:
-    """One number of an array of losses: see `TrainingStep.reduce`."""
+    """Return one number of an array of losses: see `TrainingStep.reduce`."""
     mask, dtype = get_keras_mask(values), keras.config.floatx()
     if replicas() == 1:
         return reduce_weighted_values(values, weights, mask, reduction, dtype)
@@ -127,20 +127,20 @@ def reduced(values: Any, weights: Any = None, reduction: str = MEAN) -> Any:
 
 
 def scaled_extra(loss: Any) -> Any:
-    """A loss that belongs to no example, as each replica's share of it."""
+    """Return a loss that belongs to no example, as each replica's share of it."""
     if not keras.backend.is_float_dtype(loss.dtype):
         loss = keras.ops.cast(loss, keras.config.floatx())
     return scale_loss_for_distribution(keras.ops.sum(loss))
 
 
 def examples_in(*structures: Any) -> Any:
-    """How many examples there are: the first dimension of the first tensor that has one."""
+    """Return how many examples there are: the first dimension of the first tensor that has one."""
     flat = (leaf for structure in structures for leaf in keras.tree.flatten(structure))
     return tf.shape(next(leaf for leaf in flat if len(getattr(leaf, "shape", ())) > 0))[0]
 
 
 def over_replicas(value: Any) -> Any:
-    """The sum over all replicas of a float, or of each of a list of them; nothing flows back."""
+    """Return the sum over all replicas of a float, or of each of a list of them; nothing flows back."""
     if replicas() == 1:
         return value
     context = tf.distribute.get_replica_context()
@@ -150,7 +150,7 @@ def over_replicas(value: Any) -> Any:
 
 
 def as_mean(loss: Any, examples: Any) -> Any:
-    """A replica's share of a loss, as what a mean weighted by ``examples`` makes the loss of."""
+    """Return a replica's share of a loss, as what a mean weighted by ``examples`` makes the loss of."""
     if replicas() == 1:
         return loss
     own = tf.cast(examples, loss.dtype)
@@ -158,14 +158,14 @@ def as_mean(loss: Any, examples: Any) -> Any:
 
 
 def replicas() -> int:
-    """How many replicas train together."""
+    """Return how many replicas train together."""
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 
 def in_units_of_the_loss(
     process: Callable[[Sequence[Any]], Sequence[Any]], gradients: Sequence[Any], optimizer: Any
 ) -> list[Any]:
-    """What ``process`` makes of ``gradients``, which are to be applied by ``optimizer``.
+    """Return what ``process`` makes of ``gradients``, which are to be applied by ``optimizer``.
 
     Args:
         process: From a list of gradients to another of the same length.

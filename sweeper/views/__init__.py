@@ -1,1 +1,1 @@
-"""What people see of a run: progress, tables, pages, figures, the dashboard."""
+"""Views of a run for people: progress, tables, pages, figures, the dashboard."""

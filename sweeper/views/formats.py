@@ -1,4 +1,4 @@
-"""How numbers, durations, sizes and parameters are written for people."""
+"""Formats of numbers, durations, sizes and parameters for people."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def fits(table: Table, options: ConsoleOptions, console: Console) -> bool:
 
 @dataclass(frozen=True)
 class WholeColumns:
-    """What rich prints as a table of numbers, without the last columns where there is no room.
+    """Renderable of a table of numbers, without the last columns where there is no room.
 
     Attributes:
         headers: One a column.
@@ -117,7 +117,7 @@ class _Column:
 
 
 class TrialsTable:
-    """What rich prints as one row a trial, in the order given, and fits to the terminal's width.
+    """Renderable of one row per trial, in the order given, fitted to the terminal's width.
 
     Args:
         trials: The trials.

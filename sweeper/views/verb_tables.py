@@ -32,7 +32,7 @@ _ASCII_BARS = "_.-~=+*#"
 
 
 class Curves:
-    """What rich prints as a metric's course in several trials, side by side.
+    """Renderable of a metric's course in several trials, side by side.
 
     Args:
         metric: Its name.

@@ -66,7 +66,9 @@ def test_the_version_is_on_stdout(call: Call) -> None:
 def test_every_module_with_verbs_is_registered() -> None:
     found = {verb.__module__ for verbs in command.VERBS.values() for verb in verbs}
     found |= {verb.__module__ for verb in command.DATABASE_VERBS}
-    assert found == {f"sweeper.cli.{kind}" for kind in ("checking", "keeping", "reading", "running")}
+    assert found == {
+        f"sweeper.cli.{kind}" for kind in ("checking", "keeping", "reading", "running")
+    }
 
 
 def test_python_dash_m_is_the_command() -> None:

@@ -52,7 +52,7 @@ class SavedModel:
 
 
 def shown(spec: Any) -> str:
-    """A tensor's type and shape, for a person: ``float32[?, 10]``."""
+    """Return a tensor's type and shape, for a person: ``float32[?, 10]``."""
     sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)
     return f"{spec.dtype.name}[{sizes}]"
 

@@ -51,7 +51,7 @@ _NO_ROOM = "no idle slot was left, and audits had their share of the study's tim
 
 
 class Auditor:
-    """What the slots of one worker share of the audits.
+    """Audits of one worker, shared by its slots.
 
     Args:
         context: The rest of what they share.
@@ -69,7 +69,7 @@ class Auditor:
         self.policy = "off" if inline or not settings.deterministic else settings.audit
 
     def order(self, claim: Claim) -> AuditOrder | None:
-        """What the trial of ``claim`` pins; None for nothing."""
+        """Return what the trial of ``claim`` pins; None for nothing."""
         if self.policy == "off" or claim.parent is not None:
             # A branch's first interval begins with a checkpoint of another trial.
             return None
@@ -289,7 +289,7 @@ class Auditor:
         return drawing.randrange(settings.epochs)
 
     def _has_gpu(self, device: SlotDevice) -> bool:
-        """Whether a second process beside the trial would share a GPU's memory with it."""
+        """Return whether a second process beside the trial would share a GPU's memory with it."""
         if device.visible is not None:
             return bool(device.visible)
         if self._gpu is None:

@@ -47,7 +47,7 @@ class DroppedError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one interval's replays showed.
+    """Result of one interval's replays.
 
     Attributes:
         comparison: The replays, and what differs between the trial and the resumed one.
@@ -60,7 +60,7 @@ class Outcome:
 
     @property
     def alike(self) -> bool:
-        """Whether the resumed trial is the same, bit for bit."""
+        """Return whether the resumed trial is the same, bit for bit."""
         return self.other_end is None and not errors(self.comparison.differences)
 
 
@@ -217,7 +217,7 @@ class IntervalReplay:
 
     @property
     def objectives(self) -> list[str]:
-        """The study's."""
+        """Return the study's."""
         return [objective.name for objective in self.settings.objectives]
 
     def _check_surroundings(self, replayed: Replayed) -> None:
@@ -235,7 +235,7 @@ class IntervalReplay:
 
     @property
     def _files(self) -> Path:
-        """The trial's own directory, as its process was given it."""
+        """Return the trial's own directory, as its process was given it."""
         return Path(self.claim.pinned.directory).parents[2] / "files"
 
     def _copy_files(self, directory: Path) -> None:

@@ -280,7 +280,7 @@ class _Placement(threading.Thread):
 
 @dataclass(frozen=True)
 class _TheStudy:
-    """What a signal to the driver stops: the study, on every machine."""
+    """Target of a signal to the driver: the study, on every machine."""
 
     repository: Repository
     study: str

@@ -25,7 +25,7 @@ class Cluster(Protocol):
 
     @property
     def nodes(self) -> int:
-        """How many tasks it runs side by side at most, as far as it knows now."""
+        """Return how many tasks it runs side by side at most, as far as it knows now."""
         ...
 
     def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:

@@ -25,7 +25,7 @@ _LAST_LINES = 20
 
 @dataclass(frozen=True)
 class HostEnd:
-    """How a worker host ended: its exit code, and where it said what."""
+    """End of a worker host: its exit code, and the file with its output."""
 
     number: int
     machine: str
@@ -39,7 +39,7 @@ class HostEnd:
 
     @classmethod
     def read(cls, text: str) -> HostEnd:
-        """The inverse of `to_text`."""
+        """Return the inverse of `to_text`."""
         return _ENDS.validate_json(text)
 
 
@@ -53,7 +53,7 @@ def write_spec(spec: HostSpec) -> str:
 
 
 def read_spec(text: str) -> HostSpec:
-    """The inverse of `write_spec`.
+    """Return the inverse of `write_spec`.
 
     Raises:
         ValueError: It is none.

@@ -1,1 +1,1 @@
-"""How trial processes are started: the warm server, its launchers, and where a study's code is."""
+"""Start of trial processes: the warm server, its launchers, and the location of a study's code."""

@@ -1,4 +1,4 @@
-"""How a trial gets a process of its own: forked from a warm server, or spawned.
+"""Launchers of trial processes: forked from a warm server, or spawned.
 
 Both launchers give a `TrialProcess`, and the worker sees no difference but speed. Forking is chosen
 wherever it is safe; where it is not, trials are spawned, and the run says why. (The third way,
@@ -51,7 +51,7 @@ _WAKES_EVERY = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the warm server found in the study's module.
+    """Result of loading the study's module in the warm server.
 
     Attributes:
         threads_given: Whether the definition itself says how many threads.
@@ -103,7 +103,7 @@ class WarmServer:
 
     @property
     def loaded_source(self) -> StudySource:
-        """The source of the study that it imports.
+        """Return the source of the study that it imports.
 
         Raises:
             ExecutionError: It imports none.
@@ -149,7 +149,7 @@ class WarmServer:
         raise ExecutionError(msg)
 
     def fork(self, assignment: Assignment) -> _ForkedTrial | None:
-        """A new trial process, or None if the server is dead.
+        """Return a new trial process, or None if the server is dead.
 
         Raises:
             ExecutionError: The system gives no process.
@@ -180,7 +180,7 @@ class WarmServer:
         raise ExecutionError(msg)
 
     def exit_of(self, pid: int, timeout: float) -> ExitStatus | None:
-        """How the process ``pid`` ended, waiting up to ``timeout`` seconds."""
+        """Return how the process ``pid`` ended, waiting up to ``timeout`` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: pid in self._exits or not self._alive, timeout)
             if pid in self._exits:

@@ -1,4 +1,4 @@
-"""What a trial started never outlives it: who adopts such processes, and who kills them.
+"""Orphans: processes that a trial started are adopted, and killed when the trial ends.
 
 Each trial's process adopts what its own children leave behind, and the server that it was started
 from adopts what the trial itself leaves. So the server's children are the trials, and what dead

@@ -50,12 +50,12 @@ _CREDENTIALS = re.compile(
 
 
 def is_credential(variable: str) -> bool:
-    """Whether an environment variable of that name opens the database or the cluster."""
+    """Return whether an environment variable of that name opens the database or the cluster."""
     return _CREDENTIALS.fullmatch(variable) is not None
 
 
 def trial_environment() -> dict[str, str]:
-    """The environment for a Python that runs trials: this one's, without what opens doors."""
+    """Return the environment for a Python that runs trials: this one's, without what opens doors."""
     kept = {name: value for name, value in os.environ.items() if not is_credential(name)}
     return {**kept, **HASH_SEED}
 
@@ -132,7 +132,7 @@ class ServerProcess:
 
 
 def begin_server(isolation: str) -> AbstractContextManager[ServerProcess | None]:
-    """The process for a run whose trials are isolated so, begun; ``None`` for inline ones."""
+    """Return the process for a run whose trials are isolated so, begun; ``None`` for inline ones."""
     return contextlib.nullcontext() if isolation == "inline" else ServerProcess()
 
 

@@ -1,4 +1,4 @@
-"""How a study's definition reaches the processes that run it.
+"""Transfer of a study's definition to the processes that run it.
 
 A study in a file or package is imported there. One that was defined in a script's ``__main__`` or a
 notebook travels by cloudpickle through the pipe to processes that this one started; nothing is
@@ -39,7 +39,7 @@ _GONE = "which is gone; give its new place: sweeper run FILE[:NAME]"
 
 
 def target_source(target: str, study: str | None = None) -> StudySource:
-    """The source for ``FILE[:NAME]`` or ``package.module[:NAME]``.
+    """Return the source for ``FILE[:NAME]`` or ``package.module[:NAME]``.
 
     Raises:
         StudyFileError: It is a file's path, and there is none.
@@ -136,12 +136,12 @@ def pickle_by_value(value: object) -> str:
 def code_of_file(
     make: Callable[..., types.CodeType], arguments: tuple[Any, ...], file: str
 ) -> types.CodeType:
-    """What `pickle_by_value` makes of code, undone."""
+    """Return what `pickle_by_value` makes of code, undone."""
     return make(*arguments).replace(co_filename=file)
 
 
 def load_source(source: StudySource) -> StudyDefinition:
-    """The definition that ``source`` leads to, with the code that ``source`` says it has.
+    """Return the definition that ``source`` leads to, with the code that ``source`` says it has.
 
     Raises:
         StudyFileError, StudyImportError: See `load_definition`.
@@ -198,7 +198,7 @@ def _load(source: StudySource) -> StudyDefinition:
 
 
 def describe_source(source: StudySource) -> dict[str, Any]:
-    """What the database keeps of a source, so that a later ``resume`` finds the code."""
+    """Return what the database keeps of a source, so that a later ``resume`` finds the code."""
     location, name = split_target(source.target)
     if location and Path(location).is_file():
         location = str(Path(location).resolve())
@@ -265,7 +265,7 @@ def recall_source(
     gone: str = _GONE,
     code: CodeFingerprint | None = None,
 ) -> StudySource:
-    """The source of a stored study.
+    """Return the source of a stored study.
 
     Args:
         study: The study's name.
@@ -334,7 +334,7 @@ def _meaning(location: str, path: Sequence[str] = ()) -> str | None:
 
 
 def _file_of(module: str, path: Sequence[str]) -> str | None:
-    """The file that importing ``module`` runs, found without running anything."""
+    """Return the file that importing ``module`` runs, found without running anything."""
     entries: Sequence[str] | None = [str(Path.cwd()), *sys.path, *path]
     parts = module.split(".")
     found = None

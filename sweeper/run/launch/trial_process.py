@@ -39,7 +39,7 @@ Isolation = Literal["auto", "fork", "spawn", "inline"]
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a process ended: its exit code, or minus the signal that killed it; None if unknown."""
+    """End of a process: its exit code, or minus the signal that killed it; None if unknown."""
 
     code: int | None
 
@@ -57,7 +57,7 @@ class ExitStatus:
 
     @property
     def killed(self) -> bool:
-        """Whether it was SIGKILL, which the kernel uses when memory runs out."""
+        """Return whether it was SIGKILL, which the kernel uses when memory runs out."""
         return self.code == -signal.SIGKILL
 
 
@@ -71,7 +71,7 @@ class TrialProcess(Protocol):
     def pid(self) -> int: ...
 
     def wait(self, timeout: float) -> ExitStatus | None:
-        """How it ended, or None if it still runs after ``timeout`` seconds."""
+        """Return how it ended, or None if it still runs after ``timeout`` seconds."""
         ...
 
     def kill(self) -> None:
@@ -97,7 +97,7 @@ class Launcher(Protocol):
 
 
 def running(pid: int) -> psutil.Process | None:
-    """The process ``pid``, or None if it is gone."""
+    """Return the process ``pid``, or None if it is gone."""
     try:
         return psutil.Process(pid)
     except psutil.NoSuchProcess:
@@ -146,7 +146,7 @@ _EXIT_PATIENCE = 10.0
 
 
 class TrialSupervisor(ABC):
-    """What one trial process is started for."""
+    """Handler of one trial process: it is given what the process asks and reports."""
 
     def started(self, pid: int, isolation: Isolation) -> None:
         """Called once the process is there, before anything is received."""
@@ -280,7 +280,7 @@ def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
 
 
 def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None, bool]:
-    """The next message, None after ``timeout`` seconds, and whether no other can come."""
+    """Return the next message, None after ``timeout`` seconds, and whether no other can come."""
     channel, message = process.channel, None
     try:
         # A process that is gone may have started one that lives on and holds the pipe open.

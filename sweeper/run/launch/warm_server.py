@@ -284,7 +284,7 @@ class _Server:
             self._tell(event="exited", pid=pid, code=os.waitstatus_to_exitcode(status))
 
     def read_line(self) -> dict[str, Any] | None:
-        """The next request; None when the worker is gone. Descriptors are queued as they come."""
+        """Return the next request; None when the worker is gone. Descriptors are queued as they come."""
         while b"\n" not in self._buffer:
             try:
                 data, descriptors, _, _ = socket.recv_fds(self._control, 1 << 16, 16)

@@ -1,1 +1,1 @@
-"""What a worker and a trial process say to each other, and the pipe that carries it."""
+"""Messages between a worker and a trial process, and the pipe that carries them."""

@@ -37,7 +37,7 @@ _LONGEST_LOOK = 1.0
 
 
 class GarbledError(ExecutionError):
-    """What came over a pipe is no message, so that nothing after it can be read either."""
+    """Bytes from a pipe are no message, so nothing after them can be read either."""
 
 
 class MessagePipe:
@@ -63,7 +63,7 @@ class MessagePipe:
 
     @property
     def is_within_message(self) -> bool:
-        """Whether a part of a message is there, and its rest is not."""
+        """Return whether a part of a message is there, and its rest is not."""
         return bool(self._received)
 
     def send_bytes(self, message: bytes, *, waits: bool = True) -> None:
@@ -85,7 +85,7 @@ class MessagePipe:
                 self._flush()
 
     def receive_bytes(self, timeout: float | None) -> bytes | None:
-        """The next message, or None if there is no whole one after ``timeout`` seconds.
+        """Return the next message, or None if there is no whole one after ``timeout`` seconds.
 
         Raises:
             EOFError: The other end is gone, and every whole message of it has been received.
@@ -106,7 +106,7 @@ class MessagePipe:
             self._read()
 
     def fileno(self) -> int:
-        """The socket's file descriptor."""
+        """Return the socket's file descriptor."""
         return self._end.fileno()
 
     def close(self) -> None:
@@ -219,7 +219,7 @@ class Link(Protocol):
         ...
 
     def stop_requested(self) -> bool:
-        """Whether the worker, or a signal, has asked this trial to stop."""
+        """Return whether the worker, or a signal, has asked this trial to stop."""
         ...
 
 
@@ -231,13 +231,13 @@ class Channel:
 
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
-        """The worker's end, and the socket to hand to the trial's process."""
+        """Return the worker's end, and the socket to hand to the trial's process."""
         ours, theirs = socket.socketpair()
         return cls(MessagePipe(ours, _MOST_BYTES)), theirs
 
     @classmethod
     def on(cls, descriptor: int) -> Channel:
-        """The trial's end, whose file descriptor was handed to this process."""
+        """Return the trial's end, whose file descriptor was handed to this process."""
         return cls(MessagePipe(socket.socket(fileno=descriptor)))
 
     def send(self, message: Message, *, waits: bool = True) -> None:
@@ -256,7 +256,7 @@ class Channel:
         self.connection.send_bytes(encoded, waits=waits)
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message, or None when ``timeout`` seconds have passed without a whole one.
+        """Return the next message, or None when ``timeout`` seconds have passed without a whole one.
 
         Raises:
             EOFError: The other end is gone, and every whole message it sent has been received.

@@ -58,7 +58,7 @@ def sendable(cls: type[T]) -> type[T]:
 
 @sendable
 class StudySource:
-    """Where a process finds the study's definition.
+    """Location of a study's definition.
 
     Attributes:
         how: ``"target"``: import ``target``. ``"pickled"``: ``pickled`` is the definition itself,
@@ -130,7 +130,7 @@ class Suggested:
     kind: Literal["suggested"] = "suggested"
 
     def accepted(self) -> CategoricalChoice:
-        """The value.
+        """Return the value.
 
         Raises:
             ParameterError: There is none.
@@ -159,7 +159,7 @@ class Judged:
 
 @sendable
 class AuditOrder:
-    """What a trial does for audits, beside what its assignment says.
+    """Order to a trial to pin what audits need.
 
     Attributes:
         directory: Where it pins.
@@ -221,7 +221,7 @@ class BranchStart:
 
 @sendable
 class HeldOutData:
-    """Where the data come from that checkpoints are measured on.
+    """Source of the data that checkpoints are measured on.
 
     Attributes:
         target: ``FILE:NAME`` or ``package.module:NAME``; None where the study's own are taken, or
@@ -249,7 +249,7 @@ class Candidate:
 
 @sendable
 class Evaluation:
-    """What to measure in place of a trial."""
+    """Order to measure checkpoints, sent in place of a trial."""
 
     checkpoints: tuple[Candidate, ...]
     data: HeldOutData
@@ -291,7 +291,7 @@ class Evaluated:
 
 @sendable
 class ExportOrder:
-    """What is to be written, and where.
+    """Order to write a model: its format and its path.
 
     Attributes:
         format: A name of `sweeper.models.formats.SUFFIXES`.
@@ -339,7 +339,7 @@ Part = Literal["build", "read", "together", "train"]
 
 @sendable
 class Rehearsal:
-    """What to do in place of a trial.
+    """Order to rehearse, sent in place of a trial.
 
     Attributes:
         part: See `Part`.
@@ -354,7 +354,7 @@ class Rehearsal:
 
 @sendable
 class Replay:
-    """How to run a finished trial again, beside everything that its assignment says.
+    """Order to run a finished trial again, sent with its assignment.
 
     Attributes:
         checkpoints: The step and the finished epochs of each checkpoint to take.
@@ -384,12 +384,12 @@ class ReplaySchedule:
         self._die_after = replay.die_after
 
     def steps_left(self, step: int) -> int:
-        """Steps that may run before something is to be done; at least 1."""
+        """Return steps that may run before something is to be done; at least 1."""
         ends = {due for due, _ in self._wanted} | {self._also_after, self._die_after}
         return min((p - step for p in ends if p is not None and p > step), default=_NEVER)
 
     def is_due(self, step: int, epoch: int) -> bool:
-        """Whether a checkpoint is to be taken here."""
+        """Return whether a checkpoint is to be taken here."""
         also = self._also_after is not None and step >= self._also_after
         if also:
             self._also_after = None

@@ -1,1 +1,1 @@
-"""What runs in a trial's own process: its factories, its training, and what it tells of them."""
+"""Trial process: its factories, its training, and its reports."""

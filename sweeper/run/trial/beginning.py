@@ -52,7 +52,7 @@ class Beginning:
 
     @classmethod
     def of(cls, definition: StudyDefinition, assignment: Assignment) -> Beginning | None:
-        """What has to be known before the trial is built; None where it does not begin so.
+        """Return what has to be known before the trial is built; None where it does not begin so.
 
         Raises:
             ParameterError: The training cannot be built with the parent's parameters.
@@ -93,7 +93,7 @@ class Beginning:
     def merged(
         self, loaded: LoadedCheckpoint, loop: TrainingLoop, own: Initial | None
     ) -> tuple[LoadedCheckpoint, BranchReport]:
-        """What the branch goes on from.
+        """Return what the branch goes on from.
 
         Args:
             loaded: The parent's checkpoint.
@@ -111,14 +111,14 @@ class Beginning:
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """What does not fit is the changed parameters' doing, wherever it shows."""
+        """Explain a misfit by the changed parameters, wherever it shows."""
         try:
             yield
         except RestoreError as error:
             raise self.refused(str(error).splitlines()[1:-1]) from error
 
     def refused(self, misfits: Sequence[str]) -> ParameterError:
-        """The error of a checkpoint that does not fit what the changed parameters make."""
+        """Return the error of a checkpoint that does not fit what the changed parameters make."""
         start, shown = self.start, "\n  ".join(misfits)
         names = ", ".join(f"{name}={value!r}" for name, value in start.changed.items())
         return ParameterError(
@@ -136,7 +136,7 @@ def _has_checkpoints(directory: Location) -> bool:
 
 
 def _other_batches(loaded: LoadedCheckpoint, loop: TrainingLoop) -> list[str]:
-    """Where epochs are of another length, nothing in the middle of one can be gone on from."""
+    """Refuse a checkpoint in the middle of an epoch where epochs have another length."""
     position = loaded.state["position"]
     inside, epoch = position["step_in_epoch"], position["epoch"]
     steps = loop._steps
@@ -155,7 +155,7 @@ def _other_batches(loaded: LoadedCheckpoint, loop: TrainingLoop) -> list[str]:
 def _built_apart(
     definition: StudyDefinition, assignment: Assignment, start: BranchStart
 ) -> Initial:
-    """What a build with the parent's parameters has, made where it leaves no trace."""
+    """Return what a build with the parent's parameters has, made where it leaves no trace."""
     if not hasattr(os, "fork") or context.context()._context_handle is not None:
         # A process that has run TensorFlow cannot be forked: a debugger's, or one of trials inline.
         try:
@@ -222,11 +222,11 @@ def _initial_of_parent(
 
 
 def own_initial(beginning: Beginning | None, plan: TrainingPlan) -> Initial | None:
-    """What the branch itself was built with, where that has to be compared."""
+    """Return what the branch itself was built with, where that has to be compared."""
     return None if beginning is None or beginning.parent is None else Initial.of(plan)
 
 
 def said(report: BranchReport, start: BranchStart) -> dict[str, object]:
-    """What an attempt's surroundings say of the beginning; the log has it in words."""
+    """Return what an attempt's surroundings say of the beginning; the log has it in words."""
     print(report.text(start.parent, start.step), flush=True)  # noqa: T201 - the trial's log
     return {"branch_report": report.to_json()}

@@ -1,4 +1,4 @@
-"""What a trial process sets before TensorFlow's first op: threads, devices, memory, determinism."""
+"""Settings of a trial process before TensorFlow's first op: threads, devices, memory, determinism."""
 
 from __future__ import annotations
 

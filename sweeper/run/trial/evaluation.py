@@ -46,7 +46,7 @@ _USE = "evaluation"
 
 
 class _RefusedError(Exception):
-    """What was asked for cannot be done, for any trial."""
+    """Error in the order itself, which concerns every trial."""
 
 
 def evaluate(definition: StudyDefinition, assignment: Assignment, link: Link) -> None:
@@ -150,7 +150,7 @@ def _held_out(
 
 
 def _given(given: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -> Any:
-    """What the user named: the `Data`, or what the function returns for this trial."""
+    """Return what the user named: the `Data`, or what the function returns for this trial."""
     sys.path.extend(entry for entry in given.path if entry not in sys.path)
     seed_everything(seeds.child("data"))
     try:

@@ -1,4 +1,4 @@
-"""What a trial tells of its training while it runs, and where the snapshots of it go.
+"""Observer of a trial's training: it reports to the worker, and hands snapshots to the writer.
 
 Beside the checkpoints that are due, a trial that is audited takes one in the middle of an epoch
 that is for the audit alone. That changes no result: where snapshots are taken never does.
@@ -65,7 +65,7 @@ class TrialObserver(SnapshotKeeper):
 
     @property
     def committed(self) -> Committed | None:
-        """The newest checkpoint that is written; None before the first."""
+        """Return the newest checkpoint that is written; None before the first."""
         return self._committed
 
     @property
@@ -105,7 +105,7 @@ class TrialObserver(SnapshotKeeper):
         super().keep(snapshot)
 
     def _is_middle(self, position: Position) -> bool:
-        """Whether the checkpoint for the audit alone is due, and still wanted."""
+        """Return whether the checkpoint for the audit alone is due, and still wanted."""
         if not 0 < self._middle <= position.step or position.step_in_epoch == 0:
             return False
         if self._pins is None or not self._pins.needs_middle:

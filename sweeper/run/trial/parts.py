@@ -1,4 +1,4 @@
-"""What a trial is made of: its strategy, the `Trial` that its factories receive, and the plan that they make.
+"""Parts of a trial: its strategy, the `Trial` that its factories receive, and the plan that they make.
 
 The factories run in a fixed order, each from a seed of its own, so that one which draws another
 random number changes nothing for the next.
@@ -122,7 +122,7 @@ def _without_tf_config() -> Iterator[None]:
 
 
 def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-    """The strategy, or the earlier one of this process that it must not be beside."""
+    """Return the strategy, or the earlier one of this process that it must not be beside."""
     adding = getattr(strategy.extended, "_cross_device_ops", None)
     if strategy.num_replicas_in_sync == 1 or type(adding).__name__ != "CollectiveAllReduce":
         return strategy
@@ -130,13 +130,13 @@ def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy
 
 
 def seeds_of(assignment: Assignment) -> TrialSeeds:
-    """The trial's seeds: of a branch its first ancestor's."""
+    """Return the trial's seeds: of a branch its first ancestor's."""
     branch = assignment.branch
     return TrialSeeds(assignment.seed, assignment.number if branch is None else branch.seeded_as)
 
 
 def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
-    """The trial as its factories see it; its directory is there.
+    """Return the trial as its factories see it; its directory is there.
 
     Raises:
         CheckpointError: The directory cannot be made.

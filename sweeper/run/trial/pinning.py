@@ -42,7 +42,7 @@ _TRIES = 10
 
 @dataclass(frozen=True)
 class _Start:
-    """Where the next interval begins: a checkpoint on this disk, or None for the beginning."""
+    """Start of the next interval: a checkpoint on this disk, or None for the beginning."""
 
     step: int
     path: Path | None
@@ -69,7 +69,7 @@ class AuditPins:
         self.left = _NO_END if order.which == "all" else order.wanted
 
     def begin(self, at: Position, steps_per_epoch: int, path: Location | None) -> int:
-        """Training begins, or goes on from the checkpoint ``path``, at the position ``at``.
+        """Note that training begins, or goes on from the checkpoint ``path``, at the position ``at``.
 
         Returns:
             The step from which on one more checkpoint is taken for the audit alone, in the middle
@@ -93,12 +93,12 @@ class AuditPins:
 
     @property
     def needs_middle(self) -> bool:
-        """Whether nothing is there yet that an interval could begin with."""
+        """Return whether nothing is there yet that an interval could begin with."""
         return self._start is None
 
     @property
     def middle(self) -> Store:
-        """Where the checkpoint that is for the audit alone goes; it is where an interval begins."""
+        """Return where the checkpoint that is for the audit alone goes; it is where an interval begins."""
         return _Middle(self)
 
     def pin(self, done: Committed, snapshot_state: bytes) -> None:
@@ -114,7 +114,7 @@ class AuditPins:
             self._start = _Start(done.step, Path(str(done.path)))
 
     def unreported(self) -> list[IntervalPinned]:
-        """What was pinned since the last call; on the training thread."""
+        """Return what was pinned since the last call; on the training thread."""
         found = []
         while self._pinned:
             found.append(self._pinned.popleft())

@@ -195,7 +195,7 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
 
 
 def _disk_error(error: BaseException) -> str | None:
-    """What the disk refuses, if ``error`` comes of that; no other trial could write there either.
+    """Return what the disk refuses, if ``error`` comes of that; no other trial could write there either.
 
     TensorFlow and HDF5 have the system's reason in their text alone.
     """
@@ -223,7 +223,7 @@ def worker_is_gone() -> NoReturn:
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame outside sweeper; whole where there is none."""
+    """Return the traceback from the first frame outside sweeper; whole where there is none."""
     own = f"{Path(__file__).parents[2]}{os.sep}"
     part = trace
     while part is not None and part.tb_frame.f_code.co_filename.startswith(own):

@@ -1,4 +1,4 @@
-"""What is said of an exception that ended a trial: one line with its reason and where it was raised.
+"""Reason of a trial's failure, from its exception: one line with the cause and where it was raised.
 
 An exception is the user's own object: its text may be missing, huge, many lines, or of characters
 that neither a pipe nor a database can carry, and TensorFlow's puts the reason between pages of frames
@@ -87,7 +87,7 @@ def _reason(text: str) -> str:
 
 
 def _location(trace: TracebackType | None) -> str | None:
-    """The innermost line of the user's own code, as ``in FUNCTION, FILE:LINE``."""
+    """Return the innermost line of the user's own code, as ``in FUNCTION, FILE:LINE``."""
     found = None
     for frame, line in traceback.walk_tb(trace):
         if is_users(frame.f_code.co_filename):

@@ -179,7 +179,7 @@ class _Rehearsal:
         self._seconds["work"] += time.perf_counter() - began
 
     def _measure(self, watched: WatchedTraining) -> None:
-        """How long a step and a validation take, run as a trial runs them."""
+        """Measure a step and a validation, run as a trial runs them."""
         with self._doing("timing steps", 0, "build"):
             steps, seconds = watched.time_steps(_TIMED_SECONDS)
             batches, validation = watched.time_validation()
@@ -272,7 +272,7 @@ class _Rehearsal:
 
 
 def _peak_memory() -> int:
-    """The most bytes that this process held so far."""
+    """Return the most bytes that this process held so far."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -279,7 +279,7 @@ def _keep_end(
 
 
 def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord]], bool] | None:
-    """What asks the worker between two epochs; None, and no cost, without a pruner.
+    """Return what asks the worker between two epochs; None, and no cost, without a pruner.
 
     After an epoch that did not report the objective there is nothing new, and so no question.
     """
@@ -311,7 +311,7 @@ def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, 
 def _began_from(
     loop: TrainingLoop, plan: TrainingPlan, loaded: LoadedCheckpoint | None, link: Link
 ) -> dict[str, Any]:
-    """What the attempt's surroundings say of the warm start.
+    """Return what the attempt's surroundings say of the warm start.
 
     A resumed trial has its values already: of the file, only the digest is looked at.
     """
@@ -342,7 +342,7 @@ def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:
 
 
 def _brought_here(loaded: LoadedCheckpoint | None, directory: str) -> LoadedCheckpoint | None:
-    """The checkpoint with every path below the trial's directory brought to where that is now."""
+    """Return the checkpoint with every path below the trial's directory brought to where that is now."""
     if loaded is None or loaded.origin is None or loaded.origin.directory == directory:
         return loaded
     return replace(loaded, state=relocated(loaded.state, loaded.origin.directory, directory))

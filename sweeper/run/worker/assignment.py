@@ -1,4 +1,4 @@
-"""What a trial's process is sent first: its part of the study's settings, and where its files go."""
+"""Assignment of a trial's process: its part of the study's settings, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def assignment_of(
 
 
 def _branch_start(parent: ParentRecord, paths: RunPaths, number: int) -> BranchStart:
-    """Where a branch begins: a copy beside its own files, or the end of a population's member."""
+    """Return where a branch begins: a copy beside its own files, or the end of a population's member."""
     here = (paths, RunPaths(paths.root, paths.study))
     starts = [each.branch_start(number) for each in here]
     for attempt in range(parent.attempts, 0, -1):

@@ -91,12 +91,12 @@ def check_directories(directories: Iterable[Path], study: StudyRow, *, begun: bo
 
 
 def marker_of(study: StudyRow) -> Marker:
-    """What the stored study's directories are marked with."""
+    """Return what the stored study's directories are marked with."""
     return Marker(study.name, study.identity, study.seed, study.fingerprint)
 
 
 def origin_of(claim: Claim, seed: int) -> Origin | None:
-    """Whose the checkpoints of a claimed trial are, but for its parameters.
+    """Return whose the checkpoints of a claimed trial are, but for its parameters.
 
     Args:
         claim: The trial.
@@ -119,7 +119,7 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 @dataclass(frozen=True)
 class Located:
-    """What was found of one trial's checkpoints.
+    """Checkpoints of one trial that were found.
 
     Attributes:
         known: Those that the database lists, where they are; in an object store, where they were
@@ -143,7 +143,7 @@ class Located:
     reached: int = 0
 
     def notice(self, listed: int, files: Path) -> str | None:
-        """What a person should know before the trial goes on; None where all is as it was.
+        """Return what a person should know before the trial goes on; None where all is as it was.
 
         Args:
             listed: How many checkpoints the database lists.
@@ -292,7 +292,7 @@ def _is_own(path: Path, paths: RunPaths) -> bool:
 
 
 def _listed(trial: TrialRecord, paths: RunPaths) -> list[Location]:
-    """What lies in the directories of attempts to go on from, whether or not the database has it."""
+    """Return what lies in the directories of attempts to go on from, whether or not the database has it."""
     found: list[Location] = []
     for attempt in trial.attempts[trial.anew_after :]:
         directory = paths.checkpoints(trial.number, attempt.number)

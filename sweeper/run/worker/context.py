@@ -37,7 +37,7 @@ class Auditing(Protocol):
     """The audits that the slots of one worker do."""
 
     def order(self, claim: Claim) -> AuditOrder | None:
-        """What the trial of ``claim`` pins; None for nothing."""
+        """Return what the trial of ``claim`` pins; None for nothing."""
         ...
 
     def pinned(self, token: int, interval: IntervalPinned) -> None:
@@ -82,7 +82,7 @@ class StudyAccess:
 
     @cached_property
     def impatient(self) -> Repository:
-        """The repository for callers that try again by themselves."""
+        """Return the repository for callers that try again by themselves."""
         return self.repository.with_patience(CALL_PATIENCE)
 
 
@@ -97,7 +97,7 @@ class InlineSupervisor(Protocol):
         ...
 
     def stop_requested(self, *, inside: bool = False) -> bool:
-        """Whether the trial should stop; one ``inside`` this process is ended where it should die."""
+        """Return whether the trial should stop; one ``inside`` this process is ended where it should die."""
         ...
 
 
@@ -109,7 +109,7 @@ class InlineRunner(Protocol):
 
 @dataclass
 class SlotContext:
-    """What the slots of one worker share.
+    """State that the slots of one worker share.
 
     Attributes:
         runner: Starts trial processes; or runs trials in this one.

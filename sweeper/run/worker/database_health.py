@@ -53,11 +53,11 @@ class DatabaseHealth:
 
     @property
     def given_up(self) -> bool:
-        """Whether it has been away for longer than the limit."""
+        """Return whether it has been away for longer than the limit."""
         return self.away_for > self.limit
 
     def error(self) -> DatabaseUnavailableError:
-        """What to raise once it is given up."""
+        """Return what to raise once it is given up."""
         return DatabaseUnavailableError(
             f"the database has been away for {self.away_for:.0f} s ({self._error}); trials were "
             "stopped at a checkpoint, and go on from there when the study is resumed"
@@ -142,7 +142,7 @@ class Entry:
     write: Callable[[bool], object]
 
     def joined(self, later: Entry) -> Entry | None:
-        """Both as one entry, which writes them at once; None where that cannot be."""
+        """Return both as one entry, which writes them at once; None where that cannot be."""
         del later
         return None
 
@@ -169,7 +169,7 @@ class WriteQueue:
 
     @property
     def broken(self) -> bool:
-        """Whether an entry raised, so that nothing more is written."""
+        """Return whether an entry raised, so that nothing more is written."""
         return self._error is not None
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Which of the machine's GPUs each slot of a worker sees, and how much of its memory.
+"""Assignment of the machine's GPUs, and of their memory, to a worker's slots.
 
 A trial sees one GPU, bound to its slot. Several trials on one GPU need limits that are set before
 TensorFlow starts its devices, since each would else take all of the memory. Numbers are in the
@@ -41,7 +41,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class SlotDevice:
-    """What one slot's trials see.
+    """Devices that one slot's trials see.
 
     Attributes:
         visible: ``CUDA_VISIBLE_DEVICES``; None to leave it as it is.
@@ -126,7 +126,7 @@ def find_gpus(wanted: str) -> tuple[Gpu, ...]:
 def share_gpus(
     gpus: Sequence[Gpu], trials_per_gpu: int, memory: int | None = None
 ) -> tuple[SlotDevice, ...]:
-    """One device for each slot, neighbours on different GPUs.
+    """Assign one device to each slot, neighbours on different GPUs.
 
     Args:
         gpus: To be shared.

@@ -67,7 +67,7 @@ class InlineTrials:
 
 
 class _WorkerError(BaseException):
-    """What ends a trial is its worker's affair; code of the trial's is not to catch it."""
+    """Wrapper of an error that the worker handles, so that code of the trial cannot catch it."""
 
 
 class _InlineLink:

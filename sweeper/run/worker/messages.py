@@ -86,7 +86,7 @@ class TrialSearch:
         return self._judge(question)
 
     def not_asked_for(self) -> str | None:
-        """What to say of enqueued values that the trial, now that it is built, did not ask for."""
+        """Return what to say of enqueued values that the trial, now that it is built, did not ask for."""
         number, enqueue = self._claim.number, self._study.search.enqueue
         if self._claim.parent is not None:
             return None
@@ -145,7 +145,7 @@ class TrialSearch:
         return self._opened
 
     def _seen(self) -> tuple[Observation, ...]:
-        """The trials that the search may look at."""
+        """Return the trials that the search may look at."""
         claim, window = self._claim, self._study.search.window
         if window is None:
             return ()
@@ -169,7 +169,7 @@ class TrialSearch:
 def _of_branch(
     question: Suggest, parent: ParentRecord, params: Mapping[str, CategoricalChoice]
 ) -> Suggested:
-    """A branch's parameters are given; what it asks for must be what its parent asked for."""
+    """Return a branch's given parameter, after a check that its parent asked for the same one."""
     name, distribution = question.name, question.distribution
     stored = parent.distributions.get(name)
     if stored is None or name not in params:

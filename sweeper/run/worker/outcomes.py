@@ -39,7 +39,7 @@ _COUNTERS = (
 
 
 def out_of_memory_kills() -> int:
-    """How many processes the kernel has killed for lack of memory, here and in this container.
+    """Return how many processes the kernel has killed for lack of memory, here and in this container.
 
     Only a rise between two calls means anything; 0 where the kernel does not say.
     """
@@ -59,7 +59,7 @@ _LONGEST_LOOK = 2.0
 
 @dataclass(frozen=True)
 class AttemptEnd(Ending):
-    """How an attempt ended, as it is stored, and what its worker does then.
+    """End of an attempt, as it is stored, and the worker's next action.
 
     Attributes:
         notice: To be reported once it is written down.
@@ -72,7 +72,7 @@ class AttemptEnd(Ending):
 
 @dataclass(frozen=True)
 class Death:
-    """How a trial's process came to its end.
+    """End of a trial's process.
 
     Attributes:
         status: Its exit status.
@@ -92,7 +92,7 @@ class Death:
 
 
 class TrialClock:
-    """How long a trial has taken: what it went on from, and this attempt.
+    """Time that a trial has taken: in earlier attempts, and in this one.
 
     Time in which the worker itself stood still (a stopped process, a laptop's lid) does not count.
 
@@ -173,7 +173,7 @@ def end_of(
 
 
 def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEnd:
-    """The end of the trial that shows a mistake of the study's, and of the run with it.
+    """Return the end of the trial that shows a mistake of the study's, and of the run with it.
 
     A trial that has trained has failed: it begins anew once the definition is another one. Any other
     waits for the next run.
@@ -252,7 +252,7 @@ def _again(left: int, allowed: int, kept: int | None) -> str:
 
 
 def said_of(rung: DecidedRung) -> RungDecided:
-    """What is said of a decision."""
+    """Format a rung decision for the log."""
     going = ", ".join(map(str, rung.promoted)) or "none"
     compared = len(rung.promoted) + len(rung.ended)
     return RungDecided(

@@ -160,7 +160,7 @@ class AttemptSupervisor(MessageHandler):
             self._context.leases.let_go(self._lease)
 
     def stop_requested(self, *, inside: bool = False) -> bool:
-        """Whether the trial should stop; one ``inside`` this process is ended where it should die."""
+        """Return whether the trial should stop; one ``inside`` this process is ended where it should die."""
         if inside and self._context.killing.is_set():
             raise _CutShortError(_KILLED)
         return (
@@ -366,7 +366,7 @@ class AttemptSupervisor(MessageHandler):
         )
 
     def _known_checkpoints(self) -> tuple[str, ...]:
-        """What the database has of the trial's checkpoints, where they are now.
+        """Return what the database has of the trial's checkpoints, where they are now.
 
         A trial that begins, or begins anew, has none.
 

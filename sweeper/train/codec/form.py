@@ -47,7 +47,7 @@ def digest_of(array: Any) -> str:
 
 
 def hold(variable: Any) -> Any:
-    """The variable's value as it is now; it stays that value when the variable is next written.
+    """Return the variable's value as it is now; it stays that value when the variable is next written.
 
     The tensor shares the variable's buffer, and TensorFlow copies a shared buffer before writing
     to it, so holding costs no copy of its own.
@@ -79,7 +79,7 @@ def name_of(thing: Any) -> str | None:
 
 
 def find_named(name: str) -> Any:
-    """The inverse of `name_of`; None where there is no such thing, or where it may not be named."""
+    """Return the inverse of `name_of`; None where there is no such thing, or where it may not be named."""
     module_name, _, qualified = name.partition(":")
     if module_name.partition(".")[0] not in _LIBRARIES and not is_users_module(module_name):
         return None
@@ -111,7 +111,7 @@ def put_array(array: Any, tensors: Tensors, key: str) -> Json:
 
 
 def take_array(saved: Json, tensors: Mapping[str, Any]) -> Any:
-    """The inverse of `put_array`."""
+    """Return the inverse of `put_array`."""
     if saved["t"] not in tensors:
         msg = f"the tensor {saved['t']!r} is missing"
         raise UnplaceableError(msg)

@@ -58,13 +58,13 @@ PLAIN = frozenset(
 
 
 def is_plain(value: object) -> bool:
-    """Whether ``value`` is a leaf with a form of its own in JSON."""
+    """Return whether ``value`` is a leaf with a form of its own in JSON."""
     cls = type(value)
     return cls in PLAIN or isinstance(value, np.generic | PurePath | tf.DType | np.dtype)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are one object, or leaves or tuples of leaves with the same bits."""
+    """Return whether two values are one object, or leaves or tuples of leaves with the same bits."""
     if one is other:
         return True
     if type(one) is not type(other):

@@ -21,7 +21,7 @@ _BELOW = "replica-"
 
 
 def replicas_of(variable: Any) -> tuple[Any, ...]:
-    """The variables that ``variable`` stands for here, by replica; itself alone where there is one."""
+    """Return the variables that ``variable`` stands for here, by replica; itself alone where there is one."""
     import tensorflow as tf
 
     inner = _inner(variable)
@@ -64,7 +64,7 @@ def refuse_replicated(value: object, path: str) -> None:
 
 
 def held_tensors(key: str, tensors: Mapping[str, Any]) -> list[Any]:
-    """What `hold_replicas` put under ``key``, by replica; only the first's where all were equal."""
+    """Return what `hold_replicas` put under ``key``, by replica; only the first's where all were equal."""
     found = [tensors[key]]
     while _key(key, len(found)) in tensors:
         found.append(tensors[_key(key, len(found))])
@@ -89,7 +89,7 @@ def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None
 
 
 def as_one(variable: Any, key: str, tensors: Mapping[str, Any]) -> Any:
-    """The one value that a reader of ``variable`` gets of what `hold_replicas` put under ``key``."""
+    """Return the one value that a reader of ``variable`` gets of what `hold_replicas` put under ``key``."""
     values = held_tensors(key, tensors)
     if len(values) == 1 or not _is_made_on_read(variable):
         return values[0]
@@ -107,7 +107,7 @@ def _as_read(variable: Any, values: list[Any]) -> Any:
 
 
 def _is_made_on_read(variable: Any) -> bool:
-    """Whether each replica writes the variable for itself, and a reader gets all of them in one."""
+    """Return whether each replica writes the variable for itself, and a reader gets all of them in one."""
     of_keras = _name(getattr(variable, "_synchronization", None))
     return "on_read" in (of_keras, _name(getattr(_inner(variable), "synchronization", None)))
 

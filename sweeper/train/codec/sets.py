@@ -35,7 +35,7 @@ _SEEN = 64
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How to fill a set so that it gives its members in the order of another.
+    """Order of insertion that gives a set with the order of another.
 
     Attributes:
         order: Positions of the members, in the order in which they are inserted.

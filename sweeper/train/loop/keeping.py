@@ -32,7 +32,7 @@ class CheckpointSchedule:
         self._cost = 0.0
 
     def begin(self, step: int, epoch: int) -> None:
-        """Training begins, or goes on from a checkpoint, here."""
+        """Note that training begins, or goes on from a checkpoint, here."""
         self._step, self._epoch, self._at = step, epoch, self._clock()
 
     def taken(self, step: int, epoch: int, *, stalled_seconds: float) -> None:
@@ -41,7 +41,7 @@ class CheckpointSchedule:
         self._cost = max(stalled_seconds, self._cost / 2)
 
     def is_due(self, step: int, epoch: int) -> bool:
-        """Whether one is due at this step; never twice at the same one."""
+        """Return whether one is due at this step; never twice at the same one."""
         if step == self._step and epoch == self._epoch:
             return False
         since = self._clock() - self._at
@@ -52,7 +52,7 @@ class CheckpointSchedule:
         return since >= max(_AUTO_LEAST_SECONDS, self._cost / _AUTO_SHARE)
 
     def steps_left(self, step: int) -> int:
-        """Steps that may run before one is due by steps; a large number where none ever is."""
+        """Return steps that may run before one is due by steps; a large number where none ever is."""
         due = self._every.next_step(step) if isinstance(self._every, Every) else None
         return 1 << 30 if due is None else due - step
 
@@ -79,15 +79,15 @@ class SnapshotKeeper:
         self._asked_at = clock()
 
     def begin(self, position: Position) -> None:
-        """Training begins, or goes on, here."""
+        """Note that training begins, or goes on, here."""
         self._schedule.begin(position.step, position.epoch)
 
     def steps_until_due(self, position: Position) -> int:
-        """Steps that may run before the next snapshot by steps is due; at least 1."""
+        """Return steps that may run before the next snapshot by steps is due; at least 1."""
         return self._schedule.steps_left(position.step)
 
     def is_due(self, position: Position) -> bool:
-        """Whether a snapshot is due here. What is taken now counts as the snapshot's cost."""
+        """Return whether a snapshot is due here. What is taken now counts as the snapshot's cost."""
         self._asked_at = self._clock()
         return self._schedule.is_due(position.step, position.epoch)
 

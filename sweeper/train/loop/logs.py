@@ -28,7 +28,7 @@ _SHOWN = 12
 
 
 def metrics_or_logs(taken: Any, logs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The model's metrics, unless a custom step reports others; as ``fit`` decides it.
+    """Return the model's metrics, unless a custom step reports others; as ``fit`` decides it.
 
     Args:
         taken: The model, or the `TrainingStep` that is taken instead of the model's own: then the
@@ -69,7 +69,7 @@ def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def log_shapes(outputs: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
-    """The shapes of what a traced step returns, nested dicts flattened as callbacks see them."""
+    """Return the shapes of what a traced step returns, nested dicts flattened as callbacks see them."""
     found: dict[str, tuple[int | None, ...]] = {}
     for name, output in outputs.items():
         if isinstance(output, Mapping):
@@ -174,7 +174,7 @@ def check_rung(objective: str, last: EpochRecord) -> None:
 
 
 class Reported:
-    """What the epochs of one training report.
+    """Metrics that the epochs of one training report.
 
     Args:
         objectives: The names that decide: each must be reported, as one number.
@@ -198,7 +198,7 @@ class Reported:
         self._too_large: set[str] = set()
 
     def numbers(self, metric: str, value: Any) -> Iterable[tuple[str, float]]:
-        """What is stored of a metric: each number, or of a large array the objectives alone."""
+        """Return what is stored of a metric: each number, or of a large array the objectives alone."""
         numbers = named_numbers(metric, value)
         if np.size(value) <= MOST_COMPONENTS:
             return numbers

@@ -170,12 +170,12 @@ class TrainingLoop:
 
     @property
     def position(self) -> Position:
-        """Where training stands."""
+        """Return where training stands."""
         return self._position
 
     @property
     def epochs(self) -> Sequence[EpochRecord]:
-        """The epochs that are over, with every number that they reported."""
+        """Return the epochs that are over, with every number that they reported."""
         return tuple(self._record.epochs)
 
     def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
@@ -277,16 +277,16 @@ class TrainingLoop:
         return record
 
     def _is_last(self) -> bool:
-        """Whether the epoch that is over was the last one."""
+        """Return whether the epoch that is over was the last one."""
         return self._position.stopped or self._position.epoch == self._plan.epochs
 
     def _is_to_pause(self) -> bool:
-        """Whether training has come to where it pauses, and has not ended there."""
+        """Return whether training has come to where it pauses, and has not ended there."""
         due = self._position.epoch == self._plan.pause_after and self._position.step_in_epoch == 0
         return due and not self.pruned and not self._is_last()
 
     def _is_to_end(self) -> bool:
-        """Whether the judge ends training here; after the last epoch there is nothing to ask."""
+        """Return whether the judge ends training here; after the last epoch there is nothing to ask."""
         judge, over = self._plan.judge, self._record.epochs
         if judge is None or not over or self._is_last():
             return False
@@ -317,12 +317,12 @@ class TrainingLoop:
         return logs
 
     def _callback_step(self, step: int) -> int:
-        """What ``fit`` calls ``step``: it counts whole executions, the last short one included."""
+        """Return what ``fit`` calls ``step``: it counts whole executions, the last short one included."""
         execution = int(self._plan.model.steps_per_execution)
         return -(-step // execution) * execution
 
     def _more_steps(self) -> bool:
-        """Whether the epoch may have a step left; only its end tells where it has no length."""
+        """Return whether the epoch may have a step left; only its end tells where it has no length."""
         return self._position.step_in_epoch < (self._train.limit or _NO_END)
 
     def _after_block(self, logs: Mapping[str, Any]) -> None:
@@ -337,7 +337,7 @@ class TrainingLoop:
             raise Stopped
 
     def _block_size(self) -> int:
-        """Steps for the next graph call: to the epoch's end, the next snapshot or 0.2 s away."""
+        """Return steps for the next graph call: to the epoch's end, the next snapshot or 0.2 s away."""
         left = (self._train.limit or _NO_END) - self._position.step_in_epoch
         if self._listening or self._train.one_by_one:
             return int(min(self._plan.model.steps_per_execution, left))

@@ -30,7 +30,7 @@ class Paused(Stopped):
 
 
 class Observer(Protocol):
-    """Who watches a training and keeps its snapshots."""
+    """Observer of a training, which keeps its snapshots."""
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
         """The first step is about to run, at ``position``.
@@ -48,11 +48,11 @@ class Observer(Protocol):
         ...
 
     def steps_until_due(self, position: Position) -> int:
-        """Steps that may run before the next snapshot by steps is due; at least 1."""
+        """Return steps that may run before the next snapshot by steps is due; at least 1."""
         ...
 
     def is_due(self, position: Position) -> bool:
-        """Whether a snapshot is due here."""
+        """Return whether a snapshot is due here."""
         ...
 
     def keep(self, snapshot: Snapshot) -> None:
@@ -60,13 +60,13 @@ class Observer(Protocol):
         ...
 
     def stop_requested(self) -> bool:
-        """Whether training should stop at the next step."""
+        """Return whether training should stop at the next step."""
         ...
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What to train.
+    """Plan of a training.
 
     Attributes:
         objective: A metric that the logs must have, or None.
@@ -100,17 +100,17 @@ class TrainingPlan:
 
     @property
     def steps_of(self) -> keras.Model | TrainingStep:
-        """Whose ``train_step`` and ``test_step`` are taken: the step's, or the model's own."""
+        """Return whose ``train_step`` and ``test_step`` are taken: the step's, or the model's own."""
         return self.model if self.step is None else self.step
 
     @property
     def beside(self) -> Mapping[str, Any]:
-        """What is tracked, and the step, by name: all that is no model, data or callback."""
+        """Return what is tracked, and the step, by name: all that is no model, data or callback."""
         return self.tracked if self.step is None else {**self.tracked, "step": self.step}
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """All metrics that the logs must have."""
+        """Return all metrics that the logs must have."""
         return (*(() if self.objective is None else (self.objective,)), *self.further_objectives)
 
 
@@ -118,7 +118,7 @@ _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer, keras.metrics.Metri
 
 
 def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Roots:
-    """The roots of ``plan``, whose data are read by ``sources``, by use."""
+    """Return the roots of ``plan``, whose data are read by ``sources``, by use."""
     data = plan.data
     given = {"train": data.train, "validation": data.validation}
     read = {use: thing for use, thing in given.items() if not is_arrays(thing)}

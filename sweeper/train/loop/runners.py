@@ -59,7 +59,7 @@ class ArrayPlacement:
             )
 
     def gather(self, indices: Any) -> Any:
-        """The rows of those indices, of every array."""
+        """Return the rows of those indices, of every array."""
         with self._there():
             return tf.nest.map_structure(
                 lambda tensor: None if tensor is None else tf.gather(tensor, indices), self._tensors
@@ -113,7 +113,7 @@ def make_runner(
     name: str = "train",
     notice: Callable[[str], None] = lambda _message: None,
 ) -> Runner:
-    """The runner for ``source``.
+    """Return the runner for ``source``.
 
     Args:
         model: A compiled model.
@@ -290,7 +290,7 @@ class _Specified(Protocol):
 
 
 class _ReadingRunner:
-    """What the runners over a `Reader` have in common."""
+    """Base of the runners over a `Reader`."""
 
     def __init__(
         self, model: keras.Model, source: _Specified, step: StepFunction, reader: Reader

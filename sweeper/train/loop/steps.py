@@ -83,7 +83,7 @@ class GraphStep:
         self.zeros = tf.nest.map_structure(_zeros, outputs)
 
     def specialized(self) -> Callable[..., Any]:
-        """The same, without looking the traced function up at every call; after `trace`."""
+        """Return the same function without the look-up of its trace at every call; after `trace`."""
         return self if self.eager else self._call.get_concrete_function()
 
     def _owner(self) -> object:
@@ -97,7 +97,7 @@ class GraphStep:
 
 
 def _zeros(spec: Any) -> Any:
-    """What a loop in the graph begins with; nothing, along what only the step's results tell."""
+    """Return what a loop in the graph begins with; nothing, along what only the step's results tell."""
     return tf.zeros([size or 0 for size in spec.shape.as_list()], spec.dtype)
 
 

@@ -85,7 +85,7 @@ class CheckpointTests:
             self._runner.trace()
 
     def run(self, loaded: LoadedCheckpoint) -> dict[str, float]:
-        """What the checkpoint gives, number by number, each under the name that epochs give it.
+        """Return what the checkpoint gives, number by number, each under the name that epochs give it.
 
         Raises:
             RestoreError: It does not fit the model; every mismatch is named.
@@ -166,7 +166,7 @@ def make_variables_of_training(plan: TrainingPlan, notice: Callable[[str], None]
 
 
 class _Reading:
-    """Where the data stand, as one of the things that begin anew for every checkpoint."""
+    """Position of the data, set back for every checkpoint."""
 
     name = "test"
 

@@ -1,4 +1,4 @@
-"""What generators without a seed begin from: a stream of the trial's own, in place of the system's.
+"""Entropy of generators without a seed: a stream of the trial's own, in place of the system's.
 
 ``np.random.default_rng()``, ``SeedSequence()``, ``RandomState()`` and ``random.Random()`` ask the
 operating system for entropy, and would make another split in each process. While a trial's code
@@ -89,7 +89,7 @@ class FreshEntropy:
             _uninstall()
 
     def bits(self, count: int) -> int | None:
-        """The next number of ``count`` bits; None where the system's is to be taken."""
+        """Return the next number of ``count`` bits; None where the system's is to be taken."""
         pid, thread = self._of or (0, 0)
         asker = _asker(_OF_THE_LIBRARIES)
         if pid != os.getpid() or asker is None or _root_of(asker) in _NOT_THE_TRIALS:

@@ -257,7 +257,7 @@ def _eager_context() -> Any:
 def _misfit(
     key: str, tensors: Mapping[str, Any], dtype: str, shape: tuple[int, ...] | None
 ) -> list[str]:
-    """What is wrong with the saved tensor ``key``, a sentence each."""
+    """Return what is wrong with the saved tensor ``key``, a sentence each."""
     if key not in tensors:
         return [f"the tensor {key!r} is missing"]
     array = tensors[key]

@@ -118,7 +118,7 @@ class EagerSeeds:
         return slow_path
 
     def _with_seeds(self, op: str, attrs: Sequence[Any]) -> tuple[Any, ...]:
-        """The operation's attributes, names and values in turn, with the seeds of this call."""
+        """Return the operation's attributes, names and values in turn, with the seeds of this call."""
         shown = dict(zip(attrs[::2], attrs[1::2], strict=True))
         seed, seed2 = int(shown["seed"]), int(shown["seed2"])
         fresh, self._drawn.seed = getattr(self._drawn, "seed", None), None
@@ -167,7 +167,7 @@ def _exchanged(owner: Any, name: str, value: Any) -> Any:
 
 
 def _fast(module: Any) -> Callable[..., Any]:
-    """What sends random operations the slow way, where their seeds are attributes like others."""
+    """Return what sends random operations the slow way, where their seeds are attributes like others."""
     execute = module.pywrap_tfe.TFE_Py_FastPathExecute
 
     def fast_path(ctx: Any, op: str, *arguments: Any) -> Any:
@@ -196,7 +196,7 @@ class HiddenState:
 
     @property
     def components(self) -> tuple[FreshEntropy | EagerSeeds, ...]:
-        """Those with state, in the order in which it is captured and restored."""
+        """Return those with state, in the order in which it is captured and restored."""
         return (self.fresh_entropy, self.eager_seeds)
 
     def __enter__(self) -> Self:

@@ -29,15 +29,15 @@ class TrialSeeds:
 
     @property
     def root(self) -> int:
-        """The trial's own seed, below 2**32: what `Trial.seed` and the records show."""
+        """Return the trial's own seed, below 2**32: what `Trial.seed` and the records show."""
         return int(np.random.SeedSequence([self.study_seed, self.number]).generate_state(1)[0])
 
     def child(self, name: str) -> int:
-        """The seed, below 2**32, of the use called ``name`` (model, data, callbacks, …)."""
+        """Return the seed, below 2**32, of the use called ``name`` (model, data, callbacks, …)."""
         return int(self.sequence(name).generate_state(1)[0])
 
     def sequence(self, name: str) -> np.random.SeedSequence:
-        """The seed sequence of the use called ``name``, for a NumPy generator of its own."""
+        """Return the seed sequence of the use called ``name``, for a NumPy generator of its own."""
         key = zlib.crc32(name.encode())
         return np.random.SeedSequence([self.study_seed, self.number], spawn_key=(key,))
 

@@ -105,7 +105,7 @@ class TracedFunctions:
         self._listeners.append(listener)
 
     def captured(self) -> list[CapturedVariable]:
-        """The variables made during the training that functions use and that still exist."""
+        """Return the variables made during the training that functions use and that still exist."""
         alive = ((name, reference()) for name, reference in self._captured.items())
         return [CapturedVariable(name, each) for name, each in alive if each is not None]
 
@@ -191,7 +191,7 @@ def _random_operations(graph: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _variables(graph: Any) -> list[Any]:
-    """Those that still exist; TensorFlow's own list of them has no order that is kept."""
+    """Return those that still exist; TensorFlow's own list of them has no order that is kept."""
     used = [variable for each in graph._weak_variables if (variable := each()) is not None]
     turns = {id(external): turn for turn, (external, _) in enumerate(graph.captures)}
     last = len(turns)

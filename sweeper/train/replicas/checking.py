@@ -1,4 +1,4 @@
-"""What of a model and its strategy cannot be trained on several replicas, refused by name."""
+"""Checks of a model and its strategy: what cannot be trained on several replicas is refused by name."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
 
 
 def describe_strategy(strategy: Any) -> str:
-    """The strategy, its replicas and how they add up, for the record of what a trial ran on."""
+    """Return the strategy, its replicas and how they add up, for the record of what a trial ran on."""
     name, replicas = type(strategy).__name__, int(strategy.num_replicas_in_sync)
     if replicas == 1:
         return name
@@ -98,7 +98,7 @@ def describe_strategy(strategy: Any) -> str:
 
 
 def _outside(model: keras.Model, strategy: Any) -> Iterator[str]:
-    """What of the model was made outside the strategy's scope."""
+    """Yield the parts of the model that were made outside the strategy's scope."""
     advice = (
         "make the model, its layers and its optimizer inside strategy.scope(), as a study's factories "
         "do with Study(strategy=…)"
@@ -116,7 +116,7 @@ def _strategy_of(optimizer: Any) -> Any:
 
 
 def _optimizer(optimizer: Any) -> Iterator[str]:
-    """What of the optimizer Keras 3 cannot do on replicas: it would end in an error inside a graph."""
+    """Yield the settings of the optimizer that Keras 3 cannot train on replicas, where they fail inside a graph."""
     name = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         yield (

@@ -43,7 +43,7 @@ _MARKED = re.compile(re.escape(_MARK) + r"\]? \[(\d+)\]")
 
 @dataclass(frozen=True)
 class Slice:
-    """What one replica takes of a batch.
+    """Slice of a batch for one replica.
 
     Attributes:
         batch: Its part of the batch, in the same structure.
@@ -56,18 +56,18 @@ class Slice:
     whole: Any
 
     def share(self, dtype: Any) -> Any:
-        """Which part of the batch it has, from 0 to 1."""
+        """Return which part of the batch it has, from 0 to 1."""
         return tf.cast(self.size, dtype) / tf.cast(self.whole, dtype)
 
     @property
     def static_size(self) -> int | None:
-        """Its samples, where they are known before a graph runs."""
+        """Return its samples, where they are known before a graph runs."""
         size = tf.get_static_value(self.size)
         return None if size is None else int(size)
 
 
 def slice_batch(batch: Any, replicas: int) -> tuple[Slice, ...]:
-    """The slices of ``batch`` along its first axis, one a replica; None stays None."""
+    """Return the slices of ``batch`` along its first axis, one a replica; None stays None."""
     leaves = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
     whole = _length(leaves[0])
     least, longer = whole // replicas, whole % replicas
@@ -103,7 +103,7 @@ def _part(leaf: Any, begin: Any, size: Any) -> Any:
 
 @dataclass(frozen=True)
 class SliceRule:
-    """Which batches can be sliced.
+    """Rule for the batches that can be sliced.
 
     Attributes:
         replicas: How many slices.
@@ -119,7 +119,7 @@ class SliceRule:
     own: str = ""
 
     def is_broken_by(self, samples: int) -> bool:
-        """Whether a batch of so many samples is refused."""
+        """Return whether a batch of so many samples is refused."""
         return samples < self.replicas or bool(self.own and samples % self.replicas)
 
     def check(self, samples: int, shown: str) -> None:
@@ -230,7 +230,7 @@ _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 
 def replica_index() -> int:
-    """The number of the replica whose code runs, from 0."""
+    """Return the number of the replica whose code runs, from 0."""
     context = tf.distribute.get_replica_context()
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
@@ -264,11 +264,11 @@ class _Scaling:
         """Replicas whose threads are in it: where gradients or weights are added up, they take turns."""
 
     def scale(self, value: Any) -> Any:
-        """What the loss of a slice adds to the loss of the batch."""
+        """Return what the loss of a slice adds to the loss of the batch."""
         return value * self._slice().share(value.dtype)
 
     def unscale(self, value: Any) -> Any:
-        """What is logged, and weighted by the slice's samples: the loss of the slice itself."""
+        """Return what is logged, and weighted by the slice's samples: the loss of the slice itself."""
         own = self._slice()
         if replica_index() in self._in_compiled_loss and own.static_size is None:
             # Keras knows no sizes here, and weights each output's loss of each slice by 1.
@@ -327,7 +327,7 @@ class _Scaling:
 
 
 def _losses_by_replica() -> property:
-    """What layers add to the loss, a list for each replica."""
+    """Return what layers add to the loss, a list for each replica."""
     lists: dict[tuple[int, int], list[Any]] = {}
 
     def losses(layer: Any) -> list[Any]:
@@ -343,7 +343,7 @@ def _losses_by_replica() -> property:
 
 
 def sum_of_all(value: Any) -> Any:
-    """The sum of a tensor over all replicas; nothing flows back."""
+    """Return the sum of a tensor over all replicas; nothing flows back."""
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(value))
 

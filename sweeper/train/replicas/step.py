@@ -106,7 +106,7 @@ def _one_global_generator(shared: Any) -> Iterator[None]:
 
 
 def own_method(model: keras.Model, step: str) -> str:
-    """Which of the methods that a step of ``model`` goes through is the user's own; empty for none."""
+    """Return which of the methods that a step of ``model`` goes through is the user's own; empty for none."""
     own = (name for name in (step, "compute_loss") if not _is_keras_own(model, name))
     return next((f"{name}()" for name in own), "")
 
@@ -116,7 +116,7 @@ def _is_keras_own(model: keras.Model, method: str) -> bool:
 
 
 def replicated(model: keras.Model, step: Callable[[Any], Any]) -> ReplicatedStep | None:
-    """The step on all replicas of the model's strategy; None where it runs as it is.
+    """Return the step on all replicas of the model's strategy; None where it runs as it is.
 
     A strategy with mirrored variables runs it in threads, on one replica as well.
     """

@@ -61,7 +61,7 @@ class ArraySource:
         return math.ceil(self.samples / self.batch_size)
 
     def order(self, pass_: int) -> npt.NDArray[np.int64]:
-        """The indices of all samples in the order in which ``pass_`` visits them."""
+        """Return the indices of all samples in the order in which ``pass_`` visits them."""
         return permutation(self._seed, pass_, self.samples)
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
@@ -97,7 +97,7 @@ def is_ragged(value: object) -> bool:
 
 
 def split_arrays(given: Batch, fraction: float) -> tuple[Batch, Batch]:
-    """The first part and the last ``fraction`` of the samples, as ``model.fit`` splits them.
+    """Return the first part and the last ``fraction`` of the samples, as ``model.fit`` splits them.
 
     Raises:
         DataError: One of the two would have no sample.

@@ -31,7 +31,7 @@ class BatchSpec:
 
     @property
     def signature(self) -> list[Any]:
-        """The specifications of the tensors, in order."""
+        """Return the specifications of the tensors, in order."""
         return [spec for spec in tf.nest.flatten(self.structure) if _is_spec(spec)]
 
     def example(self) -> Any:
@@ -49,12 +49,12 @@ class BatchSpec:
         return self.pack(*map(_zeros, self.signature))
 
     def leaves(self, batch: Batch) -> list[Any]:
-        """The tensors of a batch that is known to fit, in order."""
+        """Return the tensors of a batch that is known to fit, in order."""
         flat = zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True)
         return [leaf for spec, leaf in flat if _is_spec(spec)]
 
     def tensors(self, batch: Batch, shown: str) -> list[Any]:
-        """The tensors of ``batch``, in order.
+        """Return the tensors of ``batch``, in order.
 
         Args:
             batch: A batch from the source.
@@ -90,7 +90,7 @@ class BatchSpec:
         return found
 
     def pack(self, *tensors: Any) -> Batch:
-        """The inverse of `tensors`."""
+        """Return the inverse of `tensors`."""
         given = iter(tensors)
         return tf.nest.map_structure(
             lambda spec: next(given) if _is_spec(spec) else None, self.structure
@@ -98,7 +98,7 @@ class BatchSpec:
 
 
 def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name: str) -> Batch:
-    """A batch in the form that ``train_step`` takes, with class weights as sample weights.
+    """Return a batch in the form that ``train_step`` takes, with class weights as sample weights.
 
     Raises:
         DataError: It is no array, dict, or tuple of one to three.
@@ -128,7 +128,7 @@ def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name
 
 
 def spec_of(batches: Sequence[Batch], name: str) -> BatchSpec:
-    """What the first ``batches`` have in common; the number of samples is left open.
+    """Return what the first ``batches`` have in common; the number of samples is left open.
 
     Raises:
         DataError: There is none, or they differ in more than lengths.
@@ -145,7 +145,7 @@ def spec_of(batches: Sequence[Batch], name: str) -> BatchSpec:
 
 
 def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[..., Any]:
-    """A map from ``(x, y)`` to ``(x, y, weights)``; a class that is not named weighs 1."""
+    """Return a map from ``(x, y)`` to ``(x, y, weights)``; a class that is not named weighs 1."""
     classes = max(class_weight, default=0) + 1
     table = tf.constant([class_weight.get(c, 1.0) for c in range(classes)] + [1.0])
 

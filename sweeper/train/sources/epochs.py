@@ -65,7 +65,7 @@ class EpochFunctionSource:
         return getattr(self._function, "__qualname__", repr(self._function))
 
     def spec(self) -> BatchSpec:
-        """The form of the batches, from the first of epoch 0.
+        """Return the form of the batches, from the first of epoch 0.
 
         Raises:
             DataError: Epoch 0 has none, or they differ in more than lengths.

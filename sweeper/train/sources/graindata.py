@@ -25,7 +25,7 @@ _DISCARDS = ("Filter", "FlatMap")
 
 
 def is_grain(given: object) -> bool:
-    """Whether ``given`` is grain's; without importing grain, which then nobody else did."""
+    """Return whether ``given`` is grain's; without importing grain, which then nobody else did."""
     grain = sys.modules.get("grain")
     return grain is not None and isinstance(
         given, grain.MapDataset | grain.IterDataset | grain.DataLoader
@@ -81,7 +81,7 @@ class GrainSource:
         return sampler is not None and getattr(sampler, "_num_epochs", 1) is None
 
     def spec(self) -> BatchSpec:
-        """The form of the batches, from the first of pass 0."""
+        """Return the form of the batches, from the first of pass 0."""
         first = islice(self._iterate(0), _PEEKED)
         return spec_of([self._standardize(batch) for batch in first], self._name)
 
@@ -153,14 +153,14 @@ class GrainSource:
 
 
 def _discards(dataset: Any) -> bool:
-    """Whether the length of a ``MapDataset`` counts elements that its iterator leaves out."""
+    """Return whether the length of a ``MapDataset`` counts elements that its iterator leaves out."""
     return any(part in type(dataset).__name__ for part in _DISCARDS) or any(
         map(_discards, dataset.parents)
     )
 
 
 def _same_addresses(state: Any, fresh: Any) -> Any:
-    """A loader's state tells its data source by ``repr``; an address in it differs by process."""
+    """Return a loader's state with the addresses of this process, which its ``repr`` of the data source holds."""
     now = fresh.get_state()
     if not isinstance(state, bytes) or not isinstance(now, bytes):
         return state

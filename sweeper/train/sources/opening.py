@@ -28,7 +28,7 @@ KINDS = (
 def open_sources(
     data: Data, seed: np.random.SeedSequence, notice: Callable[[str], None]
 ) -> tuple[DataSource, DataSource | None]:
-    """The sources of ``data.train`` and of what to validate on, if anything.
+    """Return the sources of ``data.train`` and of what to validate on, if anything.
 
     Args:
         data: What the data factory returned.
@@ -90,7 +90,7 @@ class HeldOut:
 
 
 def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
-    """What ``data`` holds out: its test split, else what it validates on; None where it has neither.
+    """Return what ``data`` holds out: its test split, else what it validates on; None where it has neither.
 
     Raises:
         DataError: A form that cannot be read, or that gives another order each time it is read.
@@ -239,7 +239,7 @@ def held_out_fingerprint(held_out: HeldOut, batch_size: int) -> str:
 
 
 def data_settings(data: Data) -> dict[str, Any]:
-    """The numbers of ``data`` that decide what a step is, as plain values by name."""
+    """Return the numbers of ``data`` that decide what a step is, as plain values by name."""
     settings = {name: getattr(data, name) for name in _SETTINGS}
     return {name: value if _is_plain(value) else repr(value) for name, value in settings.items()}
 
@@ -279,7 +279,7 @@ def _update_array(digest: xxhash.xxh3_128, given: Any) -> None:
 
 
 def _form(given: Any) -> str:
-    """What is known of data that come in batches, without reading one."""
+    """Return what is known of data that come in batches, without reading one."""
     kind = type(given)
     name = f"{kind.__module__}.{getattr(given, '__qualname__', kind.__qualname__)}"
     form = [getattr(given, what, None) for what in ("element_spec", "num_batches")]

@@ -52,7 +52,7 @@ class PyDatasetSource:
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether threads make batches before the training wants them."""
+        """Return whether threads make batches before the training wants them."""
         return self._ahead
 
     def __init__(
@@ -104,7 +104,7 @@ class PyDatasetSource:
         return self.steps is None
 
     def spec(self) -> BatchSpec:
-        """The form of the batches, from the first of them."""
+        """Return the form of the batches, from the first of them."""
         return self._spec
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:

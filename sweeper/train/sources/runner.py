@@ -71,12 +71,12 @@ class Reader:
 
     @property
     def is_open(self) -> bool:
-        """Whether a pass has begun and is not over."""
+        """Return whether a pass has begun and is not over."""
         return self._iterator is not None
 
     @property
     def is_read_again(self) -> bool:
-        """Whether a resume reads the batches before it again, by calling Python code."""
+        """Return whether a resume reads the batches before it again, by calling Python code."""
         return bool(getattr(self.source, "is_read_again", False))
 
     def watch_openings(self, opened: Callable[[], None]) -> None:
@@ -90,7 +90,7 @@ class Reader:
 
     @property
     def steps(self) -> int | None:
-        """Batches in an epoch; None where only its end tells."""
+        """Return batches in an epoch; None where only its end tells."""
         steps = self.source.steps
         if self._goes_on or self.source.endless:
             return self._limit
@@ -100,7 +100,7 @@ class Reader:
 
     @property
     def limit(self) -> int | None:
-        """Batches in an epoch at most, however long the source is; None where only its end tells."""
+        """Return batches in an epoch at most, however long the source is; None where only its end tells."""
         return self._limit if self.steps is None else self.steps
 
     def within(self, step: int) -> int:
@@ -147,7 +147,7 @@ class Reader:
         self._at.drawn += batches
 
     def exhausted(self) -> bool:
-        """What `at` returned has no more; return whether the epoch goes on with another pass.
+        """Note that `at` has no more; return whether the epoch goes on with another pass.
 
         Raises:
             DataError: A whole pass had no batch.
@@ -179,7 +179,7 @@ class Reader:
         return None
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        """Where it stands, and the source's own state where it has one."""
+        """Return where it stands, and the source's own state where it has one."""
         own = None
         if isinstance(self.source, CapturableSource):
             own = self.source.capture(name, tensors)
@@ -213,27 +213,27 @@ class Runner(Protocol):
 
     @property
     def steps(self) -> int | None:
-        """Steps in an epoch; None where only its end tells."""
+        """Return steps in an epoch; None where only its end tells."""
         ...
 
     @property
     def limit(self) -> int | None:
-        """Steps in an epoch at most, where data of unknown length may have fewer; None for no limit."""
+        """Return steps in an epoch at most, where data of unknown length may have fewer; None for no limit."""
         ...
 
     @property
     def one_by_one(self) -> bool:
-        """Whether a step calls Python, which may ask for an end after any step; after `trace`."""
+        """Return whether a step calls Python, which may ask for an end after any step; after `trace`."""
         ...
 
     @property
     def log_shapes(self) -> Shapes | None:
-        """What the step reports, known after `trace`; None for a model that runs eagerly."""
+        """Return what the step reports, known after `trace`; None for a model that runs eagerly."""
         ...
 
     @property
     def kind(self) -> str:
-        """The kind of source, which a resumed training must have again."""
+        """Return the kind of source, which a resumed training must have again."""
         ...
 
     @property
@@ -246,7 +246,7 @@ class Runner(Protocol):
         ...
 
     def trial_batch(self) -> Any:
-        """A batch for a step that only creates variables; sizes that are not known are 1."""
+        """Return a batch for a step that only creates variables; sizes that are not known are 1."""
         ...
 
     def trace(self) -> None:
@@ -280,7 +280,7 @@ class Runner(Protocol):
         ...
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        """Where the source stands, beyond the position; see `CapturableSource.capture`."""
+        """Return where the source stands, beyond the position; see `CapturableSource.capture`."""
         ...
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
@@ -288,5 +288,5 @@ class Runner(Protocol):
         ...
 
     def describe(self) -> str:
-        """The source, for a person."""
+        """Return the source, for a person."""
         ...

@@ -162,17 +162,17 @@ class TfDataSource:
 
     @property
     def is_read_again(self) -> bool:
-        """Whether a resume reads the batches before it again, by calling Python functions."""
+        """Return whether a resume reads the batches before it again, by calling Python functions."""
         return self._calls_python
 
     @property
     def reads_all_again(self) -> bool:
-        """Whether it reads all earlier passes as well."""
+        """Return whether it reads all earlier passes as well."""
         return self._replays
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether TensorFlow's threads read it, further than the training is."""
+        """Return whether TensorFlow's threads read it, further than the training is."""
         return self._calls_python
 
     @property
@@ -180,7 +180,7 @@ class TfDataSource:
         return self._cardinality == _INFINITE
 
     def spec(self) -> BatchSpec:
-        """The form of the batches, as the dataset declares it."""
+        """Return the form of the batches, as the dataset declares it."""
         return BatchSpec(self._dataset.element_spec, self._name)
 
     def open(self, pass_: int, step: int) -> TfDataPass:
@@ -204,7 +204,7 @@ class TfDataSource:
         return {**(position or {}), "processors": self._processors}
 
     def _position(self, name: str, tensors: Tensors) -> dict[str, Json] | None:
-        """Where the open iterator stands, if TensorFlow can save that."""
+        """Return where the open iterator stands, if TensorFlow can save that."""
         opened = self._open
         if not self._captures or opened is None or opened.closed:
             return None
@@ -255,7 +255,7 @@ class TfDataSource:
         return f"tf.data.Dataset, {steps}, {position}"
 
     def _iterator_of(self, pass_: int) -> Any:
-        """The fresh iterator of ``pass_``, with every one before it made, as if it were read."""
+        """Return the fresh iterator of ``pass_``, with every one before it made, as if it were read."""
         if not self.reshuffling:
             return iter(self._dataset)
         if self._made > pass_:

@@ -70,14 +70,14 @@ def nodes(dataset: Any, seen: set[int] | None = None) -> Iterator[Any]:
 
 
 def made_within(dataset: Any, reshuffling: set[int]) -> bool:
-    """Whether an iterator of a reshuffling node may be made in the course of a pass."""
+    """Return whether an iterator of a reshuffling node may be made in the course of a pass."""
     if type(dataset).__name__ in _ONCE:
         return any(made_within(part, reshuffling) for part in dataset._inputs())
     return any(id(node) in reshuffling for node in nodes(dataset))
 
 
 def made_when_read(dataset: Any) -> Iterator[Any]:
-    """What a shuffle makes an iterator of when it is first read, where that draws seeds."""
+    """Yield the inputs whose iterator a shuffle makes when it is first read, if that draws seeds."""
     for part in dataset._inputs():
         if type(dataset).__name__ == "_ShuffleDataset" and any(
             type(node).__name__ in SEEDED for node in nodes(part)
@@ -87,7 +87,7 @@ def made_when_read(dataset: Any) -> Iterator[Any]:
 
 
 def cached_order(dataset: Any, reshuffling: set[int]) -> bool:
-    """Whether a cache keeps what a reshuffling node before it gave first."""
+    """Return whether a cache keeps what a reshuffling node before it gave first."""
     return any(
         type(node).__name__ == "CacheDataset"
         and any(id(part) in reshuffling for part in nodes(node))
@@ -96,7 +96,7 @@ def cached_order(dataset: Any, reshuffling: set[int]) -> bool:
 
 
 def captured_shuffle(node: Any) -> str | None:
-    """A dataset that draws new seeds, made outside a function of ``node`` that reads it; its op.
+    """Return the op of a dataset that draws new seeds and is read, but not made, by a function of ``node``.
 
     It is no part that could be walked to: only TensorFlow's own graph of it tells.
     """
@@ -114,14 +114,14 @@ def captured_shuffle(node: Any) -> str | None:
 
 
 def repeats_for_ever(dataset: Any) -> bool:
-    """Whether something in it is repeated without end, whatever its length is said to be."""
+    """Return whether something in it is repeated without end, whatever its length is said to be."""
     return any(
         type(node).__name__ == "_RepeatDataset" and int(node._count) < 0 for node in nodes(dataset)
     )
 
 
 def sized_by_processors(node: Any) -> bool:
-    """Whether it reads as many inputs side by side as the machine has processors, in their order."""
+    """Return whether it reads as many inputs side by side as the machine has processors, in their order."""
     return type(node).__name__ in _INTERLEAVES and int(node._cycle_length) == _AUTOTUNE
 
 
@@ -217,7 +217,7 @@ class Rewinding:
 
 
 def rewinding_for(dataset: Any, parts: Mapping[int, Any], name: str) -> Rewinding | None:
-    """What rewinds ``dataset``; None where each pass has to be read to its end after all.
+    """Return what rewinds ``dataset``; None where each pass has to be read to its end after all.
 
     Args:
         dataset: What is read, of which iterators of ``parts`` are made in the course of a pass.
@@ -241,7 +241,7 @@ def rewinding_for(dataset: Any, parts: Mapping[int, Any], name: str) -> Rewindin
 
 
 def serialized(iterator: Any) -> Any:
-    """The state of an iterator, as a tensor of variants."""
+    """Return the state of an iterator, as a tensor of variants."""
     return gen_dataset_ops.serialize_iterator(
         iterator._iterator_resource, external_state_policy=_EXTERNAL_STATE_FAILS
     )

@@ -129,7 +129,7 @@ _TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 
 
 def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: bool) -> bool:
-    """Whether any callback overrides a hook of single batches (of test batches with ``test``).
+    """Return whether any callback overrides a hook of single batches (of test batches with ``test``).
 
     Where none does, several steps can run in one graph call, and nobody can tell.
     """
@@ -146,7 +146,7 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
 
 
 def _waits_for_the_epoch(callback: keras.callbacks.Callback) -> bool:
-    """A ModelCheckpoint that saves by epochs overrides a batch hook that then does nothing."""
+    """Return whether it is a ModelCheckpoint that saves by epochs, whose batch hook does nothing."""
     return type(callback) is keras.callbacks.ModelCheckpoint and callback.save_freq == "epoch"
 
 

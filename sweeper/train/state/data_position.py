@@ -24,7 +24,7 @@ from sweeper.train.userstate import UserState
 
 
 class DataPosition:
-    """Where the sources of data stand, beyond the epoch and step that `Position` tells.
+    """Position of the sources of data, beyond the epoch and step of `Position`.
 
     Most have nothing to add: they give the same batches whenever they are opened at a step.
     """
@@ -70,7 +70,7 @@ class ReopenedData(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether a pass has begun and is not over."""
+        """Return whether a pass has begun and is not over."""
         ...
 
     def watch_openings(self, opened: Any) -> None:
@@ -138,7 +138,7 @@ class Reopening:
         return found
 
     def in_flight(self) -> frozenset[str]:
-        """The uses whose pass is open; what only their functions reach is nowhere in particular."""
+        """Return the uses whose pass is open; what only their functions reach is nowhere in particular."""
         return frozenset(self._open())
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What may not be exchanged once training has begun, and Keras's process-wide settings.
+"""Parts that may not be exchanged once training has begun, and Keras's process-wide settings.
 
 A traced step goes on with what it was traced with, and a checkpoint names variables by their position
 in Keras's lists; a fresh process has only those that the factory makes. So a model that is compiled
@@ -93,7 +93,7 @@ class FixedParts:
         self._unbuilt: list[Any] = []
 
     def begin(self) -> None:
-        """Training begins: what comes to be reachable from here on is the user's own state."""
+        """Note that training begins: what becomes reachable from here on is the user's own state."""
         self._reach.begin()
 
     def settle(self) -> None:
@@ -104,11 +104,11 @@ class FixedParts:
 
     @property
     def settled(self) -> bool:
-        """Whether every variable that training makes is there."""
+        """Return whether every variable that training makes is there."""
         return bool(self._lists)
 
     def capture(self, tensors: Tensors) -> Json:
-        """The classes of the parts.
+        """Return the classes of the parts.
 
         Raises:
             UncapturableError: One was exchanged; it is named, with what took its place.

@@ -1,4 +1,4 @@
-"""What hangs off a model: its optimizers, and state that is in none of Keras's own lists.
+"""Objects that are reachable from a model: its optimizers, and state in none of Keras's own lists.
 
 ``model.variables`` has what Keras tracks. A GAN's second optimizer, a seed generator in a list of
 a plain object, a metric that ``metrics`` does not return or a `tf.random.Generator` are attributes
@@ -43,7 +43,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Map:
-    """What one walk found, and what tells that it is out of date."""
+    """Result of one walk, and what shows that it is out of date."""
 
     own_optimizer: list[Any]
     optimizers: list[tuple[str, Any]]
@@ -73,7 +73,7 @@ class Reach:
         self._began: frozenset[int] | None = None
 
     def begin(self) -> None:
-        """What comes anew from here on is the user's own state, unless Keras has it in its lists."""
+        """Note that training begins: what is new from here on is the user's own state, unless it is in Keras's lists."""
         if self._began is None:
             self._began = frozenset(id(found.value) for found in self._current().loose)
 
@@ -133,27 +133,27 @@ class Reach:
         )
 
     def own_optimizer(self) -> list[Any]:
-        """The variables of the model's own optimizer; of `LossScaleOptimizer`, both."""
+        """Return the variables of the model's own optimizer; of `LossScaleOptimizer`, both."""
         return self._current().own_optimizer
 
     def other_optimizers(self) -> list[Found]:
-        """The variables of every other optimizer, in order."""
+        """Return the variables of every other optimizer, in order."""
         return self._current().other_optimizers
 
     def optimizers(self) -> list[tuple[str, Any]]:
-        """Every optimizer that the model leads to, with its path; the model's own first."""
+        """Return every optimizer that the model leads to, with its path; the model's own first."""
         return self._current().optimizers
 
     def loose(self) -> list[Found]:
-        """Every other variable: generators' states, metrics', and those of untracked parts."""
+        """Return every other variable: generators' states, metrics', and those of untracked parts."""
         return self._current().loose
 
     def covered(self) -> frozenset[int]:
-        """The ids of all variables that the components of the model capture."""
+        """Return the ids of all variables that the components of the model capture."""
         return self._current().covered
 
     def custom_parts(self) -> list[Found]:
-        """The model, layers, optimizers and metrics whose classes are the user's own."""
+        """Return the model, layers, optimizers and metrics whose classes are the user's own."""
         return self._current().custom_parts
 
 
@@ -216,7 +216,7 @@ def _is_opened(value: Any) -> bool:
 
 
 def _new(each: Found, known: set[int]) -> list[Found]:
-    """The object's variables that are not known yet, which they then are."""
+    """Return the object's variables that are not known yet, which they then are."""
     found = []
     for variable in framework_variables(each.value) or ():
         if id(variable) not in known:

@@ -40,7 +40,7 @@ _SEVERAL_PROCESSES = "processes"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where training stands.
+    """Position of a training: epoch and step.
 
     Attributes:
         step: Optimizer steps finished, over the whole trial.
@@ -69,7 +69,7 @@ class Position:
 
     @classmethod
     def restored(cls, saved: Json, tensors: Mapping[str, Any]) -> Position:
-        """The position that was captured."""
+        """Return the position that was captured."""
         logs = saved["logs"]
         if logs is not None:
             logs = {name: decode(value, tensors) for name, value in logs.items()}
@@ -90,7 +90,7 @@ class Component(Protocol):
         ...
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        """What of ``saved`` does not fit, a sentence each; nothing is changed yet."""
+        """Return what of ``saved`` does not fit, a sentence each; nothing is changed yet."""
         ...
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
@@ -98,7 +98,7 @@ class Component(Protocol):
         ...
 
     def describe(self) -> str:
-        """What is captured, for a person."""
+        """Return what is captured, for a person."""
         ...
 
 
@@ -139,7 +139,7 @@ class HistoryRecord:
 
 
 def epochs_in(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
-    """The epochs that a checkpoint knows to be over."""
+    """Return the epochs that a checkpoint knows to be over."""
     saved = loaded.state[HistoryRecord.name]["epochs"]
     return tuple(EpochRecord(epoch, metrics) for epoch, metrics in saved)
 
@@ -156,7 +156,7 @@ def default_components(
     notice: Callable[[str], None] = lambda _: None,
     hidden: HiddenState | None = None,
 ) -> list[Component]:
-    """Every component of a training, in the order in which they are restored.
+    """Return every component of a training, in the order in which they are restored.
 
     Data come first: what is read again on the way runs the user's code, and everything that this
     changes is then put back. The libraries' own counts come last, after all code of the user's.
@@ -234,7 +234,7 @@ class TrainingState:
         metrics: Mapping[str, float],
         history: Sequence[Mapping[str, float]] = (),
     ) -> Snapshot:
-        """Everything as it is now. The variables' values are held, not copied.
+        """Return everything as it is now. The variables' values are held, not copied.
 
         Args:
             position: Where training stands.
@@ -326,7 +326,7 @@ class TrainingState:
         return Position.restored(loaded.state["position"], loaded.tensors)
 
     def misfits(self, loaded: LoadedCheckpoint) -> list[str]:
-        """What of a checkpoint does not fit, a sentence each; no value is changed.
+        """Return what of a checkpoint does not fit, a sentence each; no value is changed.
 
         A step that runs eagerly makes its variables when it first runs: before, nothing is known.
         """

@@ -70,7 +70,7 @@ class Tracked:
         return {TAG: "variables", "class": class_name(type(value)), "v": keys}
 
     def _own_variables(self, value: Any) -> list[Any]:
-        """The variables of ``value`` that no other component captures."""
+        """Return the variables of ``value`` that no other component captures."""
         covered = self._reach.covered()
         return [v for v in framework_variables(value) or () if id(v) not in covered]
 

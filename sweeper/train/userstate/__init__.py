@@ -1,4 +1,4 @@
-"""What the user's code keeps from step to step, wherever it keeps it: found, compared and restored.
+"""State that the user's code keeps from step to step, wherever it is: found, compared and restored.
 
 One walk (`walk`) goes from everything that the factories gave through attributes, containers,
 closures, classes and module variables, and makes a holder of each object that can hold state. As

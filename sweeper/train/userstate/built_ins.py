@@ -15,7 +15,7 @@ import keras
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """What one of Keras's callbacks carries.
+    """State that one of Keras's callbacks carries.
 
     Attributes:
         attributes: Names of what its code changes during training.
@@ -101,5 +101,5 @@ REFUSED: Mapping[type[keras.callbacks.Callback], str] = {
 
 
 def base_of(callback: keras.callbacks.Callback) -> type[keras.callbacks.Callback] | None:
-    """The class of `BUILT_INS` that the callback is, or extends; None for neither."""
+    """Return the class of `BUILT_INS` that the callback is, or extends; None for neither."""
     return next((base for base in type(callback).__mro__ if base in BUILT_INS), None)

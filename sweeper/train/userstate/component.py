@@ -48,7 +48,7 @@ _OF_CALLBACK = (
 
 
 class UserState:
-    """What the user's code keeps from step to step.
+    """Component of the state that the user's code keeps from step to step.
 
     Args:
         roots: What the training was given.
@@ -137,7 +137,7 @@ class UserState:
 
     @property
     def walk(self) -> Walk:
-        """What was found at the beginning; training has not begun without."""
+        """Return what was found at the beginning; training has not begun without."""
         if self._walk is None:
             self.begin()
         if self._walk is None:
@@ -146,7 +146,7 @@ class UserState:
         return self._walk
 
     def changed(self) -> list[str]:
-        """The paths of what is not as it was at the beginning."""
+        """Return the paths of what is not as it was at the beginning."""
         return [holder.path for holder in self.walk.holders if holder.changed()]
 
     def undo(self) -> None:
@@ -202,7 +202,7 @@ class UserState:
         return saved
 
     def capture_data(self, use: str, tensors: Tensors) -> Json:
-        """What the functions of the data ``train`` or ``validation`` lead to."""
+        """Return what the functions of the data ``train`` or ``validation`` lead to."""
         return self._capture(self._holders_of(use), tensors)
 
     def restore_data(self, use: str, saved: Json, tensors: Mapping[str, Any]) -> None:
@@ -215,7 +215,7 @@ class UserState:
         return [holder for holder in self._holders if _key(holder) in self._of_data[use]]
 
     def _read_ahead(self) -> set[int]:
-        """The holders that stand nowhere in particular, since threads read ahead."""
+        """Return the holders that stand nowhere in particular, since threads read ahead."""
         return set().union(*(self._ahead.get(use, set()) for use in self.in_flight()))
 
     def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
@@ -270,7 +270,7 @@ class UserState:
         return self._shrinking
 
     def _reads_what_changed(self, cache: Cache) -> bool:
-        """Whether what the cached function leads to is no longer what it was."""
+        """Return whether what the cached function leads to is no longer what it was."""
         used: set[tuple[int, str]] = set()
         reached = self.walk.reached_from(cache.path, cache.thing.__wrapped__, used)
         for holder in self._holders:
@@ -342,12 +342,12 @@ class UserState:
 
 
 def _key(holder: Holder) -> int:
-    """What a walk tells of a holder: of a module's variables the holder, else the object."""
+    """Return what a walk tells of a holder: of a module's variables the holder, else the object."""
     return id(holder) if isinstance(holder, ModuleVariables) else id(holder.thing)
 
 
 def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
-    """The holders of variables by the identities of TensorFlow's own."""
+    """Return the holders of variables by the identities of TensorFlow's own."""
     return {
         id(thing.value if isinstance(thing, keras.Variable) else thing): holder
         for holder in holders

@@ -60,7 +60,7 @@ class _Comparing(UserEncoder):
 
 
 class LeftOut:
-    """What callbacks with a get_state of their own hold, watched beside the walk of all else.
+    """Attributes of callbacks with their own get_state, watched beside the walk of all else.
 
     Args:
         walk: The walk of everything else, which knows these callbacks and looks into none of them.

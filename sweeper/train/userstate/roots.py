@@ -1,4 +1,4 @@
-"""Where the walk begins: what a trial's factories returned, by the names that the user knows."""
+"""Roots of the walk: what a trial's factories returned, by the names that the user knows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweeper.inspection.object_paths import ObjectPath
 
 @dataclass(frozen=True)
 class Roots:
-    """What a training was given.
+    """Objects that a training was given.
 
     Attributes:
         model: The compiled model.
@@ -42,20 +42,20 @@ class Roots:
     step: Any = None
 
     def ids_exempt(self) -> frozenset[int]:
-        """The ids of all that is not looked into."""
+        """Return the ids of all that is not looked into."""
         return frozenset(map(id, (*self.exempt, *self.output)))
 
     def ids_of_output(self) -> frozenset[int]:
-        """The ids of the objects that only write."""
+        """Return the ids of the objects that only write."""
         return frozenset(map(id, self.output))
 
     def keeping_own_state(self) -> list[keras.callbacks.Callback]:
-        """The callbacks that tell their state by methods of their own."""
+        """Return the callbacks that tell their state by methods of their own."""
         exempt = {id(thing) for thing in self.exempt}
         return [c for c in self.callbacks if id(c) in exempt and id(c) not in self.ids_of_output()]
 
     def given(self) -> list[tuple[ObjectPath, Any]]:
-        """Everything that is used in step with the training."""
+        """Return everything that is used in step with the training."""
         counts = Counter(type(callback).__qualname__ for callback in self.callbacks)
         found: list[tuple[ObjectPath, Any]] = []
         for index, callback in enumerate(self.callbacks):
@@ -69,7 +69,7 @@ class Roots:
         return found + [part for use, part in self._data() if use not in self.read_ahead]
 
     def by_use(self) -> dict[str, list[tuple[ObjectPath, Any]]]:
-        """What each kind of data is made of."""
+        """Return what each kind of data is made of."""
         found: dict[str, list[tuple[ObjectPath, Any]]] = {"train": [], "validation": []}
         for use, part in self._data():
             found[use].append(part)

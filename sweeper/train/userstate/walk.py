@@ -150,7 +150,7 @@ class OwnAttributes:
 
 
 def reach(edge: Edge, covered: frozenset[int]) -> Reached | None:
-    """What ``edge.thing`` is to the walk; None for a leaf that is known by its value."""
+    """Return what ``edge.thing`` is to the walk; None for a leaf that is known by its value."""
     thing = edge.thing
     if is_plain(thing) or isinstance(thing, tf.Tensor):
         return None
@@ -237,7 +237,7 @@ def _attributes_alone(thing: Any, path: ObjectPath) -> Reached:
 
 
 def _traced(thing: Any, path: ObjectPath) -> Reached:
-    """A ``tf.function``: what it was made of."""
+    """Return a ``tf.function``: what it was made of."""
     python = getattr(thing, "python_function", None)
     return Reached(None, () if python is None else (Edge(path, python),))
 
@@ -266,12 +266,12 @@ def _iterator(thing: Any, path: ObjectPath) -> Reached:
 
 
 def _is_fresh(iterator: object) -> bool:
-    """Whether the iterator tells its items by a list that it makes for the answer."""
+    """Return whether the iterator tells its items by a list that it makes for the answer."""
     return type(iterator).__name__.startswith(("dict", "set", "cycle", "groupby"))
 
 
 def _pandas(thing: Any, path: ObjectPath) -> Reached:
-    """A frame or series, and the arrays that it is made of; anything else of pandas."""
+    """Return a frame or series, and the arrays that it is made of; anything else of pandas."""
     if not is_pandas(thing):
         return _foreign(thing, path)
     values = [block.values for block in thing._mgr.blocks]
@@ -280,7 +280,7 @@ def _pandas(thing: Any, path: ObjectPath) -> Reached:
 
 
 def _foreign(thing: Any, path: ObjectPath) -> Reached:
-    """An object that is written in C, or a part of it."""
+    """Return an object that is written in C, or a part of it."""
     edges: list[Edge] = []
     if may_have_fields(type(thing)):
         edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
@@ -487,17 +487,17 @@ class Walk:
 
     @property
     def holders(self) -> list[Holder]:
-        """All holders, in the order of the walk."""
+        """Return all holders, in the order of the walk."""
         found = [node.holder for node in self.nodes.values() if node.holder is not None]
         return [*found, *self._modules.values()]
 
     @property
     def modules(self) -> list[ModuleVariables]:
-        """The modules with variables that the code on the way uses."""
+        """Return the modules with variables that the code on the way uses."""
         return list(self._modules.values())
 
     def module(self, name: str) -> ModuleVariables | None:
-        """The variables of the module of that name, by its path."""
+        """Return the variables of the module of that name, by its path."""
         return next((m for m in self._modules.values() if m.path == name), None)
 
     def visit(
@@ -537,7 +537,7 @@ class Walk:
         return seen
 
     def reached_from(self, path: str, thing: Any, used: set[tuple[int, str]]) -> set[int]:
-        """The ids of all that ``thing`` leads to; ``used`` as in `visit`. Nothing is added."""
+        """Return the ids of all that ``thing`` leads to; ``used`` as in `visit`. Nothing is added."""
         nodes, by_path = self.nodes, self.by_path
         self.nodes, self.by_path = dict(nodes), dict(by_path)
         try:
@@ -609,7 +609,7 @@ def _contents(where: ObjectPath, holder: Structure) -> list[Edge]:
 
 
 class Watch:
-    """What an object and all that it leads to were when this was made.
+    """Snapshot of an object and of all that is reachable from it.
 
     Args:
         shown: What the user calls it.
@@ -622,5 +622,5 @@ class Watch:
         self._walk.begin()
 
     def changed(self) -> list[str]:
-        """The paths of what has changed."""
+        """Return the paths of what has changed."""
         return [holder.path for holder in self._walk.holders if holder.changed()]

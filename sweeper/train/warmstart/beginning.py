@@ -106,7 +106,7 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
 
 
 class _Comparison:
-    """What fits of what was matched."""
+    """Comparison of matched variables: shapes and types."""
 
     def __init__(self, options: WarmStart, source: WarmStartSource) -> None:
         self._options = options
@@ -137,7 +137,7 @@ class _Comparison:
 
 
 def _chosen(matched: Matched, options: WarmStart, located: LocatedFile) -> Matched:
-    """What ``only`` leaves; all where it names nothing."""
+    """Return what ``only`` leaves; all where it names nothing."""
     if not options.only:
         return matched
     chosen, used = [], set()
@@ -160,7 +160,7 @@ def _chosen(matched: Matched, options: WarmStart, located: LocatedFile) -> Match
 
 
 def _optimizer_of(model: keras.Model, source: WarmStartSource) -> Matched:
-    """The optimizer's variables, but for its learning rate."""
+    """Return the optimizer's variables, but for its learning rate."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not optimizer.built:
         msg = (
@@ -221,7 +221,7 @@ def _begins(name: str, beginning: str) -> bool:
 
 
 class WarmBeginning:
-    """What one training begins from.
+    """Initial values of one training.
 
     Args:
         options: Of the training; None where it begins with what its factory made.

@@ -39,7 +39,7 @@ def match_flat(model: Any, keys: Mapping[str, str], rename: Mapping[str, str]) -
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """The names, with ``#2`` and so on behind those that came before."""
+    """Return the names, with ``#2`` and so on behind those that came before."""
     counts: dict[str, int] = {}
     found = []
     for name in names:
@@ -49,7 +49,7 @@ def unique(names: Sequence[str]) -> list[str]:
 
 
 def recounted(paths: Sequence[str]) -> list[str]:
-    """The paths, with each part's count taken in the order in which the parts come."""
+    """Return the paths, with each part's count taken in the order in which the parts come."""
     known: dict[tuple[str, str], str] = {}
     counts: dict[tuple[str, str], int] = {}
     found = []

@@ -1,4 +1,4 @@
-"""Which class reads which format; each is imported only for a file of its own."""
+"""Readers of the formats; each is imported only for a file of its format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sweeper.train.warmstart.source import LocatedFile, WarmStartSource
 
 
 def open_source(located: LocatedFile) -> WarmStartSource:
-    """The file, opened.
+    """Return the file, opened.
 
     Raises:
         WarmStartError: It is damaged, or not what it seemed to be.

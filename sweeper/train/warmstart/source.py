@@ -76,11 +76,11 @@ class WarmStartSource(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it is, for a person: ``"Keras weights"``."""
+        """Return the name of the format for people: ``"Keras weights"``."""
         ...
 
     def match(self, model: Any, options: WarmStart) -> Matched:
-        """Where the values of the model's variables are; nothing is read yet.
+        """Return where the values of the model's variables are; nothing is read yet.
 
         Raises:
             WarmStartError: More than one part of the file could be the model.
@@ -88,7 +88,7 @@ class WarmStartSource(Protocol):
         ...
 
     def match_optimizer(self, optimizer: Any) -> Matched:
-        """Where the values of the optimizer's variables are.
+        """Return where the values of the optimizer's variables are.
 
         Raises:
             WarmStartError: The file has none, or not in a form that can be recognized.
@@ -96,11 +96,11 @@ class WarmStartSource(Protocol):
         ...
 
     def stored(self, key: str) -> Stored:
-        """The shape and dtype of the value under ``key``."""
+        """Return the shape and dtype of the value under ``key``."""
         ...
 
     def read(self, key: str) -> Array:
-        """The value under ``key``, in memory of its own.
+        """Return the value under ``key``, in memory of its own.
 
         Raises:
             WarmStartError: The file is damaged there.
@@ -113,13 +113,13 @@ class WarmStartSource(Protocol):
 
 
 def variables_of(model: Any) -> list[Any]:
-    """The model's variables, each once, but for the states of random generators."""
+    """Return the model's variables, each once, but for the states of random generators."""
     found = {id(v): v for v in model.variables if not is_random_state(v.path)}
     return list(found.values())
 
 
 def is_random_state(name: str) -> bool:
-    """Whether a variable of this name is a random generator's, which is the trial's own."""
+    """Return whether a variable of this name is a random generator's, which is the trial's own."""
     return name.rpartition("/")[2] in ("seed_generator_state", "_state_var")
 
 
@@ -172,7 +172,7 @@ _MOST_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class LocatedFile:
-    """What a warm start reads.
+    """File that a warm start reads.
 
     Attributes:
         path: The file; of a TensorFlow checkpoint the prefix, of sweeper's the directory.
@@ -204,7 +204,7 @@ class LocatedFile:
 
 
 def locate(options: WarmStart) -> LocatedFile:
-    """The files that ``options`` names.
+    """Return the files that ``options`` names.
 
     Raises:
         WarmStartError: There are none, or of no format that can be begun from.
@@ -228,7 +228,7 @@ def locate(options: WarmStart) -> LocatedFile:
 
 
 def describe_warm_start(options: WarmStart) -> dict[str, Any]:
-    """What a definition's settings say of a file that all trials begin from.
+    """Return what a definition's settings say of a file that all trials begin from.
 
     Raises:
         DefinitionError: The file is not there, of no known format, or cannot be read.
@@ -241,7 +241,7 @@ def describe_warm_start(options: WarmStart) -> dict[str, Any]:
 
 
 def digest_now(options: WarmStart, notice: Callable[[str], None]) -> dict[str, str]:
-    """The digest of what a resumed trial began from, by its path; none, and a notice, where it is gone."""
+    """Return the digest of what a resumed trial began from, by its path; none, and a notice, where it is gone."""
     try:
         located = locate(options)
         return {str(located.path): located.digest()}
@@ -321,7 +321,7 @@ def _of_sweeper(path: Path) -> LocatedFile:
 
 
 def _prefix(path: Path) -> LocatedFile | None:
-    """The TensorFlow checkpoint of this prefix, if there is one."""
+    """Return the TensorFlow checkpoint of this prefix, if there is one."""
     index = path.with_name(f"{path.name}.index")
     if not index.is_file():
         return None

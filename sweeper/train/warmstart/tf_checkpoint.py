@@ -76,7 +76,7 @@ class ObjectGraph:
         )
 
     def at(self, path: str, start: int = 0) -> int | None:
-        """The object at ``path``, names with slashes, from ``start`` on; None if there is none."""
+        """Return the object at ``path``, names with slashes, from ``start`` on; None if there is none."""
         node = start
         for name in filter(None, path.split("/")):
             found = self.child(node, name)
@@ -86,12 +86,12 @@ class ObjectGraph:
         return node
 
     def child(self, node: int, name: str) -> int | None:
-        """The child called ``name``, with or without an underscore before it."""
+        """Return the child called ``name``, with or without an underscore before it."""
         children = self.nodes[node].children
         return next((children[n] for n in _spellings(name) if n in children), None)
 
     def values_below(self, node: int) -> dict[str, str]:
-        """The keys of all values of a model's below ``node``, with a path to each."""
+        """Return the keys of all values of a model's below ``node``, with a path to each."""
         found: dict[str, str] = {}
         seen, waiting = {node}, [(node, "")]
         for each, path in waiting:
@@ -107,7 +107,7 @@ class ObjectGraph:
 
 @dataclass
 class Walked:
-    """What a walk found.
+    """Result of a walk.
 
     Attributes:
         keys: The key of each variable, by the variable's ``id``.
@@ -162,7 +162,7 @@ def walk(graph: ObjectGraph, node: int, root: Any, rename: Mapping[str, str]) ->
 
 
 def _children(thing: Any) -> Iterator[tuple[list[str], Any]]:
-    """What an object leads to, each with the names under which a checkpoint may have it."""
+    """Yield an object's children, each with the names under which a checkpoint may have it."""
     if isinstance(thing, Mapping):
         yield from (([str(key)], value) for key, value in thing.items() if _leads_on(value))
         return
@@ -196,7 +196,7 @@ def _layers_by_position(model: Any) -> Iterator[tuple[list[str], Any]]:
 
 
 def _names(name: str, child: Any) -> list[str]:
-    """The child's own name, and for a variable what Keras calls it."""
+    """Return the child's own name, and for a variable what Keras calls it."""
     called = getattr(child, "name", None)
     if is_variable(child) and isinstance(called, str) and "/" not in called:
         return [name, called.partition(":")[0]]
@@ -208,7 +208,7 @@ def _spellings(name: str) -> tuple[str, str]:
 
 
 def _plain(path: str) -> str:
-    """A path as a person writes it: ``head/kernel`` for ``head/_kernel``."""
+    """Return a path as a person writes it: ``head/kernel`` for ``head/_kernel``."""
     return "/".join(part.lstrip("_") for part in path.split("/"))
 
 
@@ -309,7 +309,7 @@ class TensorFlowCheckpoint:
         return ""
 
     def _root_of(self, model: Any, options: WarmStart) -> int:
-        """Where the model is in the checkpoint.
+        """Return where the model is in the checkpoint.
 
         Raises:
             WarmStartError: Not where ``root`` says, or in more than one place.

@@ -179,7 +179,7 @@ class HDF5Weights:
 
 
 class _Recorder(H5IOStore):  # type: ignore[misc] # Keras asks for its own class
-    """Where Keras would write each variable of a model, with nothing written."""
+    """Store that records where Keras would write each variable of a model, and writes nothing."""
 
     def __init__(self) -> None:
         self.keys: dict[int, str] = {}
@@ -218,7 +218,7 @@ def _datasets(group: Any, path: str, shown: str) -> Iterator[tuple[str, Any]]:
 
 
 def _dtype(dataset: Any) -> np.dtype[Any]:
-    """The value's dtype; Keras writes bfloat16 as bytes and says so beside them."""
+    """Return the value's dtype; Keras writes bfloat16 as bytes and says so beside them."""
     named = dataset.attrs.get("dtype")
     if named is not None and dataset.dtype.kind == "V":
         import ml_dtypes

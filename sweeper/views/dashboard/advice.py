@@ -1,4 +1,4 @@
-"""What to type next, as the pages and notes say it; the command line knows, and hands it in."""
+"""Next commands for the pages and notes, handed in by the command line."""
 
 from __future__ import annotations
 

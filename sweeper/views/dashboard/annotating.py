@@ -258,7 +258,7 @@ class AnnotatingApplication:
 
 @dataclass
 class _Looked:
-    """What is known of one study since the dashboard began."""
+    """State of one study since the dashboard began."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     due: float = 0.0

@@ -54,7 +54,7 @@ _WHAT_IS_HERE = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request is answered with."""
+    """Answer to a request."""
 
     body: bytes
     kind: str = _HTML

@@ -170,7 +170,7 @@ def _traces(results: StudyResults, metric: str, step: int, *, other: bool) -> li
 
 
 def _has_lines(line: _Line) -> bool:
-    """Whether any two points stand side by side; a trial of one epoch is a point alone."""
+    """Return whether any two points stand side by side; a trial of one epoch is a point alone."""
     return any(a is not None and b is not None for a, b in pairwise(line.y))
 
 
@@ -180,7 +180,7 @@ def _thinning(studies: Sequence[StudyResults], metric: str) -> int:
 
 
 def _curve(trial: TrialRecord, metric: str) -> list[tuple[int, float]]:
-    """The epochs that reported the metric, counted from 1 as they were finished."""
+    """Return the epochs that reported the metric, counted from 1 as they were finished."""
     return [(e.epoch + 1, e.metrics[metric]) for e in trial.epochs if metric in e.metrics]
 
 
@@ -215,7 +215,7 @@ def _resumes(
 
 
 def steps_per_epoch(trial: TrialRecord) -> float | None:
-    """How many steps an epoch of the trial has, by its checkpoints and attempts; None if unknown.
+    """Return how many steps an epoch of the trial has, by its checkpoints and attempts; None if unknown.
 
     Where checkpoints were taken within an epoch it is the least that fits all of them.
     """
@@ -229,7 +229,7 @@ def steps_per_epoch(trial: TrialRecord) -> float | None:
 
 
 def _between(points: Sequence[tuple[float, float]], x: float) -> float:
-    """The value at ``x`` on the line through the points; of the nearest one outside them."""
+    """Return the value at ``x`` on the line through the points; of the nearest one outside them."""
     before = [point for point in points if point[0] <= x]
     after = [point for point in points if point[0] >= x]
     if not before or not after:

@@ -1,4 +1,4 @@
-"""What all figures share: the choice of metrics and trials, words, colours, and Plotly itself.
+"""Basis of all figures: the choice of metrics and trials, words, colours, and Plotly itself.
 
 Colours are those of Okabe and Ito ("Color Universal Design", 2008), which people with any of the
 common kinds of colour blindness tell apart. None carries a meaning alone: lines differ in their dash
@@ -34,7 +34,7 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 
 
 def trial_text(trial: TrialRecord, *lines: str, params: bool = True) -> str:
-    """What is shown of a trial under the pointer: its number and state, ``lines``, its parameters."""
+    """Return what is shown of a trial under the pointer: its number and state, ``lines``, its parameters."""
     given = [shortened(params_text({name: value})) for name, value in trial.params.items()]
     shown = given[:12] + ([f"and {len(given) - 12} more"] if len(given) > 12 else [])
     if not params:
@@ -94,22 +94,22 @@ def chosen_objective(results: StudyResults, name: str | None) -> Objective:
 
 
 def leading(results: StudyResults) -> frozenset[int]:
-    """The numbers of the trials that stand out: the best one, or the Pareto front."""
+    """Return the numbers of the trials that stand out: the best one, or the Pareto front."""
     return frozenset(trial.number for trial in results.pareto)
 
 
 def leading_name(results: StudyResults) -> str:
-    """What those are called."""
+    """Return what those are called."""
     return "Pareto front" if results.status.objectives else "best"
 
 
 def objective_value(trial: TrialRecord, name: str) -> float | None:
-    """A trial's value of one objective; None before it has one."""
+    """Return a trial's value of one objective; None before it has one."""
     return trial.value if trial.values is None else trial.values.get(name)
 
 
 def ordered(values: list[float], direction: Direction) -> list[float]:
-    """The values, the best first."""
+    """Return the values, the best first."""
     return sorted(values, reverse=direction == "maximize")
 
 
@@ -125,7 +125,7 @@ POINTS_DRAWN = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one kind of line or bar is drawn.
+    """Style of one kind of line or bar.
 
     Attributes:
         dash: Of a line: Plotly's name of it.
@@ -145,7 +145,7 @@ class Look:
 
 
 def finer(look: Look) -> Look:
-    """The same for one of very many lines, so that what stands out still does."""
+    """Return a finer style for one of very many lines, so that the leaders still stand out."""
     return replace(look, width=look.width * 0.4)
 
 
@@ -191,7 +191,7 @@ def plotly() -> Any:
 
 
 def figure(traces: list[Any], title: str, *, height: int = 480, **axes: Any) -> Figure:
-    """A figure of these traces, in the shared style.
+    """Return a figure of these traces, in the shared style.
 
     Args:
         traces: Plotly's.
@@ -219,7 +219,7 @@ def figure(traces: list[Any], title: str, *, height: int = 480, **axes: Any) -> 
 
 
 def message(title: str, text: str) -> Figure:
-    """A figure that says in words why it shows nothing."""
+    """Return a figure that says in words why it shows nothing."""
     note = {
         "text": as_text(text),
         "showarrow": False,

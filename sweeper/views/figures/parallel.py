@@ -137,7 +137,7 @@ def parallel_coordinates(results: StudyResults) -> Figure:
 def _groups(
     results: StudyResults, trials: Sequence[TrialRecord]
 ) -> list[tuple[str, Look, list[TrialRecord]]]:
-    """The trials apart as they are drawn, what matters most last and so on top."""
+    """Return the trials apart as they are drawn, what matters most last and so on top."""
     best = leading(results)
     first = objectives_of(results)[0]
     complete = [t for t in trials if t.state == "complete"]

@@ -32,7 +32,7 @@ class LineageAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """All attempts of a trial, in order.
+    """Attempts of a trial, in order.
 
     Attributes:
         worked: Seconds in which it was worked at, all attempts together.

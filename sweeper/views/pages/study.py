@@ -32,7 +32,7 @@ _COUNTS = ("complete", "running", "interrupted", "paused", "pruned", "failed", "
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What surrounds a study's page where it is shown.
+    """Surroundings of a study's page: in a file, or in the dashboard.
 
     Attributes:
         commands: Commands to type, each with what it does; and the heading above them.

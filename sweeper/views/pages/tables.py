@@ -123,7 +123,7 @@ def _last_epochs(best: TrialRecord, objective: Objective) -> Spread:
 
 
 def _of_seeds(best: TrialRecord, complete: Sequence[tuple[TrialRecord, float]]) -> Spread:
-    """Trials with the best one's parameters: they differ in their seeds alone."""
+    """Return trials with the best one's parameters: they differ in their seeds alone."""
     by_params: defaultdict[str, list[float]] = defaultdict(list)
     for trial, value in complete:
         by_params[_params_key(trial)].append(value)
@@ -149,7 +149,7 @@ _LEADERS = 5
 
 @dataclass(frozen=True)
 class Shown:
-    """What a study's page is made of.
+    """Content of a study's page.
 
     Attributes:
         results: The study's.

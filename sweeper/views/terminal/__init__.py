@@ -1,1 +1,1 @@
-"""What people see while a study runs: a table that redraws itself, plain lines, or a notebook's cell."""
+"""Progress while a study runs: a table that redraws itself, plain lines, or a notebook's cell."""

@@ -1,4 +1,4 @@
-"""How a moment of a run is drawn on a terminal of some width and height.
+"""Drawing of a run's state on a terminal of a given width and height.
 
 A column is there whole or not at all: what is worth most comes first, until the window is full. So
 a narrow window has fewer columns, and none that cannot be read. A low one has fewer trials.

@@ -168,7 +168,7 @@ _CELL = '<pre style="overflow-x:auto;white-space:pre;margin:0">{code}</pre>'
 
 
 class Display(Protocol):
-    """Where a notebook shows something, again and again in the same place."""
+    """Output of a notebook's cell that is updated in place."""
 
     def show(self, html: str, text: str) -> None:
         """Show this in place of what was shown before; ``text`` where no HTML can be."""

@@ -59,7 +59,7 @@ def _recent() -> deque[float]:
 
 @dataclass
 class Pace:
-    """What a run's latest epochs and trials took.
+    """Durations of a run's latest epochs and trials.
 
     Attributes:
         epochs: Seconds of each.
@@ -80,7 +80,7 @@ class Pace:
 
 @dataclass
 class Attempt:
-    """What is known of a running attempt.
+    """State of a running attempt.
 
     Attributes:
         began: By the model's clock.
@@ -137,7 +137,7 @@ class Attempt:
 
     @property
     def rate(self) -> float | None:
-        """Steps per second over the last seconds; None where that is not known."""
+        """Return steps per second over the last seconds; None where that is not known."""
         if len(self._samples) < 2:
             return None
         (began, first), (ended, last) = self._samples[0], self._samples[-1]
@@ -237,7 +237,7 @@ class TrialProgress:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """How far a verification is: ``done`` of the trials have their verdict, ``alike`` hold."""
+    """Progress of a verification: ``done`` of the trials have their verdict, ``alike`` hold."""
 
     done: int = 0
     alike: int = 0
@@ -246,7 +246,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How far an evaluation is: ``done`` checkpoints are measured, ``passed_over`` cannot be.
+    """Progress of an evaluation: ``done`` checkpoints are measured, ``passed_over`` cannot be.
 
     ``best`` leads so far, as the trial, its step and the value.
     """

@@ -1,1 +1,1 @@
-"""What can hold state, kind by kind: how each is read, compared and put back."""
+"""Holders of state, kind by kind: how each is read, compared and restored."""

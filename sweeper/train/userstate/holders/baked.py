@@ -40,7 +40,7 @@ class BakedFunctions:
                 self._traced.append((function, values))
 
     def changed(self) -> tuple[str, str, Any, Any] | None:
-        """The first function with a value that is another now: its name, the value's, both."""
+        """Return the first function with a value that is another now: its name, the value's, both."""
         for function, values in self._traced:
             now = _values_read(function)
             for path, was in values.items():

@@ -35,7 +35,7 @@ class Cell(Structure):
 
 
 class ModuleVariables(Structure):
-    """Those variables of a module of the user's that the reached code uses."""
+    """Variables of a module of the user's that the reached code uses."""
 
     __slots__ = ("names",)
     shape = NAMED
@@ -58,7 +58,7 @@ class ModuleVariables(Structure):
 
 
 class ClassAttributes(Structure):
-    """What a class of the user's holds itself."""
+    """Attributes that a class of the user's holds itself."""
 
     __slots__ = ()
     shape = NAMED
@@ -104,7 +104,7 @@ class Environment(Structure):
 
 
 class ContextValue(Structure):
-    """What a context variable is set to, here."""
+    """Value of a context variable in this context."""
 
     __slots__ = ()
     shape = NAMED

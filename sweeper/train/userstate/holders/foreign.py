@@ -39,7 +39,7 @@ _HARMLESS: tuple[type, ...] = (object, threading.local)
 
 
 def hides_state(cls: type) -> bool:
-    """Whether objects of ``cls`` may hold something beside their attributes: part of it is C."""
+    """Return whether objects of ``cls`` may hold something beside their attributes: part of it is C."""
     return any(
         not base.__flags__ & _HEAP
         or base.__flags__ & _IMMUTABLE
@@ -101,7 +101,7 @@ def _pickled(thing: object) -> bytes | None:
 
 
 def is_buffer(thing: object) -> bool:
-    """Whether ``thing`` is memory that can be written to, as a `bytearray` or `array.array`."""
+    """Return whether ``thing`` is memory that can be written to, as a `bytearray` or `array.array`."""
     try:
         with memoryview(thing) as view:  # type: ignore[arg-type]
             return not view.readonly and view.c_contiguous
@@ -150,7 +150,7 @@ class Buffer(Value):
 
 
 def is_pandas(thing: object) -> bool:
-    """Whether ``thing`` is a frame or a series of pandas."""
+    """Return whether ``thing`` is a frame or a series of pandas."""
     cls = type(thing)
     known = module_of(cls).partition(".")[0] == "pandas" and cls.__name__ in _PANDAS
     return known and getattr(getattr(thing, "_mgr", None), "blocks", None) is not None
@@ -219,7 +219,7 @@ def put_pandas(thing: Any, tensors: Tensors, key: str) -> Json:
 
 
 def take_pandas(saved: Json, tensors: Mapping[str, Any]) -> Any:
-    """The inverse of `put_pandas`."""
+    """Return the inverse of `put_pandas`."""
     import pandas as pd
 
     index = _take_index(saved["index"], tensors)

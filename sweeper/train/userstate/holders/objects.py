@@ -47,7 +47,7 @@ class Holder:
         raise NotImplementedError
 
     def changed(self) -> bool:
-        """Whether the contents are others than they were at the beginning."""
+        """Return whether the contents are others than they were at the beginning."""
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -143,7 +143,7 @@ class Attributes(Structure):
         return False
 
     def _that_count(self, fields: dict[str, Any]) -> Iterable[Any]:
-        """The values that are looked at while the names are the same."""
+        """Return the values that are looked at while the names are the same."""
         return fields.values() if self.watched is None else map(fields.get, self.watched)
 
     def reset(self) -> None:
@@ -175,7 +175,7 @@ class Attributes(Structure):
 
 @functools.cache
 def _shared_names(names: tuple[str, ...]) -> list[str]:
-    """The names as a list, one for all objects that have the same: it is not to be changed."""
+    """Return the names as a list, one for all objects that have the same: it is not to be changed."""
     return list(names)
 
 

@@ -1,4 +1,4 @@
-"""What only writes: progress bars and logs. They count as they write, and no result depends on it."""
+"""Objects that only write: progress bars and logs. No result depends on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_BAR = ("total", "n", "desc", "unit", "leave", "disable")
 
 
 def is_output(value: object) -> bool:
-    """Whether ``value`` only writes: a progress bar, a log."""
+    """Return whether ``value`` only writes: a progress bar, a log."""
     return isinstance(value, _OUTPUT) or _is_bar(value)
 
 
@@ -34,7 +34,7 @@ def _is_bar(value: object) -> bool:
 
 
 def put_output(value: Any, where: str, class_of: Callable[[type], Json]) -> Json:
-    """How to make one again that was made during training: where it stood, not what it wrote.
+    """Return how to make one again that was made during training: where it stood, not what it wrote.
 
     Raises:
         NotPlainError: It writes to somewhere that only its maker knows.
@@ -55,7 +55,7 @@ def put_output(value: Any, where: str, class_of: Callable[[type], Json]) -> Json
 
 
 def take_output(body: Mapping[str, Any], class_of: Callable[[Json], Any]) -> Any:
-    """The inverse of `put_output`."""
+    """Return the inverse of `put_output`."""
     shown = body["v"]
     if body[TAG] == "logger":
         return logging.getLogger(shown)

@@ -47,7 +47,7 @@ _DEEPEST = 12
 
 
 def reduced_iterator(value: Any) -> tuple[Any, ...] | None:
-    """What makes the iterator again: a function, its arguments, and a state; None for others.
+    """Return what makes the iterator again: a function, its arguments, and a state; None for others.
 
     Only types of Python's own are asked, which answer without running anything or going on.
     """

@@ -40,7 +40,7 @@ class Value(Holder):
     __slots__ = ("began",)
 
     def token(self) -> Any:
-        """What is equal while nothing has changed."""
+        """Return what is equal while nothing has changed."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -53,7 +53,7 @@ class Value(Holder):
         """Nothing is kept that could be put back."""
 
     def capture(self, tensors: Tensors, key: str) -> Json:
-        """The value now; arrays go into ``tensors`` under names that begin with ``key``.
+        """Return the value now; arrays go into ``tensors`` under names that begin with ``key``.
 
         Raises:
             NotPlainError: It has no form that could be brought back.
@@ -61,7 +61,7 @@ class Value(Holder):
         raise NotImplementedError
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
-        """What of ``saved`` does not fit, in words; None where all does."""
+        """Return what of ``saved`` does not fit, in words; None where all does."""
         del saved, tensors
         return None
 
@@ -209,7 +209,7 @@ class Variable(Value):
         return saved
 
     def _values(self) -> list[Any]:
-        """What the variable holds, on each replica."""
+        """Return what the variable holds, on each replica."""
         return [each.read_value() for each in replicas_of(self.thing)]
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
