@@ -90,9 +90,8 @@ def reader(results: StudyResults, monkeypatch: pytest.MonkeyPatch) -> FakeReader
         del settings
         yield fake
 
-    for verbs in ("read", "compare"):
-        monkeypatch.setattr(f"sweeper.cli.verbs.reading.{verbs}.open_reader", open_fake)
-    monkeypatch.setattr("sweeper.cli.reading.open_reader", open_fake)
+    for module in ("output", "reading"):
+        monkeypatch.setattr(f"sweeper.cli.{module}.open_reader", open_fake)
     return fake
 
 

@@ -99,7 +99,7 @@ def undescribed(thing: Any) -> Iterator[str]:
         yield from _arguments(thing.members["__init__"], said)
     if thing.name == "TrainingStep":
         # Its parts take and give those, as its own text says.
-        said = described(thing.parent["StepValues"].final_target, "attributes") | {"values"}
+        said = described(thing.parent["StepValues"], "attributes") | {"values"}
     else:
         said = set()
     for name, member in thing.members.items():

@@ -22,7 +22,7 @@ MODULES = {
     "AuditRecord": "records/exactness.py",
     "EvaluationRecord": "records/evaluations.py",
     "LengthRecord": "records/lengths.py",
-    "CheckReport": "replay/check_report.py",
+    "CheckReport": "replay/reports.py",
 }
 
 

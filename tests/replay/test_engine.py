@@ -151,7 +151,7 @@ def test_a_rehearsal_is_one_process_that_ends_with_a_report_or_says_how_it_ended
     """It asks for each trial's parameters, and neither its death nor its failure is an error here."""
     heard: list[Rehearsing] = []
     order = ReplayOrder(
-        ORDER.settings, 0, Answers({}, {}), rehearsal=Rehearsal("build"), heard=heard.append
+        ORDER.settings, 0, Answers({}, {}), rehearsal=Rehearsal("build"), announced=heard.append
     )
     stage = Rehearsing("building trial 1", 1)
     reported = RehearsalReport(

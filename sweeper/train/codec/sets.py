@@ -123,11 +123,11 @@ def _others(members: Sequence[Any], found: Filling) -> Iterator[Filling]:
 class _Probe:
     """Member that comes later, at a place of its own."""
 
-    def __init__(self, place: int) -> None:
-        self._place = place
+    def __init__(self, value: int) -> None:
+        self._hash = value
 
     def __hash__(self) -> int:
-        return self._place
+        return self._hash
 
 
 def _go_on_alike(make_one: Callable[[], set[Any]], make_other: Callable[[], set[Any]]) -> bool:

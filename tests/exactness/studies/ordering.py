@@ -77,6 +77,7 @@ class SetInClosure(keras.callbacks.Callback):
 study(
     "frozenset-of-tuples",
     "a frozenset of tuples whose first member sets the rate",
+    identical(),
     callbacks=lambda trial: [SetInClosure()],
 )
 
