@@ -11,7 +11,7 @@ Each lane has a warm server of its own, so that the two runs of one trial are in
 other addresses and other orders of sets, as a run and its resume are. What is killed in the one is
 resumed in the other. No database is opened, and every file is below a temporary directory.
 
-Upper bounds where the study itself decides: a trial that stops early takes less time, and rules of
+Estimates are upper bounds where the study itself decides: a trial that stops early takes less time, and rules of
 retention that ask for a metric may keep less.
 """
 

@@ -1,6 +1,6 @@
 """Kept checkpoints and the model of a finished trial, compared with the replay.
 
-It is no checkpoint's state where `EarlyStopping` put weights back or averages took their place, so no
+The model as training left it is no checkpoint's state where `EarlyStopping` put weights back or averages took their place, so no
 digest of a checkpoint vouches for it.
 
 Everything here reads. A damaged checkpoint stays where it is: setting it aside is for the trial

@@ -1,15 +1,15 @@
 """Verbs that show whether the promises hold: ``check``, ``doctor``, ``evaluate`` and ``verify``.
 
-Exit code 0 where every promise holds, 4 where one does not. Standard output holds the verdicts
+``verify``: exit code 0 where every promise holds, 4 where one does not. Standard output holds the verdicts
 alone; progress goes to standard error.
 
-Exit code 0 where every checkpoint was measured, 3 where some could not be. Standard output holds the
+``evaluate``: exit code 0 where every checkpoint was measured, 3 where some could not be. Standard output holds the
 ranking alone; progress, and what could not be measured, go to standard error.
 
-Exit code 0 where everything is in order, 1 where something is broken so that no study can run, 4
+``doctor``: exit code 0 where everything is in order, 1 where something is broken so that no study can run, 4
 where something that is promised by default cannot be promised here. Notes change no exit code.
 
-Exits with 4 where a promise does not hold, that is, where there is an error among the findings.
+``check``: exit code 4 where a promise does not hold, that is, where there is an error among the findings.
 """
 
 import secrets

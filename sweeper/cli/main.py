@@ -19,7 +19,6 @@ import typer
 from typer.core import TyperGroup
 
 from sweeper.cli import checking, keeping, reading, running
-from sweeper.cli import running as stop
 from sweeper.cli.options import Debug, Invocation, Verb
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.run.signals import early_termination
@@ -33,7 +32,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
     "Begin": (keeping.init, checking.doctor),
     "Run": (
         *(running.run, running.resume, running.extend, running.branch),
-        *(running.worker, stop.stop, stop.retry),
+        *(running.worker, running.stop, running.retry),
     ),
     "Check": (checking.check, checking.verify, checking.evaluate),
     "Read": (
@@ -156,8 +155,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     invocation = Invocation(debug=os.environ.get("SWEEPER_DEBUG", "") not in {"", "0"})
     try:
         typer.main.get_command(app)(args=arguments, prog_name="sweeper", obj=invocation)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except SweeperError as error:
         return _say(error, invocation)
     except Exception as error:

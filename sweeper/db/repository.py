@@ -13,7 +13,6 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from sweeper.db import attempts, claims, leases, requests, stored_results, studies
-from sweeper.db import attempts as matching
 from sweeper.db.annotations import Annotations
 from sweeper.db.attempts import Ending, FoundCheckpoint
 from sweeper.db.audits import FIRST_INTERVALS, MOST_TRIES, AuditClaim, Audits, Pinned
@@ -322,7 +321,7 @@ class Repository:
         Raises:
             StorageError: The trial is running.
         """
-        return self.database.write(lambda c: matching.match_checkpoints(c, study, number, found))
+        return self.database.write(lambda c: attempts.match_checkpoints(c, study, number, found))
 
     def finish(self, token: int, ending: Ending, *, again: bool = False) -> tuple[DecidedRung, ...]:
         """Close the attempt, and with it the trial unless it will be resumed.

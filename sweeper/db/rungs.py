@@ -1,6 +1,7 @@
 """Budgets in the database: trials that pause at rungs, and what is decided there.
 
-Every trial that does not fail before has such a value, whatever bracket it is in and whatever becomes
+Samplers see the value of each trial after the first rung's epochs. Every trial that does not fail before
+has one, whatever bracket it is in and whatever becomes
 of it later, so that what is seen depends on no decision and on nobody's pace, and all values are of
 equally many epochs.
 
@@ -9,7 +10,7 @@ the others end as pruned, in the transaction that finds it full and under the st
 it is decided once and by nobody who lacks a value. What was decided stays: who was compared, with
 which value, and who was promoted.
 
-What it asks of the database is a fixed number of queries, none of which grows with the trials that
+The position of trials among rungs is read in a fixed number of queries, none of which grows with the trials that
 are over.
 """
 

@@ -3,7 +3,7 @@
 The stored definition is the one that the finished trials were run under. A study that now says
 something else would mix two experiments in one set of results, so it is refused, key by key.
 
-The stored definition is the one that the finished trials were run under. It is compared key by key,
+The stored definition is compared key by key,
 and the code part by part, so that a change is reported as what it is.
 """
 

@@ -20,7 +20,7 @@ def hangup() -> tuple[signal.Signals, ...]:
 
 
 def signals_to_stop() -> tuple[signal.Signals, ...]:
-    """Return the signals that ask a process of this run to stop in order."""
+    """Return the signals that ask a process of this run to stop after a checkpoint."""
     return (signal.SIGINT, signal.SIGTERM, *hangup())
 
 

@@ -7,7 +7,7 @@ window that the trial saw. So none is stored: the finished trials are asked and 
 order of their numbers, each in its own window. That is done once a trial and worker process; a
 worker that joins late begins at trial 0.
 
-The study holds the finished trials of the window, then, so that the trial has its own number in
+The view of a trial is a study that holds the finished trials of the window, then, so that the trial has its own number in
 Optuna too, as many that have not begun ("waiting", which no sampler or pruner learns from), then
 the trial itself. Whatever Optuna's code writes goes into this study alone: nothing that depends on
 who finished first can reach the next trial.

@@ -3,7 +3,7 @@
 Each function returns what rich can print. What was written by a user (names, parameters, errors) is
 never read as rich's markup.
 
-Where it is not, parameters that are the same in all trials are named once, below; if the rest still
+Where parameters have no column, those that are the same in all trials are named once, below; if the rest still
 has no room, each trial's parameters stand under its row as ``name=value``. No number is ever cut.
 
 Rich would squeeze every column alike, and break numbers into three characters a line.

@@ -9,8 +9,6 @@ from __future__ import annotations
 from alembic import context
 
 from sweeper.db import branch_rows as _branches  # noqa: F401 - in Base's metadata
-from sweeper.db import tables as _lengths  # noqa: F401
-from sweeper.db import tables as _rungs  # noqa: F401
 from sweeper.db.schema import VERSION_TABLE
 from sweeper.db.tables import Base
 

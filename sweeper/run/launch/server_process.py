@@ -8,7 +8,7 @@ What lets a worker into the database and the cluster is of no use to a trial, wh
 its code, and every library that it loads, would only be able to print it or send it away. Keys of
 object stores stay, because the trial's own process writes its checkpoints there.
 
-Python draws that seed anew for each process unless the environment names it. A split by
+Python draws the seed of its hashes anew for each process unless the environment names it. A split by
 ``hash(name)``, or anything that goes by a set's order, would then differ from process to process,
 and with it a resumed trial from an undisturbed one.
 """

@@ -3,7 +3,7 @@
 When its parts are made, the newest whole checkpoint of any earlier attempt
 is found, and training goes on from there.
 
-A callback's file below the trial's directory is another one already, since a replay has a directory
+In a replay, a callback's file below the trial's directory is another one already, since it has a directory
 of its own. One at a fixed path would be cut back and written again under the trial's hands; so the
 callback is given a copy. What the user's own code opens is the user's: it is written again, as it
 is by every resume.

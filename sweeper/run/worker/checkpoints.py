@@ -1,6 +1,6 @@
 """A trial's checkpoints and directories: where they are, and to which study they belong.
 
-The database keeps the path at which each was written. A study may have been copied since
+The database keeps the path at which each checkpoint was written. A study may have been copied since
 (``cp -r runs``), or be resumed from another directory: so each is looked for below the runs
 directory of today first, under the same names, and then at its own path. What was copied is gone on
 with where it is now, and the original stays as it was. What is found nowhere is said before any

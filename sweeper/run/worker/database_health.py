@@ -1,6 +1,6 @@
 """Health of the database as one worker sees it, and the writes that wait while it is away.
 
-A thread of the queue's own writes, so that whoever supervises the trial is never kept from
+The queue writes in a thread of its own, so that the trial's supervisor is never kept from
 seeing a stop, a lost lease or a death. Every entry must bear being written twice: a connection
 that breaks during a commit leaves open whether the commit was made.
 

@@ -4,7 +4,7 @@ A call of ``tf.summary`` in a graph writes where the default writer was when the
 ``fit`` traces in the first batch, when ``TensorBoard(update_freq=…)`` has made its writer the default.
 Here everything is traced before, so the writer is made the default for the trace.
 
-At the end of every epoch the callback exchanges weights and averages, and at the beginning of the next
+At the end of every epoch ``SwapEMAWeights`` exchanges weights and averages, and at the beginning of the next
 one it exchanges them again. A checkpoint between the two holds both, bit for bit. After the last epoch
 the callback also overwrites the weights, which it then has in the optimizer, with the averages: a
 checkpoint after that could not be trained on from, to more epochs. So the last one holds the

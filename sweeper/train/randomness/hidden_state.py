@@ -1,9 +1,9 @@
 """Random state that no object of a training holds: of NumPy, Keras, TensorFlow and its eager ops.
 
-It is entered while the training is prepared and while it runs, and left between the two and
+`HiddenState` is entered while the training is prepared and while it runs, and left between the two and
 afterwards: then the libraries are as they were, for whatever else this process does.
 
-TensorFlow keeps the kernel of such an operation for the next call, and where the kernel stands in
+TensorFlow keeps the kernel of an eager random operation with a seed for the next call, and where the kernel stands in
 its stream is hidden in it: no interface reads or sets that, so a resumed process would draw the
 first numbers again. Here no kernel is drawn from twice. The first call of an operation with some
 pair of seeds gets these seeds, and with them the numbers that it always gets; call number k gets

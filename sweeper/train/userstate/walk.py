@@ -1,6 +1,6 @@
 """The walk from what the factories gave to every object that can hold state, each once.
 
-What leads where is decided by `edges`; here each object gets its path and its holder. The order is
+What leads where is decided by `inspection.walk`; here each object gets its path and its holder. The order is
 that in which the user's code set things, which is the same in every process, and so are the paths:
 what is captured in one process finds its place in another by them.
 """

@@ -1,6 +1,6 @@
 """Weights in HDF5: ``.weights.h5``, the weights inside a ``.keras`` file, and Keras 2's own layout.
 
-The model in it is not built: its configuration may name code, and the study's own factory makes the
+The model in a ``.keras`` file is not built: its configuration may name code, and the study's own factory makes the
 model anyway.
 
 Keras 3 files values by where a layer is in its model (``layers/dense_1/vars/0``, or

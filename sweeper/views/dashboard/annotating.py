@@ -6,9 +6,9 @@ only where something has changed. What goes wrong with it must not keep the page
 is said once in the terminal, and tried again at the next look.
 
 Optuna's tables have no place for attempts, pauses, digests or reasons, and know a trial that waits to
-be resumed as a running one. These words say it there; our own pages show it.
+be resumed as a running one. The notes say it there; our own pages show it.
 
-Every page of optuna-dashboard's reads them whole, and a study may have a thousand trials of a
+Every page of optuna-dashboard's reads a study's plots whole, and a study may have a thousand trials of a
 thousand epochs. So they show the leaders and the latest trials, each with as many epochs as can be
 distinguished; our own pages show all.
 """
