@@ -28,14 +28,14 @@ SERVER = '''
 """The warm server, whose trials each start a child, a daemon, and a child of the daemon's."""
 import json, os, pathlib, signal, subprocess, sys, time
 from types import SimpleNamespace
-from sweeper.run.trial import prctl
+from sweeper.support.processes import adopt_orphans
 from sweeper.run.launch import server_process, warm_server
 from sweeper.run.protocol.messages import Finished, StoppedHere
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 def trial(channel, assignment, load):
-    prctl.adopt_orphans()
+    adopt_orphans()
     reading, writing = os.pipe()
     child = subprocess.Popen(SLEEP)
     if os.fork() == 0:
