@@ -549,7 +549,7 @@ def test_a_position_holds_in_a_fresh_process(
     here = Path(__file__).parent
     program = tmp_path / "go_on.py"
     program.write_text(
-        f"import sys\nsys.path[:0] = {[str(here), str(here.parents[1])]}\n"
+        f"import sys\nsys.path[:0] = {[str(here), str(here.parent), str(here.parents[1])]}\n"
         "import test_data_source\ntest_data_source.go_on(sys.argv[1])\n"
     )
     done = subprocess.run(

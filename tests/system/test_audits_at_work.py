@@ -214,6 +214,8 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
         return real(self)
 
     def started(self: Any, pid: int, _isolation: str) -> None:
+        if self.order.ends_at is None:
+            return  # one of the early check's
         replay = (self.order.number, self.order.ends_at[0])
         if replay == (1, 20) or (replay == (0, 40) and replay not in killed):
             killed.append(replay)

@@ -260,8 +260,8 @@ def test_control_a_rounded_vector_is_noticed(
     shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
     decode = state_module.decode
 
-    def rounded(node: Any, tensors: Any, path: str) -> Any:
-        value = decode(node, tensors, path)
+    def rounded(node: Any, tensors: Any) -> Any:
+        value = decode(node, tensors)
         return value.astype("float16") if isinstance(value, np.ndarray) else value
 
     monkeypatch.setattr(state_module, "decode", rounded)
