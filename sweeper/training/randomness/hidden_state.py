@@ -6,8 +6,9 @@ afterwards: then the libraries are as they were, for whatever else this process 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Self
 
 import numpy as np
@@ -15,6 +16,16 @@ import numpy as np
 from sweeper.training.randomness.eager_seeds import EagerSeeds
 from sweeper.training.randomness.fresh_entropy import FreshEntropy
 from sweeper.training.randomness.tracing import TracedFunctions
+
+
+class _Entered(threading.local):
+    """Those entered in this thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.states: list[HiddenState] = []
+
+
+_entered = _Entered()
 
 
 class HiddenState:
@@ -39,11 +50,33 @@ class HiddenState:
         return (self.fresh_entropy, self.eager_seeds)
 
     def __enter__(self) -> Self:
+        self._enter()
+        _entered.states.append(self)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        _entered.states.remove(self)
+        self._leave()
+
+    def _enter(self) -> None:
         with ExitStack() as entering:
             for part in (*self.components, self.traced_functions):
                 entering.enter_context(part)
             self._entered.append(entering.pop_all())
-        return self
 
-    def __exit__(self, *exception: object) -> None:
+    def _leave(self) -> None:
         self._entered.pop().close()
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Leave what this thread has entered while another training goes on, and enter it again."""
+    states = tuple(_entered.states)
+    for each in reversed(states):
+        each._leave()
+    try:
+        yield
+    finally:
+        for each in states:
+            with each.traced_functions.entered_again():
+                each._enter()
