@@ -13,6 +13,7 @@ from sweeper.checkpoints.format import Snapshot
 from sweeper.declared.searching import NonFinite
 from sweeper.results import EpochRecord
 from sweeper.training.data import Data
+from sweeper.training.sources.runner import Runner
 from sweeper.training.state.state import Position
 from sweeper.training.step import TrainingStep
 from sweeper.training.warmstart.options import WarmStart
@@ -76,6 +77,7 @@ class TrainingPlan:
         judge: Asked between two epochs, with all that are over, whether training is to end there.
         directory: `Trial.directory`, which paths in the user's objects may begin with.
         pause_after: So many epochs after which it pauses, unless it ends there; None for nowhere.
+        make_runner: Makes the runners in place of `make_runner`; None for one training alone.
         nonfinite: Whether a loss or objective that is NaN or infinite after an epoch ends it.
     """
 
@@ -94,6 +96,7 @@ class TrainingPlan:
     pause_after: int | None = None
     nonfinite: NonFinite = "continue"
     directory: str = ""
+    make_runner: Callable[..., Runner] | None = None
 
     @property
     def steps_of(self) -> keras.Model | TrainingStep:
