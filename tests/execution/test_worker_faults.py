@@ -152,9 +152,10 @@ def test_all_processes_of_a_host_killed_and_its_lease_waited_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Another host has only the lease to go by: nobody can look for the process."""
-    elsewhere = replace(options, host="a-machine-far-away", lease_seconds=SHORT)
+    elsewhere = replace(options, host="a-machine-far-away", lease_seconds=SHORT, pace=0.1)
     with FakeWorker(elsewhere) as victim:
         victim.wait_for("CheckpointKept")
+        until(lambda: repository.status(options.study).running == 2)
         victim.kill()
         assert repository.status(options.study).running == 2
         with FakeWorker(replace(options, lease_seconds=SHORT)) as other:
