@@ -268,6 +268,8 @@ def _serve(path, imports):
     import select
     from importlib import import_module
 
+    own = importing(os.environ)  # as it was given, and not as the imports leave it
+
     from sweeper.run.launch import server_process, warm_server
 
     warm_server._import_everything()
@@ -282,7 +284,6 @@ def _serve(path, imports):
     gc.collect()
     gc.freeze()
     assert not warm_server._why_not_fork(), warm_server._why_not_fork()
-    own = importing(os.environ)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path + ".new")
