@@ -18,7 +18,7 @@ from typing import Any
 from sweeper.errors import CheckpointError
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
-"""What a checkpoint's state may hold: these, lists of these, and dicts with string keys."""
+"""Values that a checkpoint's state may hold: these, lists of these, and dicts with string keys."""
 
 _FLOAT = "$float"
 _INT = "$int"

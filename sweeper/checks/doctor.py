@@ -64,7 +64,7 @@ print("sweeper:" + json.dumps({
 """
 
 Asked = Callable[[], Mapping[str, Any]]
-"""What TensorFlow said of itself: ``devices`` and ``repeats``, or ``error``."""
+"""Function that asks TensorFlow about itself, and returns ``devices`` and ``repeats``, or ``error``."""
 
 
 def machine_findings(workers: int, ask: Asked | None = None) -> Iterator[Finding]:
@@ -198,7 +198,7 @@ def _ask() -> Mapping[str, Any]:
 
 _LEAST_PYTHON = (3, 11)
 _NO_EXTRA = "test"
-"""What only the tests need."""
+"""Extra whose packages only the tests need."""
 
 Installed = Callable[[str], str | None]
 """The version of an installed package; None where it is not installed."""

@@ -26,7 +26,7 @@ What = Literal[
     "promise",
     "rung",
 ]
-"""What a finding is about: one word that programs can tell findings apart by."""
+"""Subject of a finding: one word by which programs tell findings apart."""
 
 
 @dataclass(frozen=True, slots=True)

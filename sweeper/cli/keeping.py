@@ -312,7 +312,7 @@ def _report(garbage: "Sequence[Garbage]", *, dry_run: bool, as_json: bool) -> No
 
 
 TEMPLATES = ("arrays", "tf-data", "step")
-"""What the data are, or, last, that the training step is the user's own."""
+"""Kinds of a new study file: by its data, and, last, by a training step of the user's own."""
 
 
 def init(

@@ -359,7 +359,7 @@ def count_of(trial_id: Any) -> sa.ScalarSelect[int]:
 
 
 WhichIntervals = Literal["first", "drawn", "all", "none"]
-"""What of a trial is audited: its first intervals, one that is drawn, every one, or none."""
+"""Intervals of a trial that are audited: the first ones, one that is drawn, every one, or none."""
 
 
 class Audits:

@@ -96,7 +96,7 @@ def insert_branch(connection: Connection, study: AnyRow, branch: NewBranch) -> N
 
 
 Turn = Literal["none", "inserted", "over"]
-"""Whether a generation was inserted; "over": no trial of the one before can be gone on from."""
+"""Result of inserting a generation; "over": no trial of the previous generation can be continued."""
 
 
 def next_generation(connection: Connection, study: AnyRow, begun: int) -> Turn | list[int]:

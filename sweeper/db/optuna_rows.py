@@ -34,7 +34,7 @@ _Values: Any = models.TrialValueModel.__table__
 _Intermediate: Any = models.TrialIntermediateValueModel.__table__
 
 TrialResult = Literal["complete", "pruned", "failed"]
-"""How a trial ended for good."""
+"""End of a trial, which is final."""
 
 _LONGEST_NAME = 512
 

@@ -47,7 +47,7 @@ from sweeper.spec.budgets import Round, RungSchedule, promoted, rung_schedule
 from sweeper.spec.searching import value_at
 
 WAITS, PROMOTED = "waits", "promoted"
-"""What `Trial.paused` says of a trial that has stopped at a rung."""
+"""Values of `Trial.paused` for a trial that has stopped at a rung."""
 
 
 def schedule_of(study: AnyRow) -> RungSchedule | None:

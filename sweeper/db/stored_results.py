@@ -54,10 +54,10 @@ from sweeper.records.results import (
 from sweeper.search.spaces import Observation
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
-"""What differs in the same error of two trials."""
+"""Parts of an error message that differ in the same error of two trials."""
 
 _SURROUNDINGS = ("versions", "processor", "devices", "threads", "deterministic")
-"""What an `Environment` has of an attempt's fingerprint."""
+"""Keys of an attempt's fingerprint that an `Environment` has."""
 
 
 def read_status(

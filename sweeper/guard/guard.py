@@ -59,7 +59,7 @@ class AgeLine:
             self._census = gc.get_objects()
         self._after = _Witness()
         self.blind = False
-        """Whether somebody has frozen or thawed objects since, so that no age can be known."""
+        """True if objects were frozen or thawed since, so that no age can be known."""
 
     def older(self, things: Iterable[object]) -> set[int]:
         """Return the ids of those that were there before; of one without age, it is taken to be young.

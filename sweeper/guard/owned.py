@@ -41,7 +41,7 @@ from sweeper.inspection.walk import Edge, How, edges_of, variables_used, walk
 from sweeper.train.step import TrainingStep
 
 _MOST_ITEMS = 20_000
-"""What a walk looks at of one object; a longer container is data."""
+"""Items of one object that a walk looks at; a longer container is data."""
 
 _NEVER = frozenset({Sort.LEAF, Sort.CELL})
 
@@ -261,7 +261,7 @@ _WHOLES = frozenset(
 
 _CONTAINERS = frozenset({Sort.LIST, Sort.DICT, Sort.SET})
 _PASSED = frozenset({*_CONTAINERS, Sort.OBJECT})
-"""What is between a whole and its parts."""
+"""Sorts of objects that lie between a whole and its parts."""
 
 _MOVING = frozenset({"SpectralNormalization", "FlaxLayer", "JaxLayer", "TorchModuleWrapper"})
 _HOOKS = ("on_epoch_begin", "on_epoch_end")

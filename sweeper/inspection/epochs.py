@@ -28,7 +28,7 @@ _LARGEST = 1 << 40
 _SCHEDULES = ("Decay", "DecayRestarts", "Schedule")
 
 _Found = tuple[LengthKind, int, ast.AST]
-"""What an expression is, the number that it holds, and what to show of it."""
+"""Kind of an expression, the number that it holds, and the text to show."""
 
 
 def read_lengths(roots: Mapping[str, object]) -> tuple[LengthRead, ...]:

@@ -19,7 +19,7 @@ CONNECTIONS = frozenset(
         "_tracker",
     }
 )
-"""How layers are connected and tracked: through these one layer leads to every model that uses it."""
+"""Attributes that connect and track layers: through these one layer leads to every model that uses it."""
 
 REBUILT = frozenset(
     {
@@ -45,7 +45,7 @@ REBUILT = frozenset(
         "quantize",
     }
 )
-"""What Keras computes again from a layer's arguments and calls."""
+"""Attributes that Keras computes again from a layer's arguments and calls."""
 
 PLAIN = frozenset(
     {
@@ -76,7 +76,7 @@ OPTIMIZER = "optimizer"
 """The optimizer that a model is compiled with."""
 
 COMPILED = frozenset({"_compile_loss", "_compile_metrics", "_loss_tracker"})
-"""What `compile` makes of the losses and metrics that it is given."""
+"""Attributes that `compile` makes of the losses and metrics that it is given."""
 
 OPTIMIZER_STATE = frozenset(
     {"_accumulated_gradients", "_iterations", "_learning_rate", "_model_variables_moving_average"}
@@ -89,10 +89,10 @@ LISTS = ("_trainable_variables", "_non_trainable_variables", "_seed_generators",
 """Keras's lists of what a model or layer tracks."""
 
 GIVEN_TO_CALLBACKS = frozenset({"_model", "params"})
-"""What Keras assigns to a callback when training begins."""
+"""Attributes that Keras assigns to a callback when training begins."""
 
 TRACKING_PREFIXES = ("_self_", "_obj_", "_tf_")
-"""How attributes begin that Keras's and TensorFlow's automatic tracking adds to an object."""
+"""Prefixes of attributes that Keras's and TensorFlow's automatic tracking adds to an object."""
 
 IN_TF_CHECKPOINTS = frozenset(
     {

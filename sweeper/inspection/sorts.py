@@ -73,7 +73,7 @@ OF_KERAS = frozenset(
         Sort.DATASET,
     }
 )
-"""What Keras and TensorFlow make, and whose own parts are known by name."""
+"""Sorts that Keras and TensorFlow make, and whose parts are known by name."""
 
 
 _ATOMS: tuple[type, ...] = (

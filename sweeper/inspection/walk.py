@@ -56,13 +56,13 @@ class How(enum.Enum):
     FIELD = enum.auto()
     """An attribute."""
     USED = enum.auto()
-    """What a function uses: in its closure, as a default, as a variable of a module."""
+    """Objects that a function uses: in its closure, as a default, as a variable of a module."""
     LISTED = enum.auto()
     """An item of one of Keras's lists, but a layer."""
     LAYER = enum.auto()
     """A layer that Keras lists."""
     COMPILED = enum.auto()
-    """What a model was compiled with."""
+    """Arguments that a model was compiled with."""
 
 
 class Edge(NamedTuple):

@@ -44,7 +44,7 @@ from sweeper.train.step import TrainingStep
 Ask = Callable[[str, Distribution], CategoricalChoice]
 
 _NUMBERED = re.compile(r"_\d+(?=/|$)")
-"""What Keras appends to names that it makes up: another number in every process."""
+"""Suffix that Keras appends to names that it makes up: another number in every process."""
 
 _built = Earlier(inline=False)
 """Objects of the models that this process has built: two must not share a variable."""

@@ -31,10 +31,10 @@ from sweeper.models.rebuilding import ModelBuilder
 from sweeper.models.signature import Signature, predict
 
 _ROUNDING = 1e-6
-"""Where kernels may round otherwise from run to run: relative, and absolute."""
+"""Tolerance, relative and absolute, where kernels may round otherwise from run to run."""
 
 _PRECISION = {"float16": 1e-3, "bfloat16": 1e-2}
-"""What one rounding changes in outputs of half precision."""
+"""Tolerance of one rounding in outputs of half precision."""
 
 
 @dataclass(frozen=True)

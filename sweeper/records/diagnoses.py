@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Level = Literal["ok", "note", "unpromised", "broken"]
-"""How it stands. "note": worth knowing. "unpromised": what is promised by default is not here.
+"""Level of a finding. "note": worth knowing. "unpromised": what is promised by default is not here.
 "broken": no study can be run."""
 
 

@@ -15,16 +15,16 @@ from sweeper.errors import DefinitionError
 from sweeper.records.printing import values_shown
 
 AuditPolicy = Literal["auto", "all", "off"]
-"""Which intervals a study audits: the first ones and some more, every one, or none."""
+"""Intervals that a study audits: the first ones and some more, every one, or none."""
 
 AuditOutcome = Literal["alike", "differs", "dropped"]
-"""What became of an audit. "dropped": without a verdict, such as for want of its checkpoint."""
+"""Result of an audit. "dropped": without a verdict, such as for want of its checkpoint."""
 
 VerificationMode = Literal["replay", "interrupt"]
-"""How a trial was run again: from nothing in one go, or killed on the way and resumed."""
+"""Mode of a replay: from nothing in one go, or killed on the way and resumed."""
 
 VerificationVerdict = Literal["holds", "differs", "unpromised"]
-"""What that showed. "unpromised": nothing contradicts itself, and the study has
+"""Verdict of a verification. "unpromised": nothing contradicts itself, and the study has
 ``deterministic=False``, so that a replay proves nothing either way."""
 
 

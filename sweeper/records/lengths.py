@@ -14,7 +14,7 @@ from typing import Any, Literal
 from sweeper.records.printing import counted, values_shown
 
 LengthKind = Literal["reads", "epochs", "steps"]
-"""How code may go by the number of epochs: see `LengthRead`."""
+"""Kinds of use of the number of epochs: see `LengthRead`."""
 
 
 @dataclass(frozen=True, slots=True)

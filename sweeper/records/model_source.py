@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import keras
 
 At = Literal["end", "best"] | int
-"""Which of a trial's models: as training left it, of the best kept epoch, or of a kept step."""
+"""One of a trial's models: as training left it, of the best kept epoch, or of a kept step."""
 
 
 class ModelSource(Protocol):

@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 Outcome = Literal["complete", "interrupted", "paused", "crashed", "lost", "pruned", "failed"]
-"""How an attempt ended. "lost": its worker vanished; "crashed": its own process died; "paused": it
+"""End of an attempt. "lost": its worker vanished; "crashed": its own process died; "paused": it
 came to a rung of the study's budget."""
 
 _LONGEST_ERROR = 200

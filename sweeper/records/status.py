@@ -20,7 +20,7 @@ Params = Mapping[str, CategoricalChoice]
 """A trial's parameters: name to value."""
 
 TrialState = Literal["waiting", "running", "interrupted", "paused", "complete", "pruned", "failed"]
-"""Where a trial stands. "interrupted": begun, no live attempt, will be resumed. "paused": at a rung of
+"""State of a trial. "interrupted": begun, no live attempt, will be resumed. "paused": at a rung of
 its budget, and goes on if it is promoted there."""
 
 _NOTHING_AUDITED = Exactness()

@@ -152,7 +152,7 @@ def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 PARTS = ("x", "y", "sample_weight")
-"""What the parts of a batch are called."""
+"""Names of the parts of a batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sweeper.run.launch.trial_process import Launcher
 
 _LOOK_SECONDS = 1.0
-"""How often the first trial, which waits, looks whether somebody asks the study to stop."""
+"""Seconds between two looks of the waiting first trial for a request to stop."""
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from sweeper.run.worker.slot import serve_slot
 from sweeper.support.shown import shown_url
 
 _LEADERS = 3
-"""How many of the best trials are named when a run begins."""
+"""Number of the best trials that are named when a run begins."""
 
 _COUNT_EVERY = 5.0
 """Seconds between two counts of the study's trials."""

@@ -118,7 +118,7 @@ PrunerFactory = Callable[[], BasePruner]
 _BLIND = ("grid", "qmc", "random")
 _NAMED = (*_BLIND, "cmaes", "gp", "tpe")
 _PACKAGES = {"cmaes": ("cmaes", ""), "gp": ("torch", "gp")}
-"""What a sampler needs: the package, and the extra that brings it; none for what is always there."""
+"""Packages that samplers need, and the extra that brings each; a sampler without an entry needs none."""
 
 
 @dataclass(frozen=True, slots=True)

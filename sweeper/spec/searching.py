@@ -19,7 +19,7 @@ from sweeper.spec.space import CategoricalChoice
 Direction = Literal["minimize", "maximize"]
 
 At = Literal["last", "best"]
-"""Which epoch's objective a trial's value is."""
+"""Epoch whose objective is a trial's value."""
 
 NonFinite = Literal["continue", "fail"]
 """Effect on a trial of a loss or an objective that is NaN or infinite after an epoch."""

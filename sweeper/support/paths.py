@@ -36,7 +36,7 @@ PROTOCOLS = ("s3", "gs", "memory")
 """Object stores that checkpoints may lie in, as a URL begins."""
 
 _ALMOST = tuple(f"{name}:" for name in PROTOCOLS)
-"""How a mistyped URL of theirs begins, which would otherwise become a directory's name."""
+"""Beginning of a mistyped URL, which would otherwise become a directory's name."""
 
 END_MODEL = "end"
 """The directory of a trial's model as training left it."""

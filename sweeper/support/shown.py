@@ -14,7 +14,7 @@ _HIDDEN = "***"
 _NO_CREDENTIALS = re.compile(
     r"sqlite(\+\w+)?:///|file:///|https?://[^/@]*/|[A-Za-z]:\\", re.IGNORECASE
 )
-"""How a URL begins that has no place for credentials: what follows is a path."""
+"""Beginning of a URL without credentials: what follows is a path."""
 
 _BEGINS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*)?:?/{1,3}|[A-Za-z][A-Za-z0-9+.-]*:(?=[^@]*:)")
 _NO_PORT = re.compile(r"(\w{2,}:/{1,2}[^/:@\[\]]*:)(?!\d*(?:[/,]|$))[^/]*")

@@ -34,7 +34,7 @@ _LOADING = re.compile(
 """A line that is no more than information, as absl and TensorFlow's older logging write it."""
 
 _NO_GPU = re.compile(rb"E\d{4} [\d:.]+\s+\d+ cuda_\w+\.cc:\d+\] failed call to cuInit: ")
-"""What the look for GPUs says of a machine without one, and calls an error."""
+"""Message of the search for GPUs on a machine without one, which is called an error."""
 
 _GPU_FILES = (
     "/dev/nvidiactl",

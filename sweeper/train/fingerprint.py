@@ -22,7 +22,7 @@ _WORDS = {"string_hash": "hash() of strings gives other numbers (PYTHONHASHSEED)
 """A difference in these words, where the values tell a person nothing."""
 
 _NOT_COMPARED = ("warm_start_report",)
-"""What says how something came out, and not what a result depends on."""
+"""Entries that are not compared: they report how something came out, and no result depends on them."""
 
 
 @dataclass(frozen=True, slots=True)

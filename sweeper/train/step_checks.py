@@ -104,7 +104,7 @@ def _what(value: Any) -> str:
 
 
 _OF_MODELS = ("train_step", "test_step", "compute_loss")
-"""What a class of models may override that a step puts aside."""
+"""Methods of a model's class that a step replaces."""
 
 _FUNCTIONS = (types.FunctionType, types.MethodType)
 

@@ -45,7 +45,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 """Seconds between two looks at whether a first interval is pinned."""
 
 _NO_GPU = "-1"
-"""What CUDA_VISIBLE_DEVICES says where TensorFlow is to use none."""
+"""Value of CUDA_VISIBLE_DEVICES with which TensorFlow uses no GPU."""
 
 _NO_ROOM = "no idle slot was left, and audits had their share of the study's time"
 

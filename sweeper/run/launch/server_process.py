@@ -61,7 +61,7 @@ def trial_environment() -> dict[str, str]:
 
 
 _SERVER = ("-P", "-m", "sweeper.run.launch.warm_server")
-"""What Python is to run as a server."""
+"""Arguments with which Python runs as a server."""
 
 
 class ServerProcess:

@@ -188,7 +188,7 @@ class MessagePipe:
 
 
 _MOST_BYTES = 1 << 28
-"""That one message of a trial has at most."""
+"""Bytes that one message of a trial has at most."""
 
 _WHAT_TO_DO = (
     "both ends must run the same sweeper, and the trial's code must not read from or write to files "

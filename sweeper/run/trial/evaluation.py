@@ -42,7 +42,7 @@ from sweeper.train.sources.opening import HeldOut, held_out_fingerprint, open_he
 Notice = Callable[[str], None]
 
 _USE = "evaluation"
-"""What the seeds of an evaluation are called."""
+"""Name of the seeds of an evaluation."""
 
 
 class _RefusedError(Exception):

@@ -41,7 +41,7 @@ from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.train.state.callbacks import CallbackStates
 
 _TIMED_SECONDS = 0.4
-"""How long steps are run only to learn how long one takes."""
+"""Seconds for which steps are run to measure one."""
 
 _TOGETHER = ((1, 1), (1, 0), (0, 1))
 """Trials that are built after trial 0 in one process, and the trial whose parameters each has: a cache

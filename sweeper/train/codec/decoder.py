@@ -62,7 +62,7 @@ class Decoder:
     """
 
     readers: Mapping[str, Callable[[Any, Any], Any]]
-    """What reads a node, by its tag."""
+    """Methods that read a node, by its tag."""
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         self.tensors = tensors
@@ -210,7 +210,7 @@ EARLIER = (
     "sweeper 0.1.0 wrote objects in another layout before the first release: finish the trial with the version "
     "that began it, or start it anew with this one"
 )
-"""What to do with a checkpoint whose objects are in the layout of an earlier version."""
+"""Advice for a checkpoint whose objects are in the layout of an earlier version."""
 
 Decoder.readers = {
     **dict.fromkeys(_DICTS, Decoder._dict),

@@ -28,7 +28,7 @@ from sweeper.train.step import TrainingStep
 _LOG = logging.getLogger(__name__)
 
 _NOT_FROM_SHAPES = (ValueError, TypeError, RuntimeError)
-"""What Keras raises where shapes and types are wrong, or do not tell enough."""
+"""Errors that Keras raises if shapes and types are wrong, or do not suffice."""
 
 
 def build_before_tracing(model: keras.Model, arrays: Any, step: TrainingStep | None = None) -> None:

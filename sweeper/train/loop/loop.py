@@ -42,7 +42,7 @@ from sweeper.train.warmstart.beginning import WarmBeginning
 _LOG = logging.getLogger(__name__)
 
 _BLOCK_SECONDS = 0.2
-"""How long a block of steps should take: the time a request to stop may have to wait."""
+"""Seconds that a block of steps should take: a request to stop may have to wait for so long."""
 
 
 _NO_END = 1 << 40

@@ -70,7 +70,7 @@ class FreshEntropy:
         self._entropy = sequence.entropy
         self._key = (*sequence.spawn_key, zlib.crc32(f"fresh entropy of {use}".encode()))
         self.drawn = 0
-        """How many numbers were given so far."""
+        """Count of the numbers that were given so far."""
         self._tell = tell
         self._taken: str | None = None
         self._of: tuple[int, int] | None = None

@@ -33,7 +33,7 @@ from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM, TracedFunctions
 
 _MODULES: tuple[Any, ...] = (gen_candidate_sampling_ops, gen_image_ops, gen_random_ops)
-"""Where Python hands stateful random operations to TensorFlow."""
+"""Modules in which Python hands stateful random operations to TensorFlow."""
 
 _CONTEXT: Any = context
 _FallbackError: Any = core._FallbackException
@@ -50,7 +50,7 @@ class EagerSeeds:
     def __init__(self) -> None:
         self._calls: Counter[tuple[str, int, int]] = Counter()
         self._began: Any = None
-        """What draws seeds for operations without one; ``tf.random.set_seed`` makes another."""
+        """Generator of seeds for operations without one; ``tf.random.set_seed`` makes another."""
         self._drawn = threading.local()
         """The last seed that it drew, in each thread, until an operation takes it."""
         self._replaced: list[tuple[Any, str, Any]] = []

@@ -22,7 +22,7 @@ KINDS = (
     "arrays as (x, y) or (x, y, sample_weight), a keras.utils.PyDataset, a tf.data.Dataset, a "
     "function `epoch -> iterable of batches`, or a grain MapDataset, IterDataset or DataLoader"
 )
-"""What `Data` accepts, for errors."""
+"""Kinds of data that `Data` accepts, for errors."""
 
 
 def open_sources(

@@ -105,7 +105,7 @@ _CLOSED: tuple[type, ...] = (
     *(tf.Graph, tf.distribute.Strategy, tf.io.TFRecordWriter, weakref.ref),
     weakref.WeakSet,
 )
-"""What nobody can save, and mostly does not change: known by identity alone."""
+"""Classes of objects that cannot be saved and mostly do not change: known by identity alone."""
 
 
 _OPENED = frozenset({"numpy", "scipy", "threading"})

@@ -230,7 +230,7 @@ _OPTIMIZERS = ("optimizer", "_optimizer", "opt")
 _BESIDE = (*_OPTIMIZERS, "save_counter")
 _DEEPEST = 2
 _UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, LookupError)
-"""What TensorFlow raises for a file that is damaged."""
+"""Errors that TensorFlow raises for a damaged file."""
 _IN_A_LIST = (
     "not in it: Keras 3 does not show TensorFlow what layers in lists and dictionaries hold; save such a model "
     "with save_weights"

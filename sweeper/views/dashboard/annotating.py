@@ -229,7 +229,7 @@ def _code(value: object) -> str:
 
 
 _DETAILS = re.compile(r"/api/studies/(\d+)(/.*)?")
-"""What optuna-dashboard answers of a study; each reads its trials, and keeps them for seconds."""
+"""Addresses of optuna-dashboard about one study; each reads its trials, and keeps them for seconds."""
 
 _LEAST_SECONDS = 5.0
 _IDLE_SHARE = 10

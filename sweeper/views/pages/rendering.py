@@ -37,7 +37,7 @@ POLICY = (
 """The Content-Security-Policy of a served page."""
 
 _OWN_STYLE = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
-"""How plotly.js looks whether the style for maps is there, which it would add and the policy refuse."""
+"""Marker by which plotly.js finds the style for maps, which it would otherwise add and the policy refuse."""
 
 
 def file_of(page: Page, made_at: str) -> str:

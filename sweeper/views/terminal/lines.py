@@ -55,7 +55,7 @@ from sweeper.views.formats import (
 from sweeper.views.terminal.model import ProgressModel, Snapshot
 
 Verbosity = Literal["quiet", "normal", "verbose"]
-"""How much is reported: what goes wrong, what matters, or every epoch and checkpoint."""
+"""Amount that is reported: what goes wrong, what matters, or every epoch and checkpoint."""
 
 MOST_EPOCHS = 10
 """So many of a trial's epochs have a line, or a few more."""

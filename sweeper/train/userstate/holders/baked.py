@@ -79,7 +79,7 @@ _UNREAD = (
     tf.Tensor,
     np.ndarray,
 )
-"""What a graph reads when it runs, or what holds more than the function's names tell."""
+"""Classes of values that a graph reads when it runs, or that hold more than the function's names tell."""
 
 
 def _inside(path: str, value: Any, names: frozenset[str]) -> list[tuple[str, Any, frozenset[str]]]:
