@@ -1,10 +1,11 @@
 """Engine that runs a trial, or an interval of it, again: `check`, audits and `verify` order it here.
 
-A replay may end with a report instead of a trained trial: then it is a rehearsal. The trial's process is a real one over the real channel, and knows no difference. Its parameters are
+The trial's process is a real one over the real channel, and knows no difference. Its parameters are
 stored ones or drawn ones, its directories are below one of its own, and what it reports is kept for
 the comparison. It begins from nothing or is resumed from a checkpoint, and goes on to its end or to
 where it is to be compared. A replay that is to be killed dies by SIGKILL, once or more often, and is
-resumed by the next process, as any trial is.
+resumed by the next process, as any trial is. A replay may end with a report instead of a trained
+trial: then it is a rehearsal.
 """
 
 from __future__ import annotations

@@ -141,6 +141,10 @@ class Decoder:
             base.extend(made, values)
         return self.with_attributes(made, node.get("attributes", {}))
 
+    def _frozenset(self, node: Json) -> frozenset[Any]:
+        members = self.ordered(node, "v")
+        return frozen_set(members, Filling.from_json(node, len(members)))
+
     def ordered(self, node: Json, key: str) -> list[Any]:
         """Return items that stand under ``key``, or in an array."""
         if "packed" in node:
@@ -228,9 +232,7 @@ Decoder.readers = {
     "complex": lambda _, node: complex(*node["v"]),
     "dtype": Decoder._dtype,
     "enum": lambda d, node: d.class_of(node)[node["v"]],
-    "frozenset": lambda d, node: frozen_set(
-        [d.decode(each) for each in node["v"]], at_once=node.get("at_once", False)
-    ),
+    "frozenset": Decoder._frozenset,
     "named": Decoder._named,
     "object": Decoder._object,
     "objects": Decoder._objects,

@@ -105,12 +105,7 @@ class Encoder:
             filling = filling_of_frozen(members)
             if filling is None:
                 raise NotPlainError(path, value, _ORDER.format("frozenset"))
-            written = self._items([members[each] for each in filling.order], path)
-            return {
-                TAG: "frozenset",
-                "v": written,
-                **({"at_once": True} if filling.at_once else {}),
-            }
+            return {TAG: "frozenset", "v": self._items(members, path), **filling.to_json()}
         if isinstance(value, np.generic):
             return {TAG: "scalar", **self._array(np.asarray(value), path)}
         return _leaf(value) or self._tensor_or_dtype(value, path)

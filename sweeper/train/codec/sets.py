@@ -29,8 +29,8 @@ _SMALL, _OTHERS = 20, 40
 _TINY, _ROUNDS = 8, 30
 """Members of a set whose table soon grows, so that it is compared in so many rounds."""
 
-_SEEN = 64
-"""Members up to which two sets are compared after each addition, and not at the end alone."""
+_SEEN, _MOST_PROBES = 64, 256
+"""Members up to which two sets are compared after each addition, and not at the end alone; and additions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,10 @@ def filling_of_frozen(members: Sequence[Any]) -> Filling | None:
     return None
 
 
-def frozen_set(inserted: Sequence[Any], *, at_once: bool = False) -> frozenset[Any]:
-    """Return a frozenset of members, which are inserted in this order."""
-    return frozenset(dict.fromkeys(inserted) if at_once else inserted)
+def frozen_set(members: Sequence[Any], filling: Filling) -> frozenset[Any]:
+    """Return a frozenset that was filled in this way."""
+    inserted = [members[position] for position in filling.order]
+    return frozenset(dict.fromkeys(inserted) if filling.at_once else inserted)
 
 
 def _certain(thing: Any, members: Sequence[Any], found: Filling) -> Filling | None:
@@ -135,7 +136,7 @@ def _go_on_alike(make_one: Callable[[], set[Any]], make_other: Callable[[], set[
     draws = random.Random(1)  # noqa: S311 - the search is the same each time
     for _ in range(_ROUNDS if len(make_one()) <= _TINY else 1):
         one, other = make_one(), make_other()
-        for _ in range(len(one) + 8):
+        for _ in range(min(len(one), _MOST_PROBES) + 8):
             probe = _Probe(draws.getrandbits(48))
             one.add(probe)
             other.add(probe)
