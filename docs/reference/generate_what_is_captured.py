@@ -100,8 +100,9 @@ _DESCRIBED: Mapping[str, tuple[str, str]] = {
             "`tf.random.Generator`"
         ),
         (
-            "refused: a stateful random operation inside the step, or inside any function of "
-            "TensorFlow's that runs during the training, whose state no interface reads"
+            "refused: a stateful random operation in a graph that no generator replaces, because "
+            "its function was traced before the training or runs on several replicas, or its kind "
+            "is not known"
         ),
     ),
     "history": ("`model.history`, and each epoch's logs as they were reported", ""),

@@ -30,6 +30,7 @@ from tensorflow.python.ops import gen_candidate_sampling_ops, gen_image_ops, gen
 
 from sweeper.train.codec import Json, Tensors
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
+from sweeper.train.randomness.graph_generators import GraphGenerators
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM, TracedFunctions
 
 _MODULES: tuple[Any, ...] = (gen_candidate_sampling_ops, gen_image_ops, gen_random_ops)
@@ -48,6 +49,8 @@ class EagerSeeds:
     name = "eager_operations"
 
     def __init__(self) -> None:
+        self.graphs = GraphGenerators()
+        """What stands in graphs in the place of such operations."""
         self._calls: Counter[tuple[str, int, int]] = Counter()
         self._began: Any = None
         """Generator of seeds for operations without one; ``tf.random.set_seed`` makes another."""
@@ -62,9 +65,11 @@ class EagerSeeds:
             slow = _Replaced(module._execute, "execute", self._slow(module))
             self._replaced += [(module, "pywrap_tfe", fast), (module, "_execute", slow)]
         self._exchange()
+        self.graphs.__enter__()
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *exception: object) -> None:
+        self.graphs.__exit__(*exception)
         self._exchange()
         self._replaced = []
 
@@ -80,12 +85,12 @@ class EagerSeeds:
         if ops:
             rows = [(ops.index(op), *seeds, n) for (op, *seeds), n in self._calls.items()]
             tensors[f"{self.name}/calls"] = np.array(rows, np.int64)
-        return {"operations": ops}
+        return {"operations": ops, "graphs": self.graphs.capture(f"{self.name}/graphs", tensors)}
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        key = f"{self.name}/calls"
-        missing = saved["operations"] and key not in tensors
-        return [f"the tensor {key!r} is missing"] if missing else []
+        held = {"calls": saved["operations"], "graphs": saved.get("graphs")}
+        missing = [key for key in held if held[key] and f"{self.name}/{key}" not in tensors]
+        return [f"the tensor '{self.name}/{key}' is missing" for key in missing]
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._began = _drawing()
@@ -93,9 +98,11 @@ class EagerSeeds:
         if saved["operations"]:
             for op, seed, seed2, calls in np.asarray(tensors[f"{self.name}/calls"]).tolist():
                 self._calls[saved["operations"][op], seed, seed2] = calls
+        self.graphs.restore(saved.get("graphs", []), tensors.get(f"{self.name}/graphs"))
 
     def describe(self) -> str:
-        return f"{len(self._calls)} with seeds of their own"
+        graphs = f", {len(self.graphs)} in graphs" if len(self.graphs) else ""
+        return f"{len(self._calls)} with seeds of their own{graphs}"
 
     def _noting(self) -> Callable[[], int]:
         original = _CONTEXT.internal_operation_seed
@@ -191,7 +198,7 @@ class HiddenState:
     ) -> None:
         self.fresh_entropy = FreshEntropy(sequence, "training", tell)
         self.eager_seeds = EagerSeeds()
-        self.traced_functions = TracedFunctions()
+        self.traced_functions = TracedFunctions(self.eager_seeds.graphs)
         self._entered: list[ExitStack] = []
 
     @property

@@ -1,10 +1,12 @@
 """Every function that TensorFlow traces or runs during a training, and its random ops.
 
 A random operation inside such a function keeps its state in its kernel, where no interface reads
-it: a step of the model, a helper that a step calls, a ``tf.function`` of a callback or one out of a
-``SavedModel`` are alike. A function is looked into before it first runs, so that no kernel has
-drawn by then; one that is traced and never run, as Keras does for shapes, harms nothing, and the
-functions of a ``tf.data`` pipeline are judged where it is read (`sweeper.train.sources.tfdata`).
+it. Where that is possible, a generator is traced in its place (`sweeper.train.randomness.graph_generators`);
+what remains is refused: a function that was traced before the training began or comes out of a
+``SavedModel``, a kind of operation that no generator replaces. A function is looked into before it first
+runs, so that no kernel has drawn by then; one that is traced and never run, as Keras does for shapes,
+harms nothing, and the functions of a ``tf.data`` pipeline are judged where it is read
+(`sweeper.train.sources.tfdata`).
 
 What a trace takes in from outside is offered to whoever asks: variables, and the Python function,
 whose values are baked into the graph.
@@ -25,6 +27,7 @@ from tensorflow.python.util import tf_decorator
 
 from sweeper.errors import UncapturableError
 from sweeper.inspection.sources import outward, users_line
+from sweeper.train.randomness.graph_generators import GraphGenerators
 
 STATEFUL_RANDOM = frozenset(
     {
@@ -89,9 +92,14 @@ class CapturedVariable:
 
 
 class TracedFunctions:
-    """Watches TensorFlow trace and run functions, while it is entered."""
+    """Watches TensorFlow trace and run functions, while it is entered.
 
-    def __init__(self) -> None:
+    Args:
+        generators: Told which function is being traced; by default ones that nobody captures.
+    """
+
+    def __init__(self, generators: GraphGenerators | None = None) -> None:
+        self._generators = GraphGenerators() if generators is None else generators
         self._listeners: list[Callable[[Trace], None]] = []
         self._traces = 0
         self._made: dict[int, weakref.ref[Any]] = {}
@@ -117,7 +125,8 @@ class TracedFunctions:
         self._made = {}
 
         def tracing(name: Any, python_func: Any, *arguments: Any, **options: Any) -> Any:
-            graph = trace(name, python_func, *arguments, **options)
+            with self._generators.tracing(tf_decorator.unwrap(python_func)[1]):
+                graph = trace(name, python_func, *arguments, **options)
             self._traced(python_func, graph)
             return graph
 

@@ -1,0 +1,167 @@
+"""Stateful random operations in graphs are drawn by generators, which checkpoints have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainings import Watcher, equal, plan, train, unvalidated, weights
+
+from sweeper.checkpoint.reading import load_newest
+from sweeper.errors import UncapturableError
+from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.randomness.graph_generators import GraphGenerators
+from sweeper.train.randomness.hidden_state import HiddenState
+
+KERNELS: dict[str, Callable[[], Any]] = {
+    "normal": lambda: tf.random.normal((5,), 2.0, 3.0),
+    "truncated": lambda: tf.random.truncated_normal((7,), seed=3),
+    "uniform": lambda: tf.random.uniform((3, 2), -1.0, 2.0),
+    "integers": lambda: tf.random.uniform((4,), 0, 1000, tf.int32),
+    "half": lambda: tf.random.normal((3,), dtype=tf.float16),
+    "dropout": lambda: tf.nn.dropout(tf.ones(64), 0.5),
+}
+
+DRAWS: Mapping[str, Callable[[Any], Any]] = {
+    **{kind: lambda _, draw=draw: tf.cast(draw(), tf.float32) for kind, draw in KERNELS.items()},
+    "gamma": lambda x: tf.random.gamma(tf.shape(x), [1.0, 2.0]),
+    "poisson": lambda x: tf.random.poisson(tf.shape(x), [1.0, 2.0]),
+    "categorical": lambda x: tf.cast(tf.random.categorical(x, 5), tf.float32),
+    "shuffle": lambda x: tf.random.shuffle(x)[0],
+    "image": lambda x: tf.image.random_brightness(tf.reshape(x, (-1, 2, 4, 1)), 0.5),
+    "branch": lambda x: tf.cond(
+        tf.reduce_sum(x) > 0, lambda: tf.random.normal((4,)), lambda: tf.random.uniform((4,))
+    ),
+    "loop": lambda _: tf.while_loop(
+        lambda i, _: i < 3, lambda i, s: (i + 1, s + tf.random.normal(())), (0, 0.0)
+    )[1],
+    "helper": lambda _: tf.function(lambda: tf.random.normal((4,)))(),
+}
+
+
+class Noise(keras.layers.Layer):
+    """Adds one number to its input, drawn in each of the ways."""
+
+    def __init__(self, kinds: tuple[str, ...]) -> None:
+        super().__init__()
+        self.kinds = kinds
+
+    def call(self, x: Any) -> Any:
+        for kind in self.kinds:
+            x += 0.01 * tf.reduce_mean(DRAWS[kind](x))
+        return x
+
+
+class Draws(keras.callbacks.Callback):
+    """Calls a function of its own that draws, for the first time in the second epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draw = tf.function(lambda n: tf.random.normal((n,)))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch:
+            self.model.layers[-1].bias.assign_add(0.01 * self.draw(tf.constant(4)))
+            self.model.layers[-1].bias.assign_add(0.01 * self.draw(4))
+
+
+def drawing(kinds: tuple[str, ...], eager: bool = False) -> Callable[[], TrainingPlan]:
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((8,)), Noise(kinds), keras.layers.Dense(4)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss, run_eagerly=eager)
+        return model
+
+    return lambda: plan(model=build, data=unvalidated, callbacks=lambda: [Draws()], epochs=3)
+
+
+def ends(directory: Path, make: Callable[[], TrainingPlan], *stops: int) -> list[Any]:
+    for stop in (*stops, None):
+        planned = make()
+        loaded = load_newest([directory], pytest.fail) if directory.exists() else None
+        train(planned, Watcher(directory, stop_at=stop), loaded)
+    return weights(planned.model)
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_a_graph_draws_the_numbers_of_tensorflows_kernel(kind: str) -> None:
+    def drawn() -> list[Any]:
+        tf.random.set_seed(3)
+        function = tf.function(KERNELS[kind])
+        return [function().numpy() for _ in range(3)]
+
+    usual = drawn()
+    with HiddenState(np.random.SeedSequence(1)) as hidden:
+        assert equal(drawn(), usual)
+        assert len(hidden.eager_seeds.graphs) == 1
+    assert not equal(usual[:1], usual[1:2])
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_step_that_draws_resumes_exactly(eager: bool, tmp_path: Path) -> None:
+    make = drawing(tuple(DRAWS), eager)
+    assert equal(ends(tmp_path / "whole", make), ends(tmp_path / "stopped", make, 6, 9, 16))
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_control_without_the_generators_state_it_ends_elsewhere(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = drawing((kind,))
+    whole = ends(tmp_path / "whole", make)
+    monkeypatch.setattr(GraphGenerators, "restore", lambda *_: None)
+    assert not equal(whole, ends(tmp_path / "stopped", make, 6))
+
+
+def test_a_function_that_is_traced_again_goes_on_with_its_generators() -> None:
+    def sums(sizes: list[int], state: Any = None) -> tuple[list[float], Any]:
+        with HiddenState(np.random.SeedSequence(1)) as hidden:
+            if state is not None:
+                hidden.eager_seeds.restore(*state)
+            tf.random.set_seed(3)
+            draw = tf.function(lambda x: tf.reduce_sum(tf.random.normal(tf.shape(x))))
+            found = [float(draw(tf.ones(size))) for size in sizes]
+            tensors: dict[str, Any] = {}
+            return found, (hidden.eager_seeds.capture(tensors), tensors)
+
+    whole, _ = sums([3, 5, 3, 5])
+    before, state = sums([3, 5])
+    after, _ = sums([3, 5], state)
+    assert before + after == whole
+    # The order in which the shapes come is of no account.
+    _, state = sums([5])
+    assert sums([3], state)[0] == sums([5, 3])[0][1:]
+
+
+def test_what_only_works_out_shapes_and_datasets_are_left_alone() -> None:
+    with HiddenState(np.random.SeedSequence(1)) as hidden:
+        inputs = keras.Input((8,))
+        keras.Model(inputs, Noise(("normal",))(inputs))
+        data = tf.data.Dataset.range(2).map(lambda _: tf.random.uniform((), seed=1))
+        assert len(list(data)) == 2
+        assert len(hidden.eager_seeds.graphs) == 0
+
+
+def test_on_several_replicas_they_are_refused_as_before() -> None:
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    with strategy.scope(), HiddenState(np.random.SeedSequence(1)):
+        function = tf.function(KERNELS["normal"])
+        with pytest.raises(UncapturableError, match="RandomStandardNormal"):
+            function()
+
+
+def test_a_checkpoint_without_generators_is_gone_on_with(tmp_path: Path) -> None:
+    """Those that an earlier version wrote have none."""
+    watcher = Watcher(tmp_path, stop_at=5)
+    train(drawing(())(), watcher)
+    assert watcher.last is not None
+    saved = dict(watcher.last.state["eager_operations"])
+    assert saved.pop("graphs") == []
+    with HiddenState(np.random.SeedSequence(1)) as hidden:
+        hidden.eager_seeds.restore(saved, {})
+        assert hidden.eager_seeds.mismatches(saved, {}) == []
