@@ -29,7 +29,7 @@ from sweeper.search.grids import grid_size
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import CategoricalChoice, Distribution
-from sweeper.support.scratch import scratch_directory
+from sweeper.support.paths import scratch_directory
 
 _STOPPED = "the check was stopped"
 _PATIENCE = 30.0

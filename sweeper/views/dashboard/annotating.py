@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sweeper.db.repository import Repository, StudyRow
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
 from sweeper.records.status import ranked
-from sweeper.support.paths import RunPaths
-from sweeper.support.scratch import scratch_directory
+from sweeper.support.paths import RunPaths, scratch_directory
 from sweeper.support.shown import shown_text
 from sweeper.views.dashboard.advice import Advice
 from sweeper.views.dashboard.artifacts import ArtifactFiles, exports_of, picture_of

@@ -12,8 +12,8 @@ from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
 from sweeper.records.code import Environment
+from sweeper.records.lengths import RungDecision, RungRecord
 from sweeper.records.results import StudyResults, TrialRecord, WorkerRecord
-from sweeper.records.rungs import RungDecision, RungRecord
 from sweeper.records.status import ranked
 from sweeper.spec.searching import Objective
 from sweeper.spec.space import Categorical, Distribution, IntRange
