@@ -25,8 +25,8 @@ from sweeper.replay.reports import (
 from sweeper.run.launch.trial_process import Launcher, Stopping
 from sweeper.run.protocol.messages import Rehearsal, Rehearsing
 from sweeper.run.replays import Replayed, ReplayOrder, run_again
-from sweeper.search.grids import grid_size
 from sweeper.search.sampling import SearchSession, open_search
+from sweeper.search.spaces import grid_size
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import scratch_directory

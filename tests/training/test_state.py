@@ -30,8 +30,8 @@ from sweeper.inspection.code import may_shrink_sets
 from sweeper.replay.comparison import READ_AHEAD
 from sweeper.train.codec import NotPlainError, decode, encode, put_array, take_array
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.state.reach import Reach
 from sweeper.train.state.tracked import check_trackable
+from sweeper.train.state.variables import Reach
 from sweeper.train.userstate.holders.positions import DatasetIterator
 
 

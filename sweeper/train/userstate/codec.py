@@ -22,8 +22,7 @@ from keras.src.utils import tracking
 from sweeper.inspection.sorts import fields_of
 from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tensors, hold
 from sweeper.train.codec.encoder import owner_of
-from sweeper.train.codec.form import UnplaceableError
-from sweeper.train.codec.leaves import MISSING, same
+from sweeper.train.codec.form import MISSING, UnplaceableError, same
 from sweeper.train.codec.replicas import refuse_replicated
 from sweeper.train.codec.sets import Filling, fill_set, has_an_order
 from sweeper.train.userstate.holders.foreign import is_pandas, put_pandas, take_pandas

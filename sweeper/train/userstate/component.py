@@ -22,7 +22,7 @@ from sweeper.inspection.sorts import is_users_module
 from sweeper.inspection.walk import MOST
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
 from sweeper.train.codec.decoder import EARLIER
-from sweeper.train.codec.leaves import MISSING, same
+from sweeper.train.codec.form import MISSING, same
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
 from sweeper.train.userstate.holders.baked import BakedFunctions
