@@ -64,9 +64,8 @@ if TYPE_CHECKING:
         TrialRecord,
         TrialStatus,
     )
-    from sweeper.spec.budgets import Halving, Hyperband
+    from sweeper.spec.budgets import Halving, Hyperband, Population, Scale
     from sweeper.spec.checkpointing import Every, Keep
-    from sweeper.spec.populations import Population, Scale
     from sweeper.spec.retries import Retries
     from sweeper.spec.searching import Objective
     from sweeper.spec.warm_start import WarmStart
@@ -75,8 +74,7 @@ if TYPE_CHECKING:
     from sweeper.train.step_callbacks import AtStep, EverySteps
 
 _MODULES = {
-    "sweeper.spec.budgets": ("Halving", "Hyperband"),
-    "sweeper.spec.populations": ("Population", "Scale"),
+    "sweeper.spec.budgets": ("Halving", "Hyperband", "Population", "Scale"),
     "sweeper.spec.checkpointing": ("Every", "Keep"),
     "sweeper.errors": (
         "CheckpointError",

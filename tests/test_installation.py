@@ -30,7 +30,7 @@ from sweeper.support.installation import (
 )
 from sweeper.views.figures.drawing import plotly
 from sweeper.views.pages.pictures import write_png
-from sweeper.views.pages.rendering import file_of
+from sweeper.views.pages.report import file_of
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

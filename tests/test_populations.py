@@ -8,7 +8,7 @@ import pytest
 
 from sweeper import Halving, Population, Scale, Study
 from sweeper.errors import DefinitionError
-from sweeper.spec.populations import Descent, descents, first_epochs, perturbed, population_of
+from sweeper.spec.budgets import Descent, descents, first_epochs, perturbed, population_of
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 POPULATION = Population(size=4, every=2, perturb={"rate": Scale(0.5, 2.0)})

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import sweeper.support.scratch
-from sweeper.support.scratch import scratch_directory
+import sweeper.support.paths
+from sweeper.support.paths import scratch_directory
 
 HOLD = """
 import os, sys, time
-from sweeper.support.scratch import scratch_directory
+from sweeper.support.paths import scratch_directory
 
 with scratch_directory("check") as directory:
     (directory / "big").write_text("x" * 1000)
@@ -29,7 +29,7 @@ with scratch_directory("check") as directory:
 @pytest.fixture(autouse=True)
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(sweeper.support.scratch, "_SETTLING", -1.0)
+    monkeypatch.setattr(sweeper.support.paths, "_SETTLING", -1.0)
     return tmp_path
 
 
@@ -80,7 +80,7 @@ def test_links_files_and_new_directories_stay(
         assert (outside / "kept").exists()
         assert (own_directory / "sweeper-scratch-link").is_symlink()
         assert (own_directory / "sweeper-scratch-file").exists()
-    monkeypatch.setattr(sweeper.support.scratch, "_SETTLING", 60.0)
+    monkeypatch.setattr(sweeper.support.paths, "_SETTLING", 60.0)
     old.mkdir()
     with scratch_directory("check"):
         assert old.exists(), "its owner may just be about to lock it"

@@ -235,8 +235,8 @@ REFUSED_VALUES: tuple[str, ...] = (
     "objects of classes, and functions, that were made during training and that no name leads to",
     "caches of `functools` whose function reads what training has changed",
     (
-        "a set that, filled anew, would give its members in another order, and any where the study's functions may take "
-        "members from a set (`discard`, `pop()`, `-=`); a dict (`dict.fromkeys`) keeps its order and is always captured"
+        "a set that, filled anew, would give its members in another order, and one from which the study's functions may "
+        "take members (`discard`, `pop()`, `-=`), as far as names tell; a dict (`dict.fromkeys`) keeps its order and is always captured"
     ),
 )
 """What is refused at the first checkpoint after it changed; `get_state` and `set_state` cure it."""

@@ -40,13 +40,12 @@ from sweeper.run.protocol.messages import (
     HeldOutData,
 )
 from sweeper.run.replays import Answers
-from sweeper.run.side_by_side import run_side_by_side
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
 from sweeper.run.worker.checkpoints import locate
 from sweeper.spec.searching import Objective
-from sweeper.support.paths import RunPaths
-from sweeper.support.scratch import scratch_directory
+from sweeper.support.calling import run_side_by_side
+from sweeper.support.paths import RunPaths, scratch_directory
 
 
 @dataclass(frozen=True, slots=True)

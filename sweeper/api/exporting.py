@@ -31,8 +31,7 @@ from sweeper.run.protocol.messages import (
 )
 from sweeper.run.worker.assignment import assignment_of
 from sweeper.spec.space import CategoricalChoice
-from sweeper.support.paths import RunPaths
-from sweeper.support.scratch import scratch_directory
+from sweeper.support.paths import RunPaths, scratch_directory
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from functools import lru_cache
 from typing import Any, BinaryIO, TypeVar
 
 from sweeper.errors import SweeperError, UsageError
+from sweeper.support.calling import retrying
 from sweeper.support.installation import install_command
 from sweeper.support.paths import Location, RemotePath
-from sweeper.support.retrying import retrying
 
 PART_BYTES = 8 << 20
 """A store takes parts of 5 MiB and more; each is held a few times over while it is sent."""

@@ -56,10 +56,10 @@ from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Failed, Rehearsal
 from sweeper.run.rehearsals import Draws, rehearse, validation_compares
 from sweeper.run.replays import ReplayDiedError, Replayed, ReplayOrder, ReplayProcess, run_again
-from sweeper.run.side_by_side import wait_for_all
-from sweeper.search.grids import check_grid
+from sweeper.search.spaces import check_grid
 from sweeper.search.spec import needs_definition, search_spec
-from sweeper.support.scratch import scratch_directory
+from sweeper.support.calling import wait_for_all
+from sweeper.support.paths import scratch_directory
 
 
 def estimate(

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from sweeper.checks.verify_findings import Finding
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import SweeperError
+from sweeper.records.lengths import RungDecision, RungRecord
 from sweeper.records.results import TrialRecord
-from sweeper.records.rungs import RungDecision, RungRecord
 from sweeper.search.sampling import open_search
 from sweeper.search.spaces import Observation, same_choice
 from sweeper.search.spec import SamplerSpec

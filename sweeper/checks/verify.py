@@ -48,13 +48,12 @@ from sweeper.run.launch.sources import load_source, recall_source
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.rehearsals import read_authors
 from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
-from sweeper.run.side_by_side import run_side_by_side
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
-from sweeper.support.paths import RunPaths
-from sweeper.support.scratch import scratch_directory
+from sweeper.support.calling import run_side_by_side
+from sweeper.support.paths import RunPaths, scratch_directory
 from sweeper.train.fingerprint import differences
 
 _REPLAYED_STATES = ("complete", "pruned")

@@ -226,7 +226,7 @@ def evaluate(
     if as_json:
         print_json([{"rank": rank, **each.to_json()} for rank, each in enumerate(shown, 1)])
     elif as_csv:
-        from sweeper.views.rows import evaluation_rows
+        from sweeper.views.formats import evaluation_rows
 
         print_csv(evaluation_rows(shown))
     else:

@@ -57,7 +57,7 @@ def ls(
     if as_json:
         print_json([status.to_json() for status in statuses])
     elif as_csv:
-        from sweeper.views.rows import study_rows
+        from sweeper.views.formats import study_rows
 
         print_csv(study_rows(statuses))
     else:
@@ -83,7 +83,7 @@ def status(
     if as_json:
         print_json(found.to_json())
     elif as_csv:
-        from sweeper.views.rows import trial_status_rows
+        from sweeper.views.formats import trial_status_rows
 
         print_csv(trial_status_rows(found.trials))
     else:
@@ -114,11 +114,11 @@ def show(
     if as_json:
         print_json(trial.to_json())
     elif as_csv:
-        from sweeper.views.rows import epoch_rows
+        from sweeper.views.formats import epoch_rows
 
         print_csv(epoch_rows(trial))
     else:
-        from sweeper.views.terminal.pages import trial_on_terminal
+        from sweeper.views.terminal.drawing import trial_on_terminal
 
         commands = [settings.command("logs", study, str(number))]
         print_table(trial_on_terminal(trial, found, commands))
@@ -168,12 +168,12 @@ def best(
         print_json(front[0] if found.best else front)
         return
     if as_csv:
-        from sweeper.views.rows import trial_rows
+        from sweeper.views.formats import trial_rows
 
         print_csv(trial_rows(trials))
         return
     from sweeper.views.tables import TrialsTable, codes_lines, exactness_line
-    from sweeper.views.terminal.pages import trial_on_terminal
+    from sweeper.views.terminal.drawing import trial_on_terminal
 
     if found.best:
         print_table(trial_on_terminal(trials[0], found))
@@ -260,7 +260,7 @@ def compare(
         statuses = [
             reader.status(name, each=False) for name in dict.fromkeys(name for name, _ in wanted)
         ]
-    from sweeper.views.rows import trial_rows
+    from sweeper.views.formats import trial_rows
     from sweeper.views.verb_tables import Comparison
 
     names = [

@@ -26,8 +26,7 @@ from sweeper.db.tables import AnyRow, Checkpoint, Trial
 from sweeper.errors import DefinitionError
 from sweeper.records.ancestry import ParentRecord
 from sweeper.search.spaces import to_text
-from sweeper.spec.budgets import rung_schedule
-from sweeper.spec.populations import Population, descents, perturbed, population_of
+from sweeper.spec.budgets import Population, descents, perturbed, population_of, rung_schedule
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 

@@ -37,8 +37,8 @@ from sweeper.db.faults import (
     unavailable,
 )
 from sweeper.errors import DatabaseUnavailableError
+from sweeper.support.calling import retrying
 from sweeper.support.installation import install_command
-from sweeper.support.retrying import retrying
 from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from sweeper.db.studies import trials_of
 from sweeper.db.tables import AnyRow, Attempt, Epoch, Trial, UtcNow
 from sweeper.records.code import CodeGroup, short_code
 from sweeper.records.results import BestTrial, ParetoTrial, TrialState, TrialStatus
-from sweeper.spec.populations import first_epochs
+from sweeper.spec.budgets import first_epochs
 from sweeper.spec.searching import Objective
 
 

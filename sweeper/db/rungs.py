@@ -40,7 +40,7 @@ from sweeper.db.tables import (
     aware,
 )
 from sweeper.errors import DefinitionError, UsageError
-from sweeper.records.rungs import ComparedTrial, RungDecision, RungRecord
+from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
 from sweeper.records.status import are
 from sweeper.search.spaces import Observation
 from sweeper.spec.budgets import Round, RungSchedule, promoted, rung_schedule

@@ -12,7 +12,7 @@ import dis
 import functools
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -369,9 +369,123 @@ def _may_shrink_sets(code: types.CodeType) -> bool:
         if each.argval in _SHRINKING and each.opname in _LOADS_ATTRIBUTE and known != "os":
             return True
         constant = known if before is not None and before.opname == "LOAD_CONST" else None
-        if each.argrepr in ("-=", "&=", "^=") and not isinstance(constant, int | float):
+        number = before is not None and before.argrepr in _OF_NUMBERS
+        if (
+            each.argrepr in ("-=", "&=", "^=")
+            and not number
+            and not isinstance(constant, int | float)
+        ):
             return True
     return False
+
+
+def only_grows(
+    names: frozenset[str],
+    running: Iterable[types.FunctionType],
+    others: Iterable[types.FunctionType],
+) -> bool:
+    """Return whether nothing can take members from the set that attributes called ``names`` hold.
+
+    A function that takes members from a set must have it from somewhere: from such an attribute, or from code that
+    takes it from there and keeps, returns or passes it on. So each use of a name must be one that does neither,
+    and what is assigned to it must be new. A use that is not known to be harmless counts as one that is not.
+
+    Args:
+        names: Of all attributes that hold the set; nothing is known of a set without one.
+        running: The user's functions that training may run: none of them may come to what it does not name.
+        others: More functions of the user's, which may have made or kept the set before.
+    """
+    codes = {code for function in running for code in _codes(function.__code__)}
+    if not names or not all(_REFLECTING.isdisjoint(code.co_names) for code in codes):
+        return False
+    codes.update(code for function in others for code in _codes(function.__code__))
+    return all(_only_grows(code, names) for code in codes)
+
+
+@functools.cache
+def _only_grows(code: types.CodeType, names: frozenset[str]) -> bool:
+    if names.isdisjoint((*code.co_names, *code.co_cellvars, *code.co_freevars)):
+        return True
+    read = [i for i in dis.get_instructions(code) if i.opname not in _NO_OPERATION]
+    for index, each in enumerate(read):
+        if each.argval not in names:
+            continue
+        if each.opname in _LOADS and not _harmless(read, index):
+            return False
+        if each.opname in _STORES and not _new(read, index):
+            return False
+    return True
+
+
+def _harmless(read: list[dis.Instruction], index: int) -> bool:
+    """Return whether what is loaded at ``index`` is only added to, looked through, counted or copied."""
+    after = read[index + 1]
+    if after.opname in _LOADS_ATTRIBUTE:
+        return after.argval in _GROWING
+    if after.opname == "CALL" and after.arg == 1:
+        callee = read[index - (2 if read[index].opname in _LOADS_ATTRIBUTE else 1)]
+        return callee.opname == "LOAD_GLOBAL" and callee.argval in _COPYING
+    return after.opname in _LOOKING or after.opname.startswith("POP_JUMP")
+
+
+def _new(read: list[dis.Instruction], index: int) -> bool:
+    """Return whether what is stored at ``index`` is a set that nothing else has, or no set at all."""
+    if read[index].opname == "STORE_ATTR":
+        index -= 1
+        if read[index].opname not in _LOADS_OWNER:
+            return False
+    last, before = read[index - 1], read[index - 2]
+    if read[index].is_jump_target or last.is_jump_target:
+        return False
+    called = last.opname == "CALL" and last.arg == 0 and before.opname == "LOAD_GLOBAL"
+    return last.opname in _MAKING or (called and before.argval == "set")
+
+
+_LOADS = frozenset(
+    {"LOAD_ATTR", "LOAD_METHOD", "LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME"}
+)
+_LOADS_OWNER = frozenset(
+    {"LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "LOAD_NAME"}
+)
+_STORES = frozenset({"STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME"})
+_LOOKING = frozenset({"CONTAINS_OP", "GET_ITER", "GET_LEN", "POP_TOP", "TO_BOOL", "UNARY_NOT"})
+_MAKING = frozenset({"BUILD_SET", "LOAD_CONST", "SET_UPDATE"})
+_OF_NUMBERS = frozenset({"*", "/", "//", "%", "**", "+"})
+"""Operators that no set has."""
+
+_GROWING = frozenset(
+    {
+        *("add", "copy", "difference", "intersection", "isdisjoint", "issubset", "issuperset"),
+        *("symmetric_difference", "union", "update"),
+    }
+)
+"""Methods of a set that take nothing from it."""
+
+_COPYING = frozenset(
+    {
+        "all",
+        "any",
+        "bool",
+        "frozenset",
+        "len",
+        "list",
+        "max",
+        "min",
+        "set",
+        "sorted",
+        "sum",
+        "tuple",
+    }
+)
+"""Functions of Python's that keep nothing of what they are given but its members."""
+
+_REFLECTING = frozenset(
+    {
+        *("__dict__", "__getattribute__", "attrgetter", "eval", "exec", "gc", "getattr", "globals"),
+        *("inspect", "locals", "setattr", "vars"),
+    }
+)
+"""Names by which code comes to what it does not name."""
 
 
 _SHRINKING = frozenset(

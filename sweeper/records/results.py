@@ -20,18 +20,18 @@ from sweeper.records.exactness import (
     VerificationRecord,
     VerificationVerdict,
 )
-from sweeper.records.figure_source import FigureSource, HasFigures
-from sweeper.records.lengths import LengthRecord
+from sweeper.records.lengths import LengthRecord, RungRecord
 from sweeper.records.model_source import HasModel, ModelSource
-from sweeper.records.printing import counted, value_shown, values_shown
-from sweeper.records.result_tables import (
+from sweeper.records.presentation import (
+    FigureSource,
+    HasFigures,
     attempt_rows,
     epoch_rows,
     results_html,
     results_text,
     trial_rows,
 )
-from sweeper.records.rungs import RungRecord
+from sweeper.records.printing import counted, value_shown, values_shown
 from sweeper.records.status import (
     BestTrial,
     Params,

@@ -26,7 +26,7 @@ from sweeper.replay.reports import Authored, Finding, Line, StudyAuthors
 from sweeper.replay.tracing import HOOKS
 from sweeper.support.installation import missing_package
 from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.state.reach import walk
+from sweeper.train.state.variables import walk
 
 _LONG = 600
 """Characters of a message above which its middle is left out."""

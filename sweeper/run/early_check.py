@@ -26,7 +26,7 @@ from sweeper.replay.reports import Line, RehearsalReport
 from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.protocol.messages import Rehearsal, Rehearsing
 from sweeper.run.rehearsals import Draws, rehearse, validation_compares
-from sweeper.support.scratch import scratch_directory
+from sweeper.support.paths import scratch_directory
 
 if TYPE_CHECKING:
     from sweeper.run.launch.trial_process import Launcher

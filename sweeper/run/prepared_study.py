@@ -35,7 +35,7 @@ from sweeper.support.tensorflow_start import look_for_gpus
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository, StudyRow
-    from sweeper.run.earlier_stops import EarlierStops
+    from sweeper.run.stored_study import EarlierStops
     from sweeper.run.worker.context import InlineRunner
     from sweeper.search.spec import SamplerSpec
 
@@ -94,7 +94,7 @@ class PreparedStudy:
             repository = _open_database(request.options.storage, opened, create=False)
             stored = repository.study(study)
             if request.extension is not None:
-                from sweeper.run.extending import check_extension
+                from sweeper.run.stored_study import check_extension
 
                 # What cannot be is said before the study's code is imported, which takes seconds.
                 check_extension(repository, study, request.extension, request.options)
@@ -130,14 +130,13 @@ class PreparedStudy:
         repository = repository or _open_existing_database(options.storage, opened)
         stops = None
         if repository is not None:
-            from sweeper.run.earlier_stops import EarlierStops
+            from sweeper.run.stored_study import EarlierStops
 
             stops = EarlierStops(repository, source)
             opened.callback(_put_back, stops)
         code = _load(source, server, request.definition, options.isolation, request.listener)
         _check_grid(code.loaded.settings, request.trials)
-        from sweeper.run.extending import check_length, extend_study
-        from sweeper.run.stored_study import store_study
+        from sweeper.run.stored_study import check_length, extend_study, store_study
 
         check_length(code.loaded, request)
         if code.loaded.code is not None and not code.loaded.code.has_text:
@@ -316,7 +315,7 @@ def _launcher(server: WarmServer, loaded: Loaded, isolation: str, listener: List
 
 def _check_grid(settings: StudySettings, trials: int | None) -> None:
     if settings.sampler == "grid":
-        from sweeper.search.grids import check_grid
+        from sweeper.search.spaces import check_grid
 
         check_grid(settings.grid, trials or settings.trials)
 

@@ -25,11 +25,11 @@ from sweeper.replay.reports import (
 from sweeper.run.launch.trial_process import Launcher, Stopping
 from sweeper.run.protocol.messages import Rehearsal, Rehearsing
 from sweeper.run.replays import Replayed, ReplayOrder, run_again
-from sweeper.search.grids import grid_size
 from sweeper.search.sampling import SearchSession, open_search
+from sweeper.search.spaces import grid_size
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import CategoricalChoice, Distribution
-from sweeper.support.scratch import scratch_directory
+from sweeper.support.paths import scratch_directory
 
 _STOPPED = "the check was stopped"
 _PATIENCE = 30.0

@@ -16,13 +16,13 @@ from sweeper.records.results import StudyStatus
 from sweeper.run.audit.auditor import Auditor, refuse_inexact
 from sweeper.run.options import WorkerOptions
 from sweeper.run.prepared_study import PreparedStudy
-from sweeper.run.side_by_side import wait_for_all
 from sweeper.run.signals import stop_signals
 from sweeper.run.worker.checkpoints import locate
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.gpus import SlotDevices, find_gpus, share_gpus
 from sweeper.run.worker.leases import CALL_PATIENCE, Stay
 from sweeper.run.worker.slot import serve_slot
+from sweeper.support.calling import wait_for_all
 from sweeper.support.shown import shown_url
 
 _LEADERS = 3

@@ -15,19 +15,33 @@ import dataclasses
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sweeper.checkpoint.remote_reading import delete_remote, list_remote
 from sweeper.db.repository import Repository, StudyRow
 from sweeper.definition.definition import StudySettings
-from sweeper.errors import CheckpointError, DefinitionChangedError, UnknownStudyError, UsageError
+from sweeper.errors import (
+    CheckpointError,
+    DefinitionChangedError,
+    ExactnessError,
+    UnknownStudyError,
+    UsageError,
+)
 from sweeper.records.code import short_code
 from sweeper.records.events import Listener, Notice
+from sweeper.records.lengths import Extension, ExtensionPlan
 from sweeper.records.results import TrialRecord
+from sweeper.records.status import none_complete
 from sweeper.run.launch.launchers import Loaded
 from sweeper.run.launch.sources import describe_source
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import StudySource
-from sweeper.run.worker.checkpoints import check_directories, check_new_study, claim_directories
+from sweeper.run.worker.checkpoints import (
+    check_directories,
+    check_new_study,
+    claim_directories,
+    locate,
+)
 from sweeper.search.spec import search_window
 from sweeper.support.paths import (
     BRANCH_START,
@@ -39,6 +53,10 @@ from sweeper.support.paths import (
 )
 from sweeper.support.shown import shown_url
 from sweeper.train.randomness.seeds import TrialSeeds
+
+if TYPE_CHECKING:
+    from sweeper.db.repository import Repository, StopRequest
+
 
 _ABOVE_A_CHECKPOINT = 3
 """``study/trial-00003/attempt-01/checkpoints`` stand above a checkpoint."""
@@ -333,3 +351,219 @@ def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
         return window
     same = known.definition.get("concurrency") == settings.concurrency
     return known.window if same else window
+
+
+class EarlierStops:
+    """Forgets the requests to stop of the studies that ``source`` may lead to.
+
+    Importing a study takes seconds, and only then is it known which study a file holds. Whoever asks it
+    to stop meanwhile means this run. So what is there is forgotten before the import begins, wherever
+    the study can be known by then, and put back where it turns out to be another's.
+
+    Args:
+        repository: The database.
+        source: What is about to be imported.
+    """
+
+    def __init__(self, repository: Repository, source: StudySource) -> None:
+        self._repository = repository
+        self._forgotten: dict[str, StopRequest] = {}
+        self._others: dict[str, StopRequest] = {}
+        for name in repository.study_names():
+            how = repository.stop_requested(name)
+            if how is None:
+                continue
+            if _may_be(repository, name, source):
+                repository.clear_stop(name)
+                self._forgotten[name] = how
+            else:
+                self._others[name] = how
+
+    def begin(self, study: str) -> None:
+        """Put back every request but that of ``study``, which is started again."""
+        known = self._forgotten.pop(study, None)
+        # A file that the study was never run from before: all that is known is whether it changed.
+        if known is None and self._others.get(study) == self._repository.stop_requested(study):
+            self._repository.clear_stop(study)
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Put back every request that was not made anew, because nothing is started."""
+        forgotten, self._forgotten = self._forgotten, {}
+        for name, how in forgotten.items():
+            if self._repository.stop_requested(name) is None:
+                self._repository.request_stop(name, how)
+
+
+def _may_be(repository: Repository, name: str, source: StudySource) -> bool:
+    if source.study is not None:
+        return source.study == name
+    stored, given = repository.study(name).source or {}, describe_source(source)
+    return stored.get("location") == given["location"] and given["name"] in (
+        None,
+        stored.get("name"),
+    )
+
+
+_SHOWN = 8
+"""So many of the expressions that look at the number of epochs are shown."""
+
+
+def extend_study(
+    repository: Repository, loaded: Loaded, stored: StudyRow, request: RunRequest
+) -> ExtensionPlan:
+    """Extend what ``request`` says, or nothing where all of it is done already.
+
+    In this order, so that nothing is half done: what is asked for is held against the database; the
+    last checkpoint of each finished trial must be there, since it is what the trial goes on from; the
+    study's code must not look at the number of epochs; only then is the database changed, at once.
+
+    Args:
+        repository: The study's database.
+        loaded: The study's code.
+        stored: The study.
+        request: What to extend, and who is to know of it.
+
+    Raises:
+        UnknownStudyError, UsageError: It cannot be extended so.
+        CheckpointError: The last checkpoint of a trial is gone; those that exist are listed.
+        ExactnessError: The code looks at the number of epochs, and ``accept_inexact`` was not given.
+    """
+    asked = request.extension
+    if asked is None:
+        return ExtensionPlan({}, {}, raised=False)
+    study = stored.name
+    extension, plan = check_extension(repository, study, asked, request.options)
+    trials = {n: repository.trial(study, n) for n in plan.begun}
+    found = _reads(loaded, stored, plan, trials)
+    if found and not request.options.accept_inexact:
+        raise ExactnessError(_goes_by_the_length(study, extension.epochs, found))
+    if found:
+        request.listener(Notice(_goes_by_the_length(study, extension.epochs, found)))
+    plan = repository.lengths.extend(study, extension)
+    if plan:
+        request.listener(Notice(_said(study, extension.epochs, plan)))
+    return plan
+
+
+def check_extension(
+    repository: Repository, study: str, asked: Extension, options: WorkerOptions
+) -> tuple[Extension, ExtensionPlan]:
+    """Hold what is asked for against what is stored; nothing is changed.
+
+    Args:
+        repository: The study's database.
+        study: Its name.
+        asked: What to extend.
+        options: Where its files are.
+
+    Returns:
+        The same with trials by their numbers, and what it changes.
+
+    Raises:
+        UnknownStudyError, UsageError: The study cannot be extended so.
+        CheckpointError: The last checkpoint of a trial is gone; those that exist are listed.
+    """
+    stored = repository.study(study)
+    repository.release_lost(study)
+    extension = _with_numbers(repository, stored, asked)
+    plan = repository.lengths.plan(study, extension)
+    for number in plan.reopened:
+        _check_last_checkpoint(repository.trial(study, number), options.paths(study))
+    return extension, plan
+
+
+def check_length(loaded: Loaded, request: RunRequest) -> None:
+    """Refuse a number of epochs below the study's own, before anything of it is stored.
+
+    Raises:
+        UsageError: It is below.
+    """
+    asked, defined = request.extension, loaded.settings.epochs
+    if asked is not None and asked.epochs < defined:
+        msg = (
+            f"--epochs {asked.epochs} for study {loaded.settings.name!r}, which is defined with "
+            f"{defined} epochs; a study can only be extended: give more than {defined}"
+        )
+        raise UsageError(msg)
+
+
+def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) -> Extension:
+    """Return the request with the numbers of the best trials, if a count of these was given."""
+    if asked.best is None:
+        return asked
+    if len(stored.directions) > 1:
+        msg = (
+            f"study {stored.name!r} has several objectives, so no trial of it is the best one; "
+            "name trials by their numbers (--trial)"
+        )
+        raise UsageError(msg)
+    leaders = repository.leaders(stored.name, asked.best)
+    if not leaders:
+        errors = [t.error for t in repository.trials(stored.name) if t.state == "failed"]
+        msg = (
+            f"{none_complete(stored.name, stored.target, errors)}. So there is no best trial to "
+            f"extend; `sweeper resume {stored.name}` goes on with the study"
+        )
+        raise UsageError(msg)
+    return replace(asked, trials=tuple(leader.number for leader in leaders), best=None)
+
+
+def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
+    ended = max((a.end_step or 0 for a in trial.attempts), default=0)
+    located = locate(trial, paths)
+    names = [parse_location(path).name for path in located.known]
+    if located.missing is None and located.reached >= ended:
+        return
+    kept = {parse_location(c.path).name: c for c in trial.checkpoints}
+    shown = [f"{n} ({kept[n].epoch} epochs)" if n in kept else n for n in sorted(set(names))]
+    msg = (
+        f"trial {trial.number} of study {trial.study!r} ended at step {ended}, and its checkpoint "
+        f"of that step is gone, from which it would train on; it has "
+        f"{', '.join(shown) or 'none any more'}. If they were moved, say where they are with "
+        "--runs-dir or --checkpoints; or extend the other trials with --trial"
+    )
+    raise CheckpointError(msg)
+
+
+def _reads(
+    loaded: Loaded, stored: StudyRow, plan: ExtensionPlan, trials: dict[int, TrialRecord]
+) -> list[str]:
+    """Return where the code looks at the length that trials had up to now; nothing where none has begun."""
+    if not plan.begun:
+        return []
+    epochs = {int(stored.definition["epochs"]), *plan.begun.values()}
+    steps = {a.end_step for n in plan.reopened for a in trials[n].attempts if a.end_step}
+    for trial in trials.values():
+        steps |= {c.step for c in trial.checkpoints if c.epoch == plan.begun[trial.number]}
+    found = [each for each in loaded.length_reads if each.goes_by(epochs, steps)]
+    said = dict.fromkeys((each.where, each.text) for each in found)
+    # Of an expression within another, the whole one says enough.
+    return [
+        f"{where}: {text}"
+        for where, text in said
+        if not any(where == w and text != t and text in t for w, t in said)
+    ]
+
+
+def _goes_by_the_length(study: str, epochs: int, found: list[str]) -> str:
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return (
+        f"the code of study {study!r} looks at the number of epochs, so a trial that trains on to "
+        f"{epochs} is not the same as one that trained {epochs} from its beginning: "
+        f"{'; '.join(found[:_SHOWN])}{more}. Have it go by what does not change with the length, or "
+        "give --accept-inexact (accept_inexact=True) to train on all the same"
+    )
+
+
+def _said(study: str, epochs: int, plan: ExtensionPlan) -> str:
+    parts = []
+    for numbers, what in ((plan.reopened, "train on"), (plan.lengthened, "train further")):
+        if numbers:
+            several = len(numbers) > 1
+            named = ", ".join(map(str, sorted(numbers)))
+            verb = what if several else what.replace("train", "trains")
+            parts.append(f"trial{'s' * several} {named} {verb} to {epochs} epochs")
+    if plan.raised:
+        parts.append(f"trials that have not begun will train for {epochs}")
+    return f"study {study!r}: {'; '.join(parts)}"

@@ -26,11 +26,11 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from sweeper.errors import ParameterError
-from sweeper.search.grids import grid_value
 from sweeper.search.samplers import make_sampler
 from sweeper.search.spaces import (
     Observation,
     from_internal,
+    grid_value,
     to_frozen_trial,
     to_internal,
     to_optuna,

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from sweeper.errors import DefinitionError, ParameterError, SweeperError
-from sweeper.search.grids import check_grid
 from sweeper.search.replayed_attributes import Asked, ReplayedAttributes
-from sweeper.search.spaces import Observation, check_alike, to_text
+from sweeper.search.spaces import Observation, check_alike, check_grid, to_text
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import CategoricalChoice, Distribution
 

@@ -21,7 +21,7 @@ from optuna.samplers import BaseSampler
 
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError
-from sweeper.search.grids import Grid
+from sweeper.search.spaces import Grid
 from sweeper.spec.searching import Direction
 from sweeper.spec.space import CategoricalChoice
 from sweeper.support.installation import install_command

@@ -25,9 +25,8 @@ from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.train.codec import Tensors
 from sweeper.train.codec.replicas import hold_replicas, replicas_of
 from sweeper.train.loop.plan import TrainingPlan, roots_of
-from sweeper.train.state.reach import Found, Reach
 from sweeper.train.state.state import Component
-from sweeper.train.state.variables import Variables
+from sweeper.train.state.variables import Found, Reach, Variables
 from sweeper.train.userstate import UserState
 from sweeper.train.userstate.holders.objects import Attributes
 

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from sweeper.records.code import CodeGroup
 from sweeper.records.exactness import Exactness
-from sweeper.records.result_tables import parameter_headers
+from sweeper.records.presentation import parameter_headers
 from sweeper.records.results import StudyStatus, TrialStatus
 from sweeper.records.status import ranked
 from sweeper.views.figures.drawing import status_objectives

@@ -15,7 +15,7 @@ from sweeper.db.repository import Claim, Repository, StudyRow, Waiting, WorkerId
 from sweeper.db.tables import AnyRow, Trial
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import CheckpointRecord
-from sweeper.spec.populations import population_of
+from sweeper.spec.budgets import population_of
 from sweeper.spec.space import FloatRange
 
 ME = WorkerIdentity.here()

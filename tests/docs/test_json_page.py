@@ -15,7 +15,7 @@ MODULES = {
     "StudyStatus": "records/status.py",
     "TrialStatus": "records/status.py",
     "TrialRecord": "records/results.py",
-    "RungRecord": "records/rungs.py",
+    "RungRecord": "records/lengths.py",
     "AttemptRecord": "records/results.py",
     "CheckpointRecord": "records/results.py",
     "VerificationRecord": "records/exactness.py",

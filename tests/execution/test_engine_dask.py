@@ -17,7 +17,7 @@ from dask_task import task
 from distributed.core import connect
 from distributed.security import Security
 
-from sweeper.run.cluster.engine_dask import DaskCluster
+from sweeper.run.cluster.engines import DaskCluster
 from sweeper.run.cluster.engines import run_tasks
 
 

@@ -12,7 +12,7 @@ import pytest
 MAKE = """
 import ipaddress, json, os, subprocess, sys
 import psutil
-from sweeper.run.cluster.engine_ray import RayCluster
+from sweeper.run.cluster.engines import RayCluster
 from sweeper.run.cluster.engines import run_tasks
 from ray_task import task
 
@@ -50,7 +50,7 @@ cluster.close()
 
 ONE = """
 import ray
-from sweeper.run.cluster.engine_ray import RayCluster
+from sweeper.run.cluster.engines import RayCluster
 
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
 try:

@@ -19,10 +19,10 @@ from sweeper.errors import DefinitionError, ExactnessError, UsageError
 from sweeper.records.events import Event, Notice
 from sweeper.records.lengths import Extension, LengthRead
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.run.extending import extend_study
 from sweeper.run.launch.launchers import Loaded
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import Judge, Judged
+from sweeper.run.stored_study import extend_study
 from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.messages import TrialSearch
 from sweeper.support.paths import RunPaths

@@ -12,7 +12,7 @@ from types import FrameType
 import pytest
 
 from sweeper.run.serving import run_side_by_side as run_slots
-from sweeper.run.side_by_side import run_side_by_side
+from sweeper.support.calling import run_side_by_side
 
 LIMIT = 20.0
 

@@ -167,7 +167,7 @@ def test_only_what_was_asked_before_a_run_began_is_over_with_it(
     for name, location in (("this", file), ("other", file), ("elsewhere", tmp_path / "b.py")):
         store(repository, name, str(location))
         repository.request_stop(name, "drain")
-    from sweeper.run.earlier_stops import EarlierStops
+    from sweeper.run.stored_study import EarlierStops
 
     stops = EarlierStops(repository, StudySource("target", str(file)))
     assert repository.stop_requested("this") is None
@@ -181,7 +181,7 @@ def test_only_what_was_asked_before_a_run_began_is_over_with_it(
 def test_a_run_that_does_not_begin_leaves_the_study_stopped(
     repository: Repository, tmp_path: Path
 ) -> None:
-    from sweeper.run.earlier_stops import EarlierStops
+    from sweeper.run.stored_study import EarlierStops
 
     store(repository, "this", "somewhere")
     repository.request_stop("this", "kill")

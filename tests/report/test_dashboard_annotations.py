@@ -29,11 +29,11 @@ from sweeper.views.dashboard.annotating import (
     NAMES,
     AnnotatingApplication,
     Annotator,
+    ArtifactFiles,
     joined_note,
     saved_plots,
     trial_attributes,
 )
-from sweeper.views.dashboard.artifacts import ArtifactFiles
 
 ADVICE = Advice(lambda status: [f"sweeper resume {status.study}"])
 

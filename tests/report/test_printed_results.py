@@ -18,10 +18,9 @@ from sweeper.errors import UsageError
 from sweeper.records.ancestry import BranchStatus, ParentRecord
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditRecord, VerificationRecord
-from sweeper.records.lengths import LengthRecord
-from sweeper.records.result_tables import epoch_rows
+from sweeper.records.lengths import LengthRecord, RungRecord
+from sweeper.records.presentation import epoch_rows
 from sweeper.records.results import EpochRecord
-from sweeper.records.rungs import RungRecord
 from sweeper.records.status import ParetoTrial, WorkerRecord
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)

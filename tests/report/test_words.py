@@ -11,7 +11,7 @@ import pytest
 from sweeper.cli.reading import next_commands
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Ending, Repository, StudyRow, WorkerIdentity
-from sweeper.records.result_tables import parameter_headers
+from sweeper.records.presentation import parameter_headers
 from sweeper.records.status import are, none_complete
 from sweeper.spec.settings import load_settings
 from sweeper.views.figures.curves import _not_finite

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from sweeper.errors import DefinitionError, ParameterError
-from sweeper.search.grids import Grid, check_grid, grid_point, grid_size
 from sweeper.search.sampling import open_search
+from sweeper.search.spaces import Grid, check_grid, grid_point, grid_size
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 

@@ -19,19 +19,21 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from counted_sets import Counts, lower
 from growing_sets import Sees, Works
+from lent_sets import Lends
 from trainings import Watcher, one_layer, plan, train, unvalidated
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.reading import load_newest
 from sweeper.definition.trial import Trial
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.inspection.code import may_shrink_sets
+from sweeper.inspection.code import may_shrink_sets, only_grows
 from sweeper.replay.comparison import READ_AHEAD
 from sweeper.train.codec import NotPlainError, decode, encode, put_array, take_array
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.state.reach import Reach
 from sweeper.train.state.tracked import check_trackable
+from sweeper.train.state.variables import Reach
 from sweeper.train.userstate.holders.positions import DatasetIterator
 
 
@@ -363,6 +365,88 @@ def test_a_set_is_refused_where_code_may_take_members_from_one() -> None:
         UncapturableError, match=r"callback Works.seen .* a set, and .*Works.on_epoch_end may take"
     ):
         train(light(callbacks=lambda: [Works()]), Watcher(block=1, stop_at=2))
+
+
+def test_a_set_that_only_grows_is_captured_beside_code_that_takes_from_lists_and_numbers() -> None:
+    watcher = Watcher(block=1, stop_at=2)
+    train(light(callbacks=lambda: [Counts()]), watcher)
+    assert watcher.last is not None
+    changed = watcher.last.state["user_state"]["changed"]
+    assert changed["callback Counts.met"] == {"values": [0, 1]}
+    assert may_shrink_sets(Counts.on_epoch_end)
+    assert may_shrink_sets(lower)
+
+
+def test_a_set_that_is_passed_on_to_code_that_takes_members_is_refused() -> None:
+    with pytest.raises(
+        UncapturableError, match=r"callback Lends.met_here .* lent_sets.forget may take"
+    ):
+        train(light(callbacks=lambda: [Lends()]), Watcher(block=1, stop_at=2))
+
+
+def _keeps(self: Any) -> None:
+    known = self.held
+    known.discard(1)
+
+
+def _is_given(self: Any, given: set[int]) -> None:
+    self.held = given
+
+
+def _shares(self: Any) -> None:
+    self.other = self.held = set()
+
+
+def _chooses(self: Any, given: set[int]) -> None:
+    self.held = given or set()
+
+
+def _returns(self: Any) -> Any:
+    return self.held
+
+
+def _passes(self: Any) -> None:
+    print(self.held)
+
+
+def _reflects(self: Any, name: str) -> None:
+    getattr(self, name).discard(1)
+
+
+def _subtracts(self: Any, given: set[int]) -> None:
+    self.held -= given
+
+
+def _begins(self: Any) -> None:
+    self.held = {1, 2}
+    self.held = set()
+
+
+def _looks(self: Any) -> int:
+    if not self.held or 3 in self.held:
+        self.held.add(len(self.held))
+    return sum(each for each in self.held) + max(self.held)
+
+
+def _subtracts_elsewhere(self: Any, given: set[int]) -> None:
+    self.free -= given
+
+
+@pytest.mark.parametrize("function", [_begins, _looks, _subtracts_elsewhere])
+def test_uses_that_take_nothing_from_a_set_are_known(function: Any) -> None:
+    assert only_grows(frozenset({"held"}), [function], [])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [_keeps, _is_given, _shares, _chooses, _returns, _passes, _reflects, _subtracts],
+)
+def test_control_uses_by_which_others_could_take_from_a_set_are_not(function: Any) -> None:
+    assert not only_grows(frozenset({"held"}), [function], [])
+
+
+def test_control_nothing_is_known_of_a_set_that_no_attribute_holds() -> None:
+    assert not only_grows(frozenset(), [_looks], [])
 
 
 TAKING: tuple[tuple[bool, Callable[..., Any]], ...] = (

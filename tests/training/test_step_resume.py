@@ -139,10 +139,10 @@ def test_without_what_the_step_leads_to_it_would_not(
     whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control: a walk that does not begin at the step loses its optimizers and weights."""
-    from sweeper.train.state import reach
+    from sweeper.train.state import variables
 
     expected, _ = whole("two networks", 10)
-    monkeypatch.setattr(state_module, "Reach", lambda model, step: reach.Reach(model))
+    monkeypatch.setattr(state_module, "Reach", lambda model, step: variables.Reach(model))
     monkeypatch.setattr(
         state_module.UserState, "_capture", lambda *given: {"changed": {}, "new": []}
     )

@@ -10,8 +10,8 @@ from typing import Any
 from fake_workers import settings_of
 
 from sweeper.checks.decisions import check_rungs
+from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
 from sweeper.records.results import AttemptRecord, EpochRecord, TrialRecord
-from sweeper.records.rungs import ComparedTrial, RungDecision, RungRecord
 from sweeper.spec.budgets import Halving
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -23,8 +23,7 @@ from sweeper.errors import ExportError, RestoreError
 from sweeper.models.formats.form import Leaving, Written
 from sweeper.models.signature import predict
 from sweeper.train.state.fixed_parts import FixedParts
-from sweeper.train.state.reach import Reach
-from sweeper.train.state.variables import Variables, load_variables
+from sweeper.train.state.variables import Reach, Variables, load_variables
 from sweeper.train.warmstart.source import is_random_state
 
 _MOST_INT32 = (1 << 31) - 1

@@ -1,20 +1,263 @@
-"""The clusters on which joblib starts worker hosts.
+"""The clusters on which joblib starts worker hosts: Dask's and Ray's.
 
 A task does no more than start a worker host on its node and wait for it
 (`sweeper.run.cluster.placement`), so that a cluster's own restrictions on what a task may do,
 and its own way of starting Python, reach no trial. It returns nothing that matters: results are read
 from the database, so an engine that loses a return value loses nothing.
+
+Whoever reaches a Dask scheduler, or is let in by Ray's servers, may run code as its user, and on a machine
+with several users all of them reach its loopback. So a Dask cluster that is made here lets in only those
+that hold a key which is made for it, is in no file, and ends with it; and it leaves no HTTP server open,
+which asks for none. One of Ray's asks for a token that only the processes of this run know, and is on the
+loopback alone, as Ray's own are on macOS and Windows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
+import ipaddress
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 from sweeper.errors import UsageError
 from sweeper.support.installation import install_command
+from sweeper.support.shown import shown_text, shown_url
+
+_PATIENCE = "15s"
+_HTTP_ROUTES = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker", "nanny")]
+
+
+class DaskCluster:
+    """A client of a Dask scheduler.
+
+    Args:
+        address: The scheduler's, such as ``tcp://10.0.0.1:8786``; None for a cluster of this
+            machine's own.
+        hosts: Processes of a cluster that is made here; each will run one worker host.
+
+    Raises:
+        UsageError: There is no scheduler at the address, or it has no workers.
+    """
+
+    def __init__(self, address: str | None, hosts: int) -> None:
+        import distributed
+
+        self._made: Any = None
+        if address is None:
+            self._made = _made_here(hosts)
+        try:
+            self._client = distributed.Client(self._made or address, timeout=_PATIENCE)
+            if self._made is not None:
+                self._made.scheduler.http_server.stop()
+                self._client.run(_close_http_server)
+        except (OSError, ValueError) as error:
+            msg = (
+                f"there is no Dask scheduler at {shown_url(address)} ({shown_text(str(error))}); give the address that "
+                "`dask scheduler` prints, such as tcp://10.0.0.1:8786"
+            )
+            raise UsageError(msg) from error
+        if not self.nodes:
+            self.close()
+            shown = shown_url(address)
+            msg = f"the Dask scheduler at {shown} has no workers; start some: dask worker {shown}"
+            raise UsageError(msg)
+
+    @property
+    def nodes(self) -> int:
+        return len(self._client.nthreads())
+
+    def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
+        del tasks, slots
+        return self._backend()
+
+    @contextmanager
+    def _backend(self) -> Iterator[None]:
+        import joblib
+
+        with joblib.parallel_config(backend="dask", client=self._client):
+            yield
+
+    def close(self) -> None:
+        for held in (self._client, self._made):
+            if held is not None:
+                with contextlib.suppress(OSError, TimeoutError):
+                    held.close()
+
+
+def _made_here(hosts: int) -> Any:
+    import dask
+    import distributed
+    from distributed.security import Security
+
+    try:
+        security = Security.temporary()
+    except ImportError as error:
+        msg = (
+            "a Dask cluster made on this machine needs a key for its connections, which needs the "
+            f"package 'cryptography'; {install_command('dask')}, or give a cluster with "
+            "--engine-address"
+        )
+        raise UsageError(msg) from error
+    # No part can do without its HTTP server, so each serves nothing until it is closed.
+    with dask.config.set({name: [] for name in _HTTP_ROUTES}):
+        return distributed.LocalCluster(
+            n_workers=hosts,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            protocol="tls://",
+            security=security,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            memory_limit=0,
+        )
+
+
+def _close_http_server(dask_worker: Any) -> None:
+    dask_worker.http_server.stop()
+
+
+_FEWEST = 2
+"""joblib runs a single job in the calling process, so it is always asked for two."""
+
+_CLOSED = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux too: the loopback, and no cluster
+}
+
+
+class RayCluster:
+    """A connection to Ray.
+
+    Args:
+        address: Of the cluster, such as ``auto`` or ``ray://10.0.0.1:10001``; None for one of this
+            machine's own.
+        hosts: Processors that a cluster made here says it has; each will run one worker host.
+
+    Raises:
+        UsageError: There is no cluster at the address, or one made here would be open to all.
+    """
+
+    def __init__(self, address: str | None, hosts: int) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        imported = sys.modules.get("ray")
+        self._ours = imported is None or not imported.is_initialized()
+        self._made_for = hosts if self._ours and address is None else None
+        if self._ours:
+            if address is None:
+                _let_nobody_else_in(imported=imported is not None)
+            _join(address, hosts)
+        processors = self._processors()
+        if processors < _FEWEST:
+            self.close()
+            msg = (
+                f"the Ray cluster at {shown_url(address)} has {processors} processor"
+                f"{'' if processors == 1 else 's'}, and joblib places tasks on {_FEWEST} or more; "
+                "to Ray they are only numbers, so start it with: ray start --head "
+                f"--num-cpus={_FEWEST}"
+            )
+            raise UsageError(msg)
+
+    @property
+    def nodes(self) -> int:
+        return self._processors() if self._made_for is None else self._made_for
+
+    def _processors(self) -> int:
+        import ray
+
+        return int(ray.cluster_resources().get("CPU", 0))
+
+    def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
+        return self._backend(tasks, slots)
+
+    @contextmanager
+    def _backend(self, tasks: int, slots: int) -> Iterator[None]:
+        import joblib
+        from ray.util.joblib import register_ray
+
+        register_ray()
+        # An actor for which there is no room would be waited for without end.
+        room = tasks > 1 and tasks * slots <= self.nodes
+        arguments = {"num_cpus": slots if room else 0, "scheduling_strategy": "SPREAD"}
+        with joblib.parallel_config(backend="ray", ray_remote_args=arguments):
+            yield
+
+    def close(self) -> None:
+        import ray
+
+        if self._ours:
+            ray.shutdown()
+
+
+def _join(address: str | None, hosts: int) -> None:
+    import ray
+
+    try:
+        if address is None:
+            ray.init(
+                num_cpus=max(_FEWEST, hosts),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+            _check_on_loopback()
+        else:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, OSError, ValueError) as error:
+        msg = (
+            f"there is no Ray cluster at {shown_url(address)} ({shown_text(str(error))}); give the "
+            "address that `ray start --head` prints, or leave --engine-address out"
+        )
+        raise UsageError(msg) from error
+
+
+def _let_nobody_else_in(*, imported: bool) -> None:
+    """Have the cluster that this process is about to make, and its clients, use a token.
+
+    Ray reads that when it is imported.
+
+    Raises:
+        UsageError: It is imported already.
+    """
+    if imported:
+        if all(os.environ.get(name) == value for name, value in _CLOSED.items()):
+            return
+        msg = (
+            "ray was imported here before, so a cluster made now would be open to others; set "
+            f"{' '.join(f'{name}={value}' for name, value in _CLOSED.items())} and RAY_AUTH_TOKEN "
+            "before that, or call ray.init() yourself and sweeper uses that cluster"
+        )
+        raise UsageError(msg)
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    os.environ.update(_CLOSED)
+
+
+def _check_on_loopback() -> None:
+    """Leave a cluster that was made here and listens elsewhere than on the loopback.
+
+    Raises:
+        UsageError: It does, because another version of Ray goes by another setting.
+    """
+    import ray
+
+    addresses = [str(node["NodeManagerAddress"]) for node in ray.nodes()]
+    if all(ipaddress.ip_address(address).is_loopback for address in addresses):
+        return
+    ray.shutdown()
+    msg = (
+        f"the Ray cluster made here listens on {', '.join(addresses)}, and only this machine's "
+        "loopback was asked for; make one with `ray start --head` and give its address with "
+        "--engine-address, or use --engine dask"
+    )
+    raise UsageError(msg)
+
 
 CLUSTERS = {"dask": "distributed", "ray": "ray"}
 """The engines that are clusters, and the module that each needs."""
@@ -73,10 +316,7 @@ def open_cluster(name: str, address: str | None, hosts: int) -> Cluster:
         UsageError: There is no cluster at that address.
     """
     if name == "dask":
-        from sweeper.run.cluster.engine_dask import DaskCluster
-
         return DaskCluster(address, hosts)
-    from sweeper.run.cluster.engine_ray import RayCluster
 
     return RayCluster(address, hosts)
 

@@ -63,7 +63,7 @@ from sweeper.train.loop.logs import check_rung, check_value
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Paused, Stopped, TrainingPlan
 from sweeper.train.randomness.seeds import seed_everything
-from sweeper.train.replicas.checking import describe_strategy
+from sweeper.train.replicas.step import describe_strategy
 from sweeper.train.state.variables import Variables
 from sweeper.train.warmstart.source import digest_now
 

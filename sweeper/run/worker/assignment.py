@@ -6,8 +6,7 @@ from sweeper.db.repository import Claim
 from sweeper.definition.definition import StudySettings
 from sweeper.records.ancestry import ParentRecord
 from sweeper.run.protocol.messages import Assignment, BranchStart
-from sweeper.spec.budgets import rung_schedule
-from sweeper.spec.populations import first_epochs
+from sweeper.spec.budgets import first_epochs, rung_schedule
 from sweeper.support.paths import RunPaths
 
 

@@ -46,7 +46,7 @@ from sweeper.run.worker.context import StudyAccess
 from sweeper.run.worker.database_health import Entry, WriteQueue
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation, to_text
-from sweeper.spec.populations import check_perturbed, population_of
+from sweeper.spec.budgets import check_perturbed, population_of
 from sweeper.spec.space import CategoricalChoice
 from sweeper.train.fingerprint import differences
 

@@ -24,8 +24,7 @@ import tensorflow as tf
 
 from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import class_name, fields_of, module_of
-from sweeper.train.codec.form import TAG, Json, NotPlainError, Tensors, name_of, put_array
-from sweeper.train.codec.leaves import AS_TEXT
+from sweeper.train.codec.form import AS_TEXT, TAG, Json, NotPlainError, Tensors, name_of, put_array
 from sweeper.train.codec.sets import Filling, filling_of, filling_of_frozen
 
 _CONTAINERS = (OrderedDict, Counter, defaultdict, dict, list, deque, set)

@@ -17,8 +17,7 @@ from functools import partial
 from operator import is_
 from typing import Any
 
-from sweeper.train.codec.form import UnplaceableError
-from sweeper.train.codec.leaves import hashes_alike
+from sweeper.train.codec.form import UnplaceableError, hashes_alike
 
 _MOST_INSERTIONS = 2_000_000
 """Insertions that one search makes at most; at about 30 million a second."""

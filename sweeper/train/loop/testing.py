@@ -28,8 +28,7 @@ from sweeper.train.randomness.generators import (
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.opening import HeldOut, open_sources
 from sweeper.train.sources.runner import Logs
-from sweeper.train.state.reach import Reach
-from sweeper.train.state.variables import Variables, load_variables
+from sweeper.train.state.variables import Reach, Variables, load_variables
 
 _NO_END = 1 << 40
 """More steps than any data have."""

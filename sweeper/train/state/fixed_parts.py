@@ -18,7 +18,7 @@ import tensorflow as tf
 from sweeper.errors import UncapturableError
 from sweeper.inspection.sorts import class_name
 from sweeper.train.codec import Json, Tensors
-from sweeper.train.state.reach import Reach
+from sweeper.train.state.variables import Reach
 
 _ATTRIBUTES = ("global_random_seed", "flash_attention")
 """Of Keras's global state, as they are: numbers, booleans or None."""

@@ -28,9 +28,8 @@ from sweeper.train.sources.runner import Runner
 from sweeper.train.state.callbacks import CallbackStates
 from sweeper.train.state.data_position import DataPosition, Reopening
 from sweeper.train.state.fixed_parts import FixedParts, KerasSettings
-from sweeper.train.state.reach import Reach
 from sweeper.train.state.tracked import Tracked
-from sweeper.train.state.variables import Variables
+from sweeper.train.state.variables import Reach, Variables
 from sweeper.train.userstate import Roots, UserState
 
 _DIGESTED = ("model/", "optimizer/", "optimizers/")

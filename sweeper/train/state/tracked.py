@@ -22,7 +22,7 @@ from sweeper.train.codec import (
     hold_replicas,
     tells_its_state,
 )
-from sweeper.train.state.reach import Reach
+from sweeper.train.state.variables import Reach
 from sweeper.train.userstate.holders.values import Generator
 
 

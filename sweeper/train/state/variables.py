@@ -1,8 +1,16 @@
-"""Components of variables: the model's, the optimizer's, the metrics', and those found elsewhere."""
+"""Components of variables: the model's, the optimizer's, the metrics', and those found elsewhere.
+
+``model.variables`` has what Keras tracks. A GAN's second optimizer, a seed generator in a list of
+a plain object, a metric that ``metrics`` does not return or a `tf.random.Generator` are attributes
+only. They are found by walking the attributes, in the order in which the model's code set them,
+which is the same in every process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -10,8 +18,19 @@ import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.errors import RestoreError
+from sweeper.inspection import keras_names
+from sweeper.inspection import walk as objects
+from sweeper.inspection.object_paths import ObjectPath
+from sweeper.inspection.sorts import (
+    fields_of,
+    framework_variables,
+    is_library_class,
+    is_plain_object,
+    is_variable,
+)
+from sweeper.inspection.walk import Edge
 from sweeper.train.codec import Json, Tensors, assign_replicas, held_tensors, hold_replicas
-from sweeper.train.state.reach import Found
+from sweeper.train.step import TrainingStep
 
 
 class Variables:
@@ -120,3 +139,206 @@ def load_variables(model: keras.Model, loaded: LoadedCheckpoint) -> None:
         )
         raise RestoreError(msg)
     variables.restore(saved, loaded.tensors)
+
+
+_SKIPPED = keras_names.CONNECTIONS | keras_names.FUNCTIONS | {keras_names.OPTIMIZER}
+_LISTS = {*keras_names.LISTS, keras_names.LAYERS}
+_PARTS = keras.layers.Layer | keras.optimizers.Optimizer | keras.metrics.Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object, and the attributes that lead to it from the model."""
+
+    path: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class _Map:
+    """Result of one walk, and what shows that it is out of date."""
+
+    own_optimizer: list[Any]
+    optimizers: list[tuple[str, Any]]
+    other_optimizers: list[Found]
+    loose: list[Found]
+    covered: frozenset[int]
+    custom_parts: list[Found]
+    watched: list[Any]
+    sizes: list[int]
+
+
+class Reach:
+    """Sorts what is reachable from a model into what the training's components capture.
+
+    A walk costs milliseconds and a capture must not, so one walk serves until something grows.
+
+    Args:
+        model: A compiled model.
+        step: The training step that is taken instead of the model's own, if there is one.
+    """
+
+    def __init__(self, model: keras.Model, step: TrainingStep | None = None) -> None:
+        self._model = model
+        self._step = step
+        self._map: _Map | None = None
+        self._settled = False
+        self._began: frozenset[int] | None = None
+
+    def begin(self) -> None:
+        """Note that training begins: what is new from here on is the user's own state, unless it is in Keras's lists."""
+        if self._began is None:
+            self._began = frozenset(id(found.value) for found in self._current().loose)
+
+    def settle(self) -> None:
+        """Keras's lists are complete."""
+        self._settled = False
+        self._current()
+        self._settled = True
+
+    def _current(self) -> _Map:
+        if self._map is not None and self._settled:
+            return self._map
+        if self._map is None or _sizes(self._model, self._map.watched) != self._map.sizes:
+            self._map = self._draw()
+        return self._map
+
+    def _draw(self) -> _Map:
+        model = self._model
+        found = walk(model, self._step)
+        optimizer = getattr(model, "optimizer", None)
+        own = [] if optimizer is None else _once(optimizer.variables)
+        known = {id(v) for v in (*model.variables, *model.metrics_variables, *own)}
+        others: list[Found] = []
+        for each in found:
+            if isinstance(each.value, keras.optimizers.Optimizer):
+                others += _new(each, known)
+        loose: list[Found] = []
+        listed = set(known)
+        for each in found:
+            if each.value is not model:
+                loose += _new(each, known)
+        if self._began is not None:
+            loose = [each for each in loose if id(each.value) in self._began]
+            known = listed | {id(each.value) for each in loose}
+        custom = [
+            each
+            for each in found
+            if isinstance(each.value, _PARTS) and not is_library_class(type(each.value))
+        ]
+        layers = keras.layers.Layer
+        watched = [each.value for each in found if not isinstance(each.value, layers)]
+        watched += [each.value for each in custom]
+        optimizers = [
+            (each.path, each.value)
+            for each in found
+            if isinstance(each.value, keras.optimizers.Optimizer)
+        ]
+        return _Map(
+            own,
+            optimizers,
+            others,
+            loose,
+            frozenset(known),
+            custom,
+            watched,
+            _sizes(model, watched),
+        )
+
+    def own_optimizer(self) -> list[Any]:
+        """Return the variables of the model's own optimizer; of `LossScaleOptimizer`, both."""
+        return self._current().own_optimizer
+
+    def other_optimizers(self) -> list[Found]:
+        """Return the variables of every other optimizer, in order."""
+        return self._current().other_optimizers
+
+    def optimizers(self) -> list[tuple[str, Any]]:
+        """Return every optimizer that the model leads to, with its path; the model's own first."""
+        return self._current().optimizers
+
+    def loose(self) -> list[Found]:
+        """Return every other variable: generators' states, metrics', and those of untracked parts."""
+        return self._current().loose
+
+    def covered(self) -> frozenset[int]:
+        """Return the ids of all variables that the components of the model capture."""
+        return self._current().covered
+
+    def custom_parts(self) -> list[Found]:
+        """Return the model, layers, optimizers and metrics whose classes are the user's own."""
+        return self._current().custom_parts
+
+
+def _sizes(model: keras.Model, watched: list[Any]) -> list[int]:
+    sizes = [len(model.variables), len(model.metrics_variables)]
+    for value in watched:
+        sizes += [len(getattr(value, "__dict__", ())), len(framework_variables(value) or ())]
+    return sizes
+
+
+def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
+    """Return everything that can hold variables and is reachable through attributes, each once."""
+    found: list[Found] = []
+
+    def visit(edge: Edge, _: int) -> list[Edge]:
+        if framework_variables(edge.thing) is not None:
+            found.append(Found(edge.path.text, edge.thing))
+        return list(_parts(edge.thing, edge.path))
+
+    roots = [Edge(ObjectPath("model"), model), Edge(ObjectPath("step"), step)]
+    # A variable that is left out would be wrong after a resume without a word, so nothing is cut.
+    objects.walk(roots, visit, most=sys.maxsize)
+    return found
+
+
+def _parts(value: Any, path: ObjectPath) -> Iterator[Edge]:
+    """Yield what ``value`` has, whatever Keras keeps for itself; its own lists come last.
+
+    A name that the user gave reads better. The order is that of the variables in checkpoints.
+    """
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield Edge(path.item(key), item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield Edge(path.item(index), item)
+    elif _is_opened(value):
+        attributes = sorted(fields_of(value).items(), key=lambda item: item[0] in _LISTS)
+        for name, item in attributes:
+            bookkeeping = name in _SKIPPED or name.startswith("_self_")
+            if not bookkeeping and not isinstance(item, str | int | float):
+                yield Edge(path.attribute(name), item)
+        if getattr(value, "optimizer", None) is not None:
+            yield Edge(path.attribute("optimizer"), value.optimizer)
+
+
+def _is_opened(value: Any) -> bool:
+    if isinstance(
+        value,
+        keras.layers.Layer
+        | keras.optimizers.Optimizer
+        | keras.metrics.Metric
+        | keras.losses.Loss
+        | keras.initializers.Initializer
+        | keras.optimizers.schedules.LearningRateSchedule
+        | TrainingStep,
+    ):
+        return True
+    return not is_variable(value) and is_plain_object(value) and not isinstance(value, type)
+
+
+def _new(each: Found, known: set[int]) -> list[Found]:
+    """Return the object's variables that are not known yet, which they then are."""
+    found = []
+    for variable in framework_variables(each.value) or ():
+        if id(variable) not in known:
+            known.add(id(variable))
+            label = getattr(variable, "path", None) or variable.name
+            own = is_variable(each.value)
+            found.append(Found(each.path if own else f"{each.path}: {label}", variable))
+    return found
+
+
+def _once(variables: Any) -> list[Any]:
+    return list({id(v): v for v in variables}.values())

@@ -22,8 +22,7 @@ from keras.src.utils import tracking
 from sweeper.inspection.sorts import fields_of
 from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tensors, hold
 from sweeper.train.codec.encoder import owner_of
-from sweeper.train.codec.form import UnplaceableError
-from sweeper.train.codec.leaves import MISSING, same
+from sweeper.train.codec.form import MISSING, UnplaceableError, same
 from sweeper.train.codec.replicas import refuse_replicated
 from sweeper.train.codec.sets import Filling, fill_set, has_an_order
 from sweeper.train.userstate.holders.foreign import is_pandas, put_pandas, take_pandas
@@ -57,7 +56,7 @@ class UserEncoder(Encoder):
         *,
         covered: Callable[[], frozenset[int]],
         exempt: frozenset[int] = frozenset(),
-        shrinking: Callable[[], str] = str,
+        shrinking: Callable[[object], str] = lambda _: "",
     ) -> None:
         super().__init__(tensors, prefix)
         self._shrinking = shrinking
@@ -141,11 +140,11 @@ class UserEncoder(Encoder):
         node.update({"shape": list(value.shape), "strides": list(value.strides)})
 
     def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
-        function = self._shrinking() if has_an_order(members) else ""
+        function = self._shrinking(thing) if has_an_order(members) else ""
         if function:
             # The place of a member that has left stays taken, and nothing tells whether there is one.
             what = (
-                f"a set, and {function} may take members from one, after which no other can be made that "
+                f"a set, and {function} may take members from it, after which no other can be made that "
                 "goes on alike (a dict keeps its order: dict.fromkeys(…))"
             )
             raise NotPlainError(path, thing, what)

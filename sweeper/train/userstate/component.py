@@ -8,7 +8,8 @@ a fresh process has come to differ before it, what was there at the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from types import FunctionType
 from typing import Any
@@ -16,18 +17,18 @@ from typing import Any
 import keras
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.inspection.code import may_shrink_sets
+from sweeper.inspection.code import functions_of, may_shrink_sets, only_grows
 from sweeper.inspection.object_paths import ObjectPath
-from sweeper.inspection.sorts import is_users_module
+from sweeper.inspection.sorts import is_users_class, is_users_module
 from sweeper.inspection.walk import MOST
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
 from sweeper.train.codec.decoder import EARLIER
-from sweeper.train.codec.leaves import MISSING, same
+from sweeper.train.codec.form import MISSING, same
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
 from sweeper.train.userstate.holders.baked import BakedFunctions
 from sweeper.train.userstate.holders.bindings import ModuleVariables
-from sweeper.train.userstate.holders.objects import Holder, Structure
+from sweeper.train.userstate.holders.objects import Attributes, Holder, Structure
 from sweeper.train.userstate.holders.positions import Cache, IteratorState
 from sweeper.train.userstate.holders.values import Value, Variable
 from sweeper.train.userstate.left_out import LeftOut
@@ -73,7 +74,7 @@ class UserState:
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
         self._baked = BakedFunctions()
-        self._shrinking: str | None = None
+        self._users: tuple[FunctionType, ...] | None = None
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """The uses of data whose pass is open; see `Reopening`."""
 
@@ -93,7 +94,7 @@ class UserState:
             if use in self._roots.read_ahead
         }
         walk.begin()
-        self._shrinking = None
+        self._users = None
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
             self._notice(
@@ -250,12 +251,12 @@ class UserState:
                 raise UncapturableError(_cannot(holder.path, what))
         return {"changed": changed}
 
-    def _that_shrinks(self) -> str:
-        """Return the name of a function of the user's that may take members from a set, or an empty string.
+    def _that_shrinks(self, thing: object) -> str:
+        """Return the name of a function of the user's that may take members from ``thing``, or an empty string.
 
         Functions beside those that were reached count as well: a factory may have done it.
         """
-        if self._shrinking is None:
+        if self._users is None:
             reached = [n.thing for n in self.walk.nodes.values() if type(n.thing) is FunctionType]
             users = [each for each in reached if is_users_module(each.__module__ or "")]
             beside = {id(each.__globals__): each.__globals__ for each in users}
@@ -265,9 +266,27 @@ class UserState:
                 for value in variables.values()
                 if type(value) is FunctionType and is_users_module(value.__module__ or "")
             ]
-            found = next((each for each in users if may_shrink_sets(each)), None)
-            self._shrinking = "" if found is None else f"{found.__module__}.{found.__qualname__}"
-        return self._shrinking
+            self._users = tuple(users)
+        found = next((each for each in self._users if may_shrink_sets(each)), None)
+        if found is None or only_grows(self._names_of(thing), self._users, _loaded_functions()):
+            return ""
+        return f"{found.__module__}.{found.__qualname__}"
+
+    def _names_of(self, thing: object) -> frozenset[str]:
+        """Return the names of the attributes that hold ``thing``; none if something else holds it, too.
+
+        What a module's or a class's own code did with a set of theirs is not known any more.
+        """
+        names: set[str] = set()
+        for holder in self._holders:
+            if isinstance(holder, Structure):
+                held = [k for k, v in zip(*holder.read(), strict=False) if v is thing]
+                if held and not (
+                    isinstance(holder, Attributes) and is_users_class(type(holder.thing))
+                ):
+                    return frozenset()
+                names.update(held)
+        return frozenset() if self.walk.cut else frozenset(names)
 
     def _reads_what_changed(self, cache: Cache) -> bool:
         """Return whether what the cached function leads to is no longer what it was."""
@@ -339,6 +358,17 @@ class UserState:
 
     def _by_path(self) -> dict[str, Holder]:
         return {holder.path: holder for holder in self.walk.holders}
+
+
+def _loaded_functions() -> Iterator[FunctionType]:
+    """Yield the functions of the user's modules that are loaded, and the methods of the classes there."""
+    for name, module in [*sys.modules.items()]:
+        for value in [*vars(module).values()] if is_users_module(name) else ():
+            if isinstance(value, type) and is_users_class(value):
+                members = [*type.__dict__["__dict__"].__get__(value).values()]
+                yield from chain.from_iterable(map(functions_of, members))
+            elif type(value) is FunctionType:
+                yield value
 
 
 def _key(holder: Holder) -> int:

@@ -21,7 +21,7 @@ from sweeper.checkpoint.values import relocated
 from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import fields_of, is_users_class
 from sweeper.train.codec import TAG, Json, NotPlainError, Tensors
-from sweeper.train.codec.leaves import MISSING, same
+from sweeper.train.codec.form import MISSING, same
 from sweeper.train.codec.sets import Filling
 from sweeper.train.userstate.codec import UserEncoder, path_in
 from sweeper.train.userstate.holders.objects import KEYED, NAMED, ORDERED, Holder, Structure

@@ -56,7 +56,7 @@ from sweeper.inspection.walk import (
     walk,
 )
 from sweeper.train.codec.encoder import seeds_of
-from sweeper.train.codec.leaves import is_plain
+from sweeper.train.codec.form import is_plain
 from sweeper.train.userstate.built_ins import BUILT_INS, base_of
 from sweeper.train.userstate.holders.bindings import (
     Cell,

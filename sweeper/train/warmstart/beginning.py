@@ -3,6 +3,8 @@
 All is compared before anything is assigned: a model is begun with all that was asked for, or the
 trial fails with every mismatch named. Values are copied into the variables that are there; nothing
 of the file's is held by the model afterwards.
+
+Readers of the formats are imported only for a file of their format.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import keras
 
 from sweeper.errors import CheckpointError, WarmStartError
 from sweeper.spec.warm_start import Mismatch, WarmStart, WarmStartReport
-from sweeper.train.warmstart.opening import open_source
 from sweeper.train.warmstart.source import (
     Candidate,
     LocatedFile,
@@ -24,6 +25,42 @@ from sweeper.train.warmstart.source import (
     WarmStartSource,
     locate,
 )
+
+
+def open_source(located: LocatedFile) -> WarmStartSource:
+    """Return the file, opened.
+
+    Raises:
+        WarmStartError: It is damaged, or not what it seemed to be.
+        CheckpointError: It cannot be read.
+    """
+    path = located.path
+    try:
+        match located.format:
+            case "hdf5":
+                from sweeper.train.warmstart.weights_h5 import HDF5Weights
+
+                return HDF5Weights(path, str(path))
+            case "keras":
+                from sweeper.train.warmstart.weights_h5 import KerasFile
+
+                return KerasFile(path)
+            case "safetensors":
+                from sweeper.train.warmstart.flat_files import SafetensorsFile
+
+                return SafetensorsFile(path)
+            case "sweeper":
+                from sweeper.train.warmstart.flat_files import SweeperCheckpoint
+
+                return SweeperCheckpoint(path)
+            case "tf-checkpoint":
+                from sweeper.train.warmstart.tf_checkpoint import TensorFlowCheckpoint
+
+                return TensorFlowCheckpoint(path)
+    except OSError as error:
+        msg = f"the warm start {path} cannot be read: {error}; check the disk, then resume"
+        raise CheckpointError(msg) from error
+
 
 _MOST_NAMES = 3
 

@@ -15,33 +15,148 @@ distinguished; our own pages show all.
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import re
+import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from optuna_dashboard.artifact.exceptions import ArtifactNotFound
 
 from sweeper.db.repository import Repository, StudyRow
+from sweeper.models.card import card_paths
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
 from sweeper.records.status import ranked
-from sweeper.support.paths import RunPaths
-from sweeper.support.scratch import scratch_directory
+from sweeper.support.paths import ARTIFACTS, RunPaths, scratch_directory
 from sweeper.support.shown import shown_text
 from sweeper.views.dashboard.advice import Advice
-from sweeper.views.dashboard.artifacts import ArtifactFiles, exports_of, picture_of
 from sweeper.views.figures import attempts_timeline, learning_curves
 from sweeper.views.figures.drawing import status_objectives
 from sweeper.views.formats import last_line, params_text, time_text, value_text
-from sweeper.views.pages.lineage import lineage
+from sweeper.views.pages.tables import lineage
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from matplotlib.figure import Figure as Picture
     from plotly.graph_objects import Figure
 
     from sweeper.db.annotations import Attributes, StudyAttributes
+
+
+_ID = re.compile(r"[0-9a-fA-F-]{36}")
+_LARGEST = 512 * 2**20
+"""Bytes of an export that is copied to be offered."""
+
+
+class ArtifactFiles:
+    """The artifact store of every study below a runs directory, as Optuna's tools ask for one.
+
+    Args:
+        runs_dir: Where the studies' directories are.
+        study: The one that is written for; None for one that only reads.
+    """
+
+    def __init__(self, runs_dir: Path, study: str | None = None) -> None:
+        self._runs_dir = runs_dir
+        self._study = study
+
+    def open_reader(self, artifact_id: str) -> BinaryIO:
+        """Open an artifact of any study.
+
+        Raises:
+            ArtifactNotFound: There is none.
+        """
+        for path in self._files(artifact_id):
+            return path.open("rb")
+        msg = f"there is no artifact {artifact_id} below {self._runs_dir}"
+        raise ArtifactNotFound(msg)
+
+    def write(self, artifact_id: str, content_body: BinaryIO) -> None:
+        """Write an artifact of the study, whole or not at all."""
+        if self._study is None or not _ID.fullmatch(artifact_id):
+            msg = f"artifact {artifact_id!r} has no study to be written for"
+            raise ValueError(msg)
+        path = RunPaths(self._runs_dir, self._study).artifacts / artifact_id
+        path.parent.mkdir(exist_ok=True)
+        unfinished = path.with_name(f".{artifact_id}")
+        with unfinished.open("wb") as file:
+            shutil.copyfileobj(content_body, file)
+        unfinished.replace(path)
+
+    def remove(self, artifact_id: str) -> None:
+        """Delete an artifact, if it is there."""
+        for path in self._files(artifact_id):
+            path.unlink(missing_ok=True)
+
+    def _files(self, artifact_id: str) -> Iterator[Path]:
+        if not _ID.fullmatch(artifact_id):
+            return
+        with os.scandir(self._runs_dir) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
+        for name in names:
+            path = self._runs_dir / name / ARTIFACTS / artifact_id
+            if path.is_file() and not path.is_symlink():
+                yield path
+
+
+def exports_of(paths: RunPaths, trial: TrialRecord) -> tuple[Path, ...]:
+    """Return the files in the study's ``exports`` whose cards say that they are of this trial's result."""
+    if not paths.exports.is_dir():
+        return ()
+    found = []
+    for path in sorted(paths.exports.iterdir()):
+        card = card_paths(path)[0]
+        if path.is_symlink() or not path.is_file() or not card.is_file():
+            continue
+        try:
+            said = json.loads(card.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue  # A card that is being written, or is none: next time.
+        whose = (said.get("study"), said.get("trial")) if isinstance(said, dict) else ()
+        if whose == (trial.study, trial.number) and path.stat().st_size <= _LARGEST:
+            found.append(path)
+    return tuple(found)
+
+
+def picture_of(trial: TrialRecord, objective: str) -> bytes | None:
+    """Return a PNG of the trial's learning curve; None where matplotlib is not installed, or no epoch is."""
+    figure = _drawn(trial, objective)
+    if figure is None:
+        return None
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=110)
+    return drawn.getvalue()
+
+
+def _drawn(trial: TrialRecord, objective: str) -> Picture | None:
+    points = [(e.epoch + 1, e.metrics[objective]) for e in trial.epochs if objective in e.metrics]
+    if not points:
+        return None
+    try:
+        from matplotlib.figure import Figure as Picture
+    except ModuleNotFoundError:
+        return None
+    figure = Picture(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(*zip(*points, strict=True), marker="o", markersize=3, color="#0072B2")
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(objective)
+    axes.set_title(
+        f"{trial.study}: trial {trial.number}, {value_text(trial.value, 6)}\n"
+        f"{params_text(trial.params)[:90]}",
+        fontsize=9,
+        parse_math=False,
+    )
+    axes.grid(alpha=0.3)
+    return figure
+
 
 T = TypeVar("T")
 

@@ -247,8 +247,11 @@ def open_dashboard(
         import jinja2  # noqa: F401 - so that it is missed here, and not at the first page
         from optuna_dashboard import wsgi
 
-        from sweeper.views.dashboard.annotating import AnnotatingApplication, Annotator
-        from sweeper.views.dashboard.artifacts import ArtifactFiles
+        from sweeper.views.dashboard.annotating import (
+            AnnotatingApplication,
+            Annotator,
+            ArtifactFiles,
+        )
         from sweeper.views.dashboard.site import PagesApplication, mounted
     except ModuleNotFoundError as error:
         msg = (

@@ -24,8 +24,7 @@ from sweeper.records.results import StudyResults
 from sweeper.views.dashboard.advice import Advice
 from sweeper.views.pages.content import Link, Page, Picture, Section
 from sweeper.views.pages.pictures import pictures_of
-from sweeper.views.pages.rendering import POLICY, asset, plain_json, served
-from sweeper.views.pages.report import read_shown
+from sweeper.views.pages.report import POLICY, asset, plain_json, read_shown, served
 from sweeper.views.pages.study import Frame, index_page, study_page
 from sweeper.views.pages.tables import most_epochs
 from sweeper.views.pages.trial import trial_page

@@ -1,7 +1,7 @@
 """Content of a page, as plain text in frozen records.
 
-A page knows nothing of HTML: `sweeper.views.pages.rendering` makes a file or an answer of the dashboard of
-it, and `sweeper.views.terminal.pages` draws a trial's on a terminal.
+A page knows nothing of HTML: `sweeper.views.pages.report` makes a file or an answer of the dashboard of
+it, and `sweeper.views.terminal.drawing` draws a trial's on a terminal.
 """
 
 from __future__ import annotations

@@ -41,12 +41,13 @@ from sweeper.views.pages.content import (
     texts,
     trial_cell,
 )
-from sweeper.views.pages.lineage import Lineage, lineage
 from sweeper.views.pages.tables import (
+    Lineage,
     compared_text,
     decision_text,
     epochs_text,
     lengths_table,
+    lineage,
     moment,
     verified_table,
 )

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from sweeper.inspection.code import closure_of, globals_of, names_in
 from sweeper.inspection.sorts import fields_of, is_users_module
-from sweeper.train.codec.leaves import MISSING, same
+from sweeper.train.codec.form import MISSING, same
 
 _MOST = 2_000
 """Values that are remembered of one function."""

@@ -10,7 +10,7 @@ import contextvars
 from collections.abc import Sequence
 from typing import Any
 
-from sweeper.train.codec.leaves import MISSING
+from sweeper.train.codec.form import MISSING
 from sweeper.train.userstate.holders.objects import NAMED, Contents, Structure
 
 

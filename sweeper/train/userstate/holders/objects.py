@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sweeper.inspection.sorts import delete_field, fields_of, set_field
-from sweeper.train.codec.leaves import MISSING, same
+from sweeper.train.codec.form import MISSING, same
 from sweeper.train.codec.sets import fill_set
 
 Contents = tuple[list[Any], list[Any]]

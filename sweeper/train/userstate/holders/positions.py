@@ -19,7 +19,7 @@ from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.inspection.walk import cached_values, frame_of
 from sweeper.train.codec import Json, NotPlainError, Tensors, decode, encode
-from sweeper.train.codec.leaves import MISSING, is_plain
+from sweeper.train.codec.form import MISSING, is_plain
 from sweeper.train.userstate.holders.values import Value
 
 

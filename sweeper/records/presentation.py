@@ -1,6 +1,7 @@
-"""Results as plain tables: rows for pandas, text for a terminal and for a notebook.
+"""Presentation of results: plain tables for pandas, a terminal and a notebook, and figures.
 
-The records print themselves by it, so it takes them as they are and does not import their module.
+The records print themselves by it, so it takes them as they are and does not import their module. What
+draws a figure is given to the results by what gives them to a user.
 """
 
 from __future__ import annotations
@@ -8,10 +9,15 @@ from __future__ import annotations
 import html
 import shutil
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from sweeper.errors import UsageError
 from sweeper.records.printing import value_shown
 from sweeper.records.status import StudyStatus, ranked
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
 
 TrialRecord = Any
 """`sweeper.records.results.TrialRecord`, whose module imports this one."""
@@ -131,3 +137,95 @@ def _table(
 def parameter_headers(names: Iterable[str], taken: Collection[str]) -> list[str]:
     """Return a header for each parameter: its name, or ``params_NAME`` where that is taken."""
     return [f"params_{name}" if name in taken else name for name in names]
+
+
+class FigureSource(Protocol):
+    """Interface for drawing results; see `sweeper.views.figures`."""
+
+    def learning_curves(self, results: Any, metric: str | None, *, compared: Any) -> Figure:
+        """Return a metric of every trial over its epochs."""
+        ...
+
+    def parallel_coordinates(self, results: Any) -> Figure:
+        """Draw every trial over its parameters."""
+        ...
+
+    def importances(
+        self,
+        results: Any,
+        objective: str | None,
+        *,
+        method: Literal["ped-anova", "fanova"],
+        seed: int,
+    ) -> Figure:
+        """Draw the importance of each parameter."""
+        ...
+
+    def attempts_timeline(self, results: Any) -> Figure:
+        """Draw the attempts of every trial over time."""
+        ...
+
+
+class HasFigures:
+    """Results that can be drawn, where they came from a study."""
+
+    status: StudyStatus
+    figures: FigureSource | None
+
+    def plot_learning_curves(
+        self, metric: str | None = None, *, compared: HasFigures | None = None
+    ) -> Figure:
+        """Draw a metric of every trial over its epochs, with resumes marked, as a Plotly figure.
+
+        Args:
+            metric: A key of the epoch logs; the (first) objective by default.
+            compared: Another study's results, drawn behind; none by default.
+
+        Raises:
+            UsageError: No trial reported ``metric``, or Plotly is not installed.
+        """
+        return self._figures().learning_curves(self, metric, compared=compared)
+
+    def plot_parallel_coordinates(self) -> Figure:
+        """Draw every trial as a line over its parameters to its objectives, as a Plotly figure.
+
+        Raises:
+            UsageError: Plotly is not installed.
+        """
+        return self._figures().parallel_coordinates(self)
+
+    def plot_importances(
+        self,
+        objective: str | None = None,
+        *,
+        method: Literal["ped-anova", "fanova"] = "ped-anova",
+        seed: int = 0,
+    ) -> Figure:
+        """Draw how much each parameter matters, as a Plotly figure; it takes 10 complete trials.
+
+        Args:
+            objective: One of the study's; the first one by default.
+            method: Optuna's evaluator; ``"fanova"`` needs scikit-learn.
+            seed: Of what fANOVA draws; 0 by default.
+
+        Raises:
+            UsageError: No such objective or method, or a package is not installed.
+        """
+        return self._figures().importances(self, objective, method=method, seed=seed)
+
+    def plot_attempts(self) -> Figure:
+        """Draw every trial's attempts over time, with how each ended, as a Plotly figure.
+
+        Raises:
+            UsageError: Plotly is not installed.
+        """
+        return self._figures().attempts_timeline(self)
+
+    def _figures(self) -> FigureSource:
+        if self.figures is None:
+            msg = (
+                f"these results of study {self.status.study!r} came from no study, so nothing "
+                "draws them; take those of Study.run, Study.results or load_study(name).results()"
+            )
+            raise UsageError(msg)
+        return self.figures
