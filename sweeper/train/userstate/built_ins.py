@@ -1,8 +1,8 @@
-"""Keras's own callbacks: what each of them carries from step to step, and which cannot be used.
+"""Keras's own callbacks: the attributes that training changes in each, and those that cannot be used.
 
-A table, and not their whole ``__dict__``: that has open files, writers and a comparison function
-whose choice changes the sign of ``min_delta``. Names are those of the installed Keras; a test holds
-the table against it.
+Their ``__dict__`` cannot be captured as a whole, because it contains open files, writers and a
+comparison function that changes the sign of ``min_delta``. A test compares the names with the
+installed Keras.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class BuiltIn:
     """State that one of Keras's callbacks carries.
 
     Attributes:
-        attributes: Names of what its code changes during training.
-        handles: Names of open files and the like, which ``on_train_begin`` makes anew.
-        note: What is not in them, for the table in the documentation.
+        attributes: Names of attributes that training changes.
+        handles: Names of open files and similar, which ``on_train_begin`` makes again.
+        note: State outside of these attributes, for the table in the documentation.
     """
 
     attributes: tuple[str, ...] = ()
@@ -37,28 +37,28 @@ BUILT_INS: Mapping[type[keras.callbacks.Callback], BuiltIn] = {
     ),
     keras.callbacks.ModelCheckpoint: BuiltIn(
         ("best", "_batches_seen_since_last_saving", "_last_batch_seen", "_current_epoch"),
-        note="files that it wrote after the checkpoint are written again, the same",
+        note="files that were written after the checkpoint are written again, with equal content",
     ),
     keras.callbacks.LearningRateScheduler: BuiltIn(
-        note="the learning rate is the optimizer's; what the schedule function keeps is captured"
+        note="the learning rate is the optimizer's; the state of the schedule function is captured"
     ),
     keras.callbacks.TerminateOnNaN: BuiltIn(),
     keras.callbacks.LambdaCallback: BuiltIn(
-        note="what its functions keep in their closures is captured"
+        note="variables in the closures of its functions are captured"
     ),
     keras.callbacks.History: BuiltIn(
-        handles=("history", "epoch"), note="the history is a component of its own"
+        handles=("history", "epoch"), note="the history is a separate component"
     ),
     keras.callbacks.ProgbarLogger: BuiltIn(
-        handles=("progbar", "seen", "target"), note="what it printed stays printed"
+        handles=("progbar", "seen", "target"), note="its output is not undone"
     ),
     keras.callbacks.RemoteMonitor: BuiltIn(
-        note="an epoch that ends twice, after a crash, is sent twice"
+        note="an epoch that ends again after a crash is sent again"
     ),
     keras.callbacks.CSVLogger: BuiltIn(
         ("keys",),
         ("csv_file", "writer", "append", "append_header"),
-        "its file is cut back to where it was at the checkpoint, or at the trial's first start",
+        "its file is truncated to its length at the checkpoint, or at the trial's first start",
     ),
     keras.callbacks.TensorBoard: BuiltIn(
         ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
@@ -71,35 +71,33 @@ BUILT_INS: Mapping[type[keras.callbacks.Callback], BuiltIn] = {
             "_summary_module",
             "_writers",
         ),
-        "every attempt writes event files of its own, with the steps going on; those of the attempt "
-        "before are cut back to where they were at the checkpoint; a profile that was being taken is "
-        "lost",
+        "every attempt writes its own event files and continues the step numbers; those of the "
+        "attempt before are truncated to their length at the checkpoint; a running profile is lost",
     ),
     keras.callbacks.SwapEMAWeights: BuiltIn(
         ("_ema_weights_in_model",),
-        note="with swap_on_epoch=True the averages are in the model at the checkpoint of an epoch's end, "
-        "as they are for the callbacks after it",
+        note="with swap_on_epoch=True the model has the averages at the checkpoint of an epoch's end, as "
+        "for the callbacks after it",
     ),
 }
-"""Keras's own callbacks, and what of each is captured."""
+"""Captured state of each of Keras's own callbacks."""
 
 LEFT_OUT: Mapping[type[keras.callbacks.Callback], str] = {
     keras.callbacks.BackupAndRestore: (
-        "sweeper checkpoints and resumes every training; nothing is read from its backup_dir, and "
-        "nothing is written there"
+        "sweeper checkpoints and resumes every training; its backup_dir is neither read nor written"
     ),
 }
-"""Keras's own callbacks that are left out of the training, and why; what extends one is refused."""
+"""Keras's own callbacks that are left out of the training, and why; subclasses are refused."""
 
 REFUSED: Mapping[type[keras.callbacks.Callback], str] = {
     keras.callbacks.OrbaxCheckpoint: (
-        "its writes in the background cannot be brought back to where they were; leave it out, "
-        "sweeper checkpoints the trial already (or use ModelCheckpoint)"
+        "its background writes cannot be resumed exactly; leave it out, because sweeper checkpoints "
+        "every trial, or use ModelCheckpoint"
     ),
 }
 """Keras's own callbacks that cannot be used, and why."""
 
 
 def base_of(callback: keras.callbacks.Callback) -> type[keras.callbacks.Callback] | None:
-    """Return the class of `BUILT_INS` that the callback is, or extends; None for neither."""
+    """Return the class of `BUILT_INS` that the callback is, or extends, or None."""
     return next((base for base in type(callback).__mro__ if base in BUILT_INS), None)
