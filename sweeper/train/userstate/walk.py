@@ -69,6 +69,7 @@ from sweeper.train.userstate.holders.foreign import (
     Buffer,
     Opaque,
     PandasObject,
+    arrays_in,
     hides_state,
     is_buffer,
     is_pandas,
@@ -274,8 +275,7 @@ def _pandas(thing: Any, path: ObjectPath) -> Reached:
     """Return a frame or series, and the arrays that it is made of; anything else of pandas."""
     if not is_pandas(thing):
         return _foreign(thing, path)
-    values = [block.values for block in thing._mgr.blocks]
-    arrays = tuple(Edge(path, v) for v in values if type(v) is np.ndarray)
+    arrays = tuple(Edge(path, array) for array in arrays_in(thing))
     return Reached(PandasObject(thing, path.text), arrays)
 
 

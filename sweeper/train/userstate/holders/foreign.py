@@ -152,30 +152,47 @@ class Buffer(Value):
 def is_pandas(thing: object) -> bool:
     """Return whether ``thing`` is a frame or a series of pandas."""
     cls = type(thing)
-    known = module_of(cls).partition(".")[0] == "pandas" and cls.__name__ in _PANDAS
-    return known and getattr(getattr(thing, "_mgr", None), "blocks", None) is not None
+    return module_of(cls).partition(".")[0] == "pandas" and cls.__name__ in _PANDAS
 
 
 _PANDAS = ("DataFrame", "Series")
 
 
+def arrays_in(thing: Any) -> list[np.ndarray[Any, Any]]:
+    """Return the arrays of NumPy's that hold the values of a frame or a series, each once."""
+    found = {}
+    for column in _columns(thing):
+        if isinstance(column.dtype, np.dtype):
+            values = column.to_numpy()
+            while isinstance(values.base, np.ndarray):
+                values = values.base
+            found[id(values)] = values
+    return list(found.values())
+
+
+def _columns(thing: Any) -> list[Any]:
+    if type(thing).__name__ == "Series":
+        return [thing]
+    return [thing.iloc[:, at] for at in range(thing.shape[1])]
+
+
 class PandasObject(Value):
-    """A frame or series: which arrays it is made of, and its labels. The arrays tell for themselves."""
+    """A frame or series: where its values lie, and its labels. The arrays of values tell for themselves."""
 
     __slots__ = ("copy", "kept")
 
     def token(self) -> Any:
-        manager = self.thing._mgr
-        parts = tuple((id(b.values), repr(b.mgr_locs)) for b in manager.blocks)
-        return parts, tuple(map(id, manager.axes)), repr(getattr(self.thing, "name", None))
+        thing = self.thing
+        labels = (id(thing.index), id(getattr(thing, "columns", None)))
+        return labels, repr(getattr(thing, "name", None)), tuple(map(_layout, _columns(thing)))
 
     def begin(self) -> None:
         super().begin()
-        manager = self.thing._mgr
+        thing, arrays = self.thing, arrays_in(self.thing)
         # What has an id keeps it only as long as it lives.
-        self.kept = [*(block.values for block in manager.blocks), *manager.axes]
-        size = sum(getattr(block.values, "nbytes", 0) for block in manager.blocks)
-        self.copy = self.thing.copy(deep=True) if size <= SMALL else None
+        self.kept = [*arrays, thing.index, getattr(thing, "columns", None)]
+        size = sum(array.nbytes for array in arrays)
+        self.copy = thing.copy(deep=True) if size <= SMALL else None
 
     def reset(self) -> None:
         if self.copy is not None:
@@ -188,10 +205,22 @@ class PandasObject(Value):
         _become(self.thing, take_pandas(saved, tensors))
 
 
+def _layout(column: Any) -> Any:
+    """Return where a column's values lie; of values that are no array of NumPy's, what they are."""
+    import pandas as pd
+
+    if isinstance(column.dtype, np.dtype):
+        inside = column.to_numpy().__array_interface__
+        return inside["typestr"], inside["data"][0], inside["shape"], inside["strides"]
+    return str(column.dtype), digest_of(pd.util.hash_array(column.array))
+
+
 def _become(thing: Any, other: Any) -> None:
-    object.__setattr__(thing, "_mgr", other._mgr)
-    if hasattr(thing, "_name"):
-        object.__setattr__(thing, "_name", other._name)
+    """Make ``thing`` anew, by its own constructor, with what ``other`` holds."""
+    noted, unique = thing.attrs, thing.flags.allows_duplicate_labels
+    type(thing).__init__(thing, other)
+    thing.attrs = noted
+    thing.flags.allows_duplicate_labels = unique
 
 
 def put_pandas(thing: Any, tensors: Tensors, key: str) -> Json:
