@@ -205,8 +205,7 @@ def evaluate(
     settings = load_settings(storage=storage, runs_dir=runs_dir, workers=workers)
     if verbosity != "quiet":
         say_beginning(f"the study {study}")
-    from sweeper.api.evaluating import EvaluationRequest, evaluate_study
-    from sweeper.api.held_out import held_out_data
+    from sweeper.api.evaluating import EvaluationRequest, evaluate_study, held_out_data
     from sweeper.run.options import WorkerOptions
     from sweeper.views.terminal.live import progress_listener
 

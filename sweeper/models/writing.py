@@ -24,8 +24,7 @@ from sweeper.checkpoint.format import LoadedCheckpoint, combine_digests, library
 from sweeper.checkpoint.tensors import TensorEntry, hash_tensor
 from sweeper.errors import ExportError
 from sweeper.models.card import card_json, card_markdown, card_paths
-from sweeper.models.formats import open_format
-from sweeper.models.formats.form import ExportFormat, Leaving, Written
+from sweeper.models.formats import ExportFormat, Leaving, Written, open_format
 from sweeper.models.preconditions import check_target
 from sweeper.models.rebuilding import ModelBuilder
 from sweeper.models.signature import Signature, predict

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeper.checkpoint.values import decode_values, encode_values
+from sweeper.checkpoint.format import decode_values, encode_values
 from sweeper.errors import CheckpointError
 
 characters = st.characters() | st.characters(categories=["Cs"])

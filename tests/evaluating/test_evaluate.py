@@ -19,8 +19,13 @@ import pytest
 from sweeps import RunningCommand, database_url, sweep, trials_in
 
 from sweeper import Data, EvaluationRecord, Study, load_study
-from sweeper.api.evaluating import EvaluationRequest, StudyEvaluation, evaluate_study, evaluate_with
-from sweeper.api.held_out import held_out_data
+from sweeper.api.evaluating import (
+    EvaluationRequest,
+    StudyEvaluation,
+    evaluate_study,
+    evaluate_with,
+    held_out_data,
+)
 from sweeper.cli.main import main
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from sweeper.guard.owned import outermost, owned_by
 from sweeper.guard.owned import visits_from as walk
 from sweeper.inspection import walk as walking
-from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import Sort
+from sweeper.inspection.walk import ObjectPath
 
 UNITS = 3
 CHANGING = ("dense", "dropout", "statistics", "nested", "own")

@@ -13,6 +13,7 @@ from replicated import under
 from trainings import Watcher, digits, one_layer, plan, small_data, train
 
 from sweeper import Data
+from sweeper.train import replicas
 from sweeper.train.loop.loop import TrainingLoop
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
@@ -224,7 +225,7 @@ def test_datasets_and_python_batches_are_shared_out_like_arrays(least: TrainingL
 
 
 def test_ragged_and_sparse_batches_are_shared_out_by_their_rows() -> None:
-    from sweeper.train.replicas.slices import slice_batch
+    from sweeper.train.replicas import slice_batch
 
     ragged = tf.ragged.constant([[1], [2, 3], [], [4, 5, 6], [7]])
     sparse = tf.sparse.from_dense([[0, 1], [2, 0], [0, 0], [3, 4], [5, 0]])
@@ -256,8 +257,6 @@ def test_without_the_scaling_uneven_slices_train_another_model(
 ) -> None:
     from contextlib import nullcontext
 
-    from sweeper.train.replicas import step
-
-    monkeypatch.setattr(step, "scaled", lambda *_: nullcontext())
+    monkeypatch.setattr(replicas, "scaled", lambda *_: nullcontext())
     with pytest.raises(AssertionError):
         assert_alike(least, trained(under(one_layer), in_order))

@@ -16,7 +16,7 @@ from trainings import SEEDS, Watcher, digits, one_layer, plan, train
 from sweeper import Data, DataError, DefinitionError, FactoryError, Study, Trial
 from sweeper.run.trial.parts import check_made_in, strategy_scope
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.replicas.step import check_strategy, describe_strategy
+from sweeper.train.replicas import check_strategy, describe_strategy
 
 
 def refused(

@@ -34,7 +34,7 @@ from sweeper.train.codec import NotPlainError, decode, encode, put_array, take_a
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.state.tracked import check_trackable
 from sweeper.train.state.variables import Reach
-from sweeper.train.userstate.holders.positions import DatasetIterator
+from sweeper.train.userstate.values import DatasetIterator
 
 
 def light(**options: Any) -> Any:

@@ -22,12 +22,11 @@ import keras
 
 from sweeper.checkpoint.best import BestSoFar, Retention, retention
 from sweeper.checkpoint.end import EndStore, write_end
-from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot
+from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot, relocated
 from sweeper.checkpoint.identity import Origin
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import sweep_leftovers
-from sweeper.checkpoint.values import relocated
 from sweeper.checkpoint.writer import BackgroundWriter, Store
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
@@ -63,7 +62,7 @@ from sweeper.train.loop.logs import check_rung, check_value
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Paused, Stopped, TrainingPlan
 from sweeper.train.randomness.seeds import seed_everything
-from sweeper.train.replicas.step import describe_strategy
+from sweeper.train.replicas import describe_strategy
 from sweeper.train.state.variables import Variables
 from sweeper.train.warmstart.source import digest_now
 

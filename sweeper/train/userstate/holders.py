@@ -1,12 +1,16 @@
-"""Objects that hold others: how the contents of each are read, compared and put back in place.
+"""Objects that hold others, and names that are bound: how contents are read, compared and put back in place.
 
 Nothing of the user's is run: attributes are read and written below properties and ``__setattr__``,
 containers by their built-in classes. What stood where as training began is remembered by reference;
 an object that is unchanged holds the very same objects, which is what makes looking cheap.
+
+A name of a closure, a module, a class, the environment or a context may be unbound, and no others than those that
+the reached code uses, or that the user's own class has, are touched.
 """
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import types
 from collections import OrderedDict, deque
@@ -269,3 +273,108 @@ class SetItems(Structure):
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         del keys
         fill_set(self.thing, values)
+
+
+class Cell(Structure):
+    """A variable of an enclosing function."""
+
+    __slots__ = ()
+    shape = NAMED
+
+    def read(self) -> Contents:
+        try:
+            return ["value"], [self.thing.cell_contents]
+        except ValueError:
+            return ["value"], [MISSING]
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        del keys
+        if values[0] is MISSING:
+            del self.thing.cell_contents
+        else:
+            self.thing.cell_contents = values[0]
+
+
+class ModuleVariables(Structure):
+    """Variables of a module of the user's that the reached code uses."""
+
+    __slots__ = ("names",)
+    shape = NAMED
+
+    def __init__(self, thing: Any, path: str) -> None:
+        super().__init__(thing, path)
+        self.names: dict[str, None] = {}
+
+    def read(self) -> Contents:
+        own = self.thing if isinstance(self.thing, dict) else vars(self.thing)
+        return list(self.names), [own.get(name, MISSING) for name in self.names]
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        own = self.thing if isinstance(self.thing, dict) else vars(self.thing)
+        for name, value in zip(keys, values, strict=True):
+            if value is not MISSING:
+                own[name] = value
+            else:
+                own.pop(name, None)
+
+
+class ClassAttributes(Structure):
+    """Attributes that a class of the user's holds itself."""
+
+    __slots__ = ()
+    shape = NAMED
+
+    def read(self) -> Contents:
+        own = type.__dict__["__dict__"].__get__(self.thing)
+        names = [name for name in own if not name.startswith(("__", "_abc_"))]
+        return names, [own[name] for name in names]
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        for name in self.read()[0]:
+            if name not in keys:
+                type.__delattr__(self.thing, name)
+        own = type.__dict__["__dict__"].__get__(self.thing)
+        for name, value in zip(keys, values, strict=True):
+            if own.get(name, MISSING) is not value:
+                type.__setattr__(self.thing, name, value)
+
+
+class Environment(Structure):
+    """The process's environment variables."""
+
+    __slots__ = ("stored",)
+    shape = NAMED
+
+    def begin(self) -> None:
+        super().begin()
+        self.stored = dict(self.thing._data)
+
+    def changed(self) -> bool:
+        # As it is stored: reading a variable decodes it.
+        return bool(self.thing._data != self.stored)
+
+    def read(self) -> Contents:
+        return list(self.thing.keys()), list(self.thing.values())
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        for name in set(self.thing) - set(keys):
+            del self.thing[name]
+        for name, value in zip(keys, values, strict=True):
+            if self.thing.get(name) != value:
+                self.thing[name] = value
+
+
+class ContextValue(Structure):
+    """Value of a context variable in this context."""
+
+    __slots__ = ()
+    shape = NAMED
+
+    def read(self) -> Contents:
+        variable: contextvars.ContextVar[Any] = self.thing
+        return ["value"], [variable.get(MISSING)]
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        del keys
+        if values[0] is not MISSING:
+            self.thing.set(values[0])

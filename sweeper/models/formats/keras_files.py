@@ -1,7 +1,11 @@
-"""``.keras``: architecture, weights and how the model is compiled, read by ``keras.saving.load_model``.
+"""Keras's own files: ``.keras`` and ``.weights.h5``.
 
-It names classes and holds none of their code. Where a reader cannot import the study's own layers,
-they must be registered there, so every class that is not Keras's is named in the card.
+A ``.keras`` file has architecture, weights and how the model is compiled, and is read by
+``keras.saving.load_model``. It names classes and holds none of their code. Where a reader cannot import the
+study's own layers, they must be registered there, so every class that is not Keras's is named in the card.
+
+A ``.weights.h5`` file has the weights alone, for ``model.load_weights`` of a model of the same code. Keras
+leaves out the states of seed generators (dropout and the like), which no prediction reads.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Any
 import keras
 
 from sweeper.errors import ExportError
-from sweeper.models.formats.form import Leaving, Written
+from sweeper.models.formats import Leaving, Written
 from sweeper.models.signature import predict
 
 
@@ -71,4 +75,19 @@ def _own_classes(config: Any) -> Iterator[str]:
             yield from _own_classes(value)
 
 
-FORMAT = KerasFile()
+class WeightsFile:
+    """See `ExportFormat`."""
+
+    name = "weights"
+    suffix = ".weights.h5"
+    tolerance = 0.0
+
+    def write(self, leaving: Leaving, path: Path) -> Written:
+        leaving.model.save_weights(path)
+        return Written({"variables": len(leaving.model.weights)})
+
+    def predict(self, leaving: Leaving, path: Path, written: Written) -> list[Any]:
+        del written
+        model = leaving.rebuilt()
+        model.load_weights(path)
+        return predict(model, leaving.batch)

@@ -28,7 +28,7 @@ from sweeper.train.codec import (
     put_array,
     take_array,
 )
-from sweeper.train.userstate.holders.values import SMALL, Value
+from sweeper.train.userstate.values import SMALL, Value
 
 _MOST_PICKLED = 4 << 20
 """Bytes of a pickle beyond which an object is not looked at: it holds data, and no state."""
