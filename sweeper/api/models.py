@@ -25,9 +25,8 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, ForeignCheckpointError, ParameterError, UsageError
-from sweeper.models.card import Exported
+from sweeper.models.exported import Exported, check_code, check_target
 from sweeper.models.formats import check_format
-from sweeper.models.preconditions import check_code, check_target
 from sweeper.records.model_source import At
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.sources import load_source, recall_source, target_source

@@ -25,7 +25,7 @@ from sweeper.support.paths import RunPaths, absolute_location, is_name
 
 if TYPE_CHECKING:
     from sweeper.api.collection import Garbage
-    from sweeper.models.card import Exported
+    from sweeper.models.exported import Exported
     from sweeper.records.model_source import At
 
 

@@ -19,7 +19,7 @@ import pytest
 from small_models import Ran, Runner
 
 from sweeper import ExportError, Trial, UsageError
-from sweeper.models.card import Exported
+from sweeper.models.exported import Exported
 from sweeper.models.formats import SUFFIXES, Leaving, Written, open_format
 
 FORMATS = ("keras", "weights", "savedmodel", "frozen", "tf-checkpoint", "safetensors")

@@ -25,8 +25,7 @@ from sweeps import RunningCommand, database_url, sweep
 from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.reading import load_checkpoint, read_manifest
 from sweeper.checkpoint.store import CheckpointStore
-from sweeper.checks.ancestors import where_to_kill
-from sweeper.checks.verify import VerifyRequest, verify_with
+from sweeper.checks.verify import VerifyRequest, verify_with, where_to_kill
 from sweeper.checks.verify_findings import Finding, TrialVerification
 from sweeper.cli.main import main
 from sweeper.db.database import Database

@@ -10,9 +10,8 @@ from typing import Literal
 
 import pytest
 
-from sweeper.checks.ancestors import where_to_kill
 from sweeper.checks.decisions import redraw, rejudge
-from sweeper.checks.verify import VerifyRequest, choose
+from sweeper.checks.verify import VerifyRequest, choose, where_to_kill
 from sweeper.checks.verify_findings import (
     Compared,
     Finding,

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from optuna_dashboard.artifact.exceptions import ArtifactNotFound
 
 from sweeper.db.repository import Repository, StudyRow
-from sweeper.models.card import card_paths
+from sweeper.models.exported import card_paths
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
 from sweeper.records.status import ranked
 from sweeper.support.paths import ARTIFACTS, RunPaths, scratch_directory
