@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeper.checkpoint.best import best_checkpoint
 from sweeper.checkpoint.end import read_end
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.identity import Origin
@@ -33,7 +32,7 @@ from sweeper.run.launch.sources import load_source, recall_source, target_source
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.trial.devices import import_tensorflow
 from sweeper.run.worker.checkpoints import locate
-from sweeper.spec.checkpointing import KeptCheckpoint
+from sweeper.spec.checkpointing import KeptCheckpoint, best_checkpoint
 from sweeper.spec.searching import Direction
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import (

@@ -304,8 +304,8 @@ def dashboard(
 
     Its URL is printed; sweeper's pages are below it, at sweeper/.
     """
-    from sweeper.views.dashboard.advice import Advice
     from sweeper.views.dashboard.server import is_loopback, open_dashboard
+    from sweeper.views.pages.content import Advice
 
     settings = read_settings(storage, runs_dir)
     server = open_dashboard(

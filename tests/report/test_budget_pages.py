@@ -21,9 +21,9 @@ from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.budgets import Halving, describe_budget
 from sweeper.spec.searching import Objective
 from sweeper.spec.space import FloatRange
-from sweeper.views.dashboard.advice import Advice
 from sweeper.views.dashboard.server import OpenedRepository
 from sweeper.views.dashboard.site import PagesApplication
+from sweeper.views.pages.content import Advice
 
 VALUES = {0: 0.4, 1: 0.1, 2: 0.3, 3: 0.2}
 Shown = Callable[[str], str]

@@ -22,7 +22,6 @@ from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, WorkerIdentity
 from sweeper.records.results import EpochRecord, StudyResults
-from sweeper.views.dashboard.advice import Advice
 from sweeper.views.dashboard.annotating import (
     BELOW,
     LONGEST,
@@ -34,6 +33,7 @@ from sweeper.views.dashboard.annotating import (
     saved_plots,
     trial_attributes,
 )
+from sweeper.views.pages.content import Advice
 
 ADVICE = Advice(lambda status: [f"sweeper resume {status.study}"])
 

@@ -21,9 +21,9 @@ from written_study import ERROR, KIND, SEED, STUDY, write_study
 from sweeper.cli.main import main
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.views.dashboard.advice import Advice
 from sweeper.views.dashboard.server import OpenedRepository
 from sweeper.views.dashboard.site import PagesApplication, mounted
+from sweeper.views.pages.content import Advice
 
 ADVICE = Advice(
     lambda status: [f"sweeper resume {status.study}"],

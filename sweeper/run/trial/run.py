@@ -20,7 +20,6 @@ from typing import Any
 
 import keras
 
-from sweeper.checkpoint.best import BestSoFar, Retention, retention
 from sweeper.checkpoint.end import EndStore, write_end
 from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot, relocated
 from sweeper.checkpoint.identity import Origin
@@ -52,7 +51,7 @@ from sweeper.run.trial.beginning import Beginning, own_initial, said
 from sweeper.run.trial.observer import TrialObserver
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.run.trial.pinning import AuditPins, PinningStore
-from sweeper.spec.checkpointing import parse_every
+from sweeper.spec.checkpointing import BestSoFar, Retention, parse_every, retention
 from sweeper.spec.searching import value_at
 from sweeper.spec.warm_start import digests_of
 from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
