@@ -86,9 +86,8 @@ def _made_here(hosts: int) -> Any:
         security = Security.temporary()
     except ImportError as error:
         msg = (
-            "a Dask cluster made on this machine needs a key for its connections, which needs the "
-            f"package 'cryptography'; {install_command('dask')}, or give a cluster with "
-            "--engine-address"
+            "a Dask cluster on this machine needs the package 'cryptography' for the key of its "
+            f"connections; {install_command('dask')}, or give a cluster with --engine-address"
         )
         raise UsageError(msg) from error
     # No part can do without its HTTP server, so each serves nothing until it is closed.
