@@ -103,7 +103,7 @@ def _headline(status: StudyStatus) -> str:
         numbers = ", ".join(str(trial.number) for trial in status.pareto)
         return f"{done}; Pareto front: {numbers or 'none yet'}"
     if status.best is None:
-        return f"{done}; no best one yet"
+        return f"{done}; no best trial yet"
     return (
         f"{done}; best: trial {status.best.number} with {status.objective} "
         f"{value_shown(status.best.value)} ({status.direction})"
@@ -224,8 +224,9 @@ class HasFigures:
     def _figures(self) -> FigureSource:
         if self.figures is None:
             msg = (
-                f"these results of study {self.status.study!r} came from no study, so nothing "
-                "draws them; take those of Study.run, Study.results or load_study(name).results()"
+                f"these results of study {self.status.study!r} were not read from a study, so "
+                "they cannot be drawn; use those of Study.run, Study.results or "
+                "load_study(name).results()"
             )
             raise UsageError(msg)
         return self.figures

@@ -274,7 +274,7 @@ class IntervalReplay:
             return
         size = sum(file.stat().st_size for file in source.rglob("*") if file.is_file())
         if size > _MOST_FILES:
-            msg = f"the trial's directory {source} holds {size >> 20} MB, too much to copy"
+            msg = f"the trial's directory {source} has {size >> 20} MB, which is too much to copy"
             raise DroppedError(msg)
         try:
             shutil.copytree(source, target, symlinks=True)
@@ -287,7 +287,7 @@ class IntervalReplay:
 def _other_end(replayed: Replayed) -> str:
     end = replayed.end
     if not isinstance(end, Failed):
-        return f"ends at step {getattr(end, 'step', None)} and takes no checkpoint there"
+        return f"ends at step {getattr(end, 'step', None)} without a checkpoint there"
     if end.fault == "memory" or (
         end.fault == "environment" and not end.error.startswith("RestoreError")
     ):
@@ -299,7 +299,7 @@ def _check(path: Path) -> None:
     try:
         load_checkpoint(path)
     except CheckpointError as error:
-        msg = f"what was pinned for it cannot be used: {error}"
+        msg = f"its pinned checkpoint cannot be used: {error}"
         raise DroppedError(msg) from error
 
 
@@ -329,11 +329,11 @@ class FoundDifference:
         """Probable causes, and what to do."""
         own = f" (look in {'; '.join(self.written[:_SHOWN])})" if self.written else ""
         return (
-            "Either data are drawn anew in each process (an unseeded split, shuffle or generator: "
-            "draw them from trial.seed), or something keeps state outside what a checkpoint holds: "
-            f"a file, os.environ, a library's object, another process{own}. Keep it where checkpoints "
-            "hold it (an attribute of a callback, trial.track), or compute it from epoch and step; "
-            "`sweeper check FILE` looks closer"
+            "Either data are drawn anew in each process (an unseeded split, shuffle or "
+            "generator: seed it with trial.seed), or the code keeps state outside of "
+            f"checkpoints: in a file, os.environ, an object of a library, another process{own}. "
+            "Keep such state in checkpoints (an attribute of a callback, trial.track), or "
+            "compute it from epoch and step; `sweeper check FILE` finds more"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -397,7 +397,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 _NO_GPU = "-1"
 """Value of CUDA_VISIBLE_DEVICES with which TensorFlow uses no GPU."""
 
-_NO_ROOM = "no idle slot was left, and audits had their share of the study's time"
+_NO_ROOM = "no slot was idle, and audits have used their share of the study's time"
 
 
 class Auditor:
@@ -675,7 +675,8 @@ def refuse_inexact(audits: Audits, study: str, *, accept: bool) -> str | None:
 
 def _words(study: str, message: str, advice: str) -> str:
     return (
-        f"exactness is not promised: an audit found that {message}. {advice}{'. ' if advice else ''}"
-        "Trials that were running are checkpointed. Mend the study and give it another name, or go "
-        f"on all the same: sweeper resume {study} --accept-inexact"
+        f"exactness is not promised: an audit found that {message}. "
+        f"{advice}{'. ' if advice else ''}Trials that were running are checkpointed. Fix the "
+        f"study and give it another name, or continue with the difference: sweeper resume {study} "
+        "--accept-inexact"
     )

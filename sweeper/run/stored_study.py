@@ -119,8 +119,8 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
                 shutil.rmtree(directory)
         except OSError as error:
             msg = (
-                f"study {study!r} is gone from the database, and {directory} cannot be deleted: "
-                f"{error}; remove it by hand"
+                f"study {study!r} was removed from the database, but {directory} cannot be "
+                f"deleted: {error}; remove it by hand"
             )
             raise CheckpointError(msg) from error
     return directories
@@ -143,8 +143,8 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
     remote = next((c.path for t in trials for c in t.checkpoints if "://" in c.path), None)
     if remote is not None:
         msg = (
-            f"study {study!r} cannot be set aside, because its checkpoints are in an object store "
-            f"({remote}), where nothing can be renamed; give the new study another name"
+            f"study {study!r} cannot be renamed, because its checkpoints are in an object store "
+            f"({remote}); give the new study another name"
         )
         raise UsageError(msg)
     directories = study_directories(repository, trials, paths)
@@ -166,7 +166,7 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
             with contextlib.suppress(OSError):
                 now.rename(was)
         if isinstance(error, OSError):
-            msg = f"study {study!r} cannot be set aside as {new!r}: {error}; nothing was changed"
+            msg = f"study {study!r} cannot be renamed to {new!r}: {error}; nothing was changed"
             raise CheckpointError(msg) from error
         raise
     return new
@@ -216,7 +216,7 @@ def unchanged_settings(
     )
     if changes:
         msg = (
-            f"study {row.name!r} is not defined as it was when its trials ran: "
+            f"the definition of study {row.name!r} has changed since its trials ran: "
             f"{'; '.join(changes)}. Restore the definition to {purpose}"
         )
         raise DefinitionChangedError(msg)
@@ -242,8 +242,8 @@ def store_study(
         if settings.trials > known.target:
             request.listener(
                 Notice(
-                    f"the total of {settings.name!r} is {known.target} trials, and its file "
-                    f"says {settings.trials}; --trials {settings.trials} raises it"
+                    f"the total of {settings.name!r} is {known.target} trials, but its file says "
+                    f"{settings.trials}; --trials {settings.trials} raises it"
                 )
             )
         target = known.target
@@ -257,8 +257,8 @@ def store_study(
     elif target < stored.target:
         request.listener(
             Notice(
-                f"the total of {row.name!r} was raised to {stored.target} trials before; "
-                f"--trials {target} lowers it again"
+                f"the total of {row.name!r} was raised to {stored.target} trials; --trials "
+                f"{target} lowers it again"
             )
         )
     return stored
@@ -304,9 +304,7 @@ def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> Stud
         return known
     if known is not None:
         new = set_aside(repository, paths)
-        request.listener(
-            Notice(f"the study {paths.study!r} that was there is called {new!r} from now on")
-        )
+        request.listener(Notice(f"the existing study {paths.study!r} was renamed to {new!r}"))
     check_new_study(paths, shown_url(repository.database.url))
     return None
 
@@ -316,9 +314,9 @@ def _accept(repository: Repository, row: StudyRow, listener: Listener) -> None:
     if changes:
         listener(
             Notice(
-                f"the definition of {row.name!r} changes from here on: "
-                f"{'; '.join(changes)}; trials finished before belong to the old one, and a "
-                "trial that resumes from a checkpoint is not promised an exact result"
+                f"the definition of {row.name!r} has changed: {'; '.join(changes)}; trials that "
+                "finished before belong to the old one, and exactness is not promised for a "
+                "trial that resumes from a checkpoint"
             )
         )
 
@@ -334,11 +332,11 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
         )
         if not changes:
             raise
-    begun = f", and the {anew} that have begun start again from the beginning" if anew else ""
+    begun = f", and the {anew} trials that have begun start again" if anew else ""
     listener(
         Notice(
-            f"the definition of {row.name!r} changes from here on: "
-            f"{'; '.join(changes)}. No trial has a value yet, so nothing is mixed{begun}"
+            f"the definition of {row.name!r} has changed: {'; '.join(changes)}. No trial has a "
+            f"value yet, so nothing is mixed{begun}"
         )
     )
     return repository.create_or_open(row)
@@ -494,8 +492,8 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
         return asked
     if len(stored.directions) > 1:
         msg = (
-            f"study {stored.name!r} has several objectives, so no trial of it is the best one; "
-            "name trials by their numbers (--trial)"
+            f"study {stored.name!r} has several objectives, so it has no best trial; name trials "
+            "by their numbers (--trial)"
         )
         raise UsageError(msg)
     leaders = repository.leaders(stored.name, asked.best)
@@ -503,7 +501,7 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
         errors = [t.error for t in repository.trials(stored.name) if t.state == "failed"]
         msg = (
             f"{none_complete(stored.name, stored.target, errors)}. So there is no best trial to "
-            f"extend; `sweeper resume {stored.name}` goes on with the study"
+            f"extend; `sweeper resume {stored.name}` continues the study"
         )
         raise UsageError(msg)
     return replace(asked, trials=tuple(leader.number for leader in leaders), best=None)
@@ -519,8 +517,8 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
     shown = [f"{n} ({kept[n].epoch} epochs)" if n in kept else n for n in sorted(set(names))]
     msg = (
         f"trial {trial.number} of study {trial.study!r} ended at step {ended}, and its checkpoint "
-        f"of that step is gone, from which it would train on; it has "
-        f"{', '.join(shown) or 'none any more'}. If they were moved, say where they are with "
+        "of that step is missing, so it cannot train further; its checkpoints: "
+        f"{', '.join(shown) or 'none any more'}. If they were moved, name their place with "
         "--runs-dir or --checkpoints; or extend the other trials with --trial"
     )
     raise CheckpointError(msg)
@@ -549,10 +547,10 @@ def _reads(
 def _goes_by_the_length(study: str, epochs: int, found: list[str]) -> str:
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return (
-        f"the code of study {study!r} looks at the number of epochs, so a trial that trains on to "
-        f"{epochs} is not the same as one that trained {epochs} from its beginning: "
-        f"{'; '.join(found[:_SHOWN])}{more}. Have it go by what does not change with the length, or "
-        "give --accept-inexact (accept_inexact=True) to train on all the same"
+        f"the code of study {study!r} depends on the number of epochs, so a trial extended to "
+        f"{epochs} differs from one that trained {epochs} from its beginning: "
+        f"{'; '.join(found[:_SHOWN])}{more}. Make the code independent of the number of epochs, "
+        "or give --accept-inexact (accept_inexact=True) to extend anyway"
     )
 
 

@@ -138,7 +138,7 @@ class SliceRule:
         if self.is_broken_by(samples):
             msg = (
                 f"Data({self.use}=…): {shown} has {_samples(samples)}{self._why(samples)}; give "
-                f"batches of {self._wanted()}, and leave out or fill up what is over at the end"
+                f"batches of {self._wanted()}, and drop or fill the last one"
             )
             raise DataError(msg)
 
@@ -173,7 +173,7 @@ class SliceRule:
         msg += (
             f"give batches of {self._wanted()}"
             if found is None
-            else f"{name}={found} leaves none such"
+            else f"{name}={found} leaves no such batch"
         )
         raise DataError(msg)
 
@@ -191,9 +191,9 @@ class SliceRule:
         if samples < self.replicas:
             return f", fewer than the {self.replicas} replicas of the {self.strategy}"
         return (
-            f", which the {self.replicas} replicas of the {self.strategy} cannot share equally, as "
-            f"the model's own {self.own} needs it: what it divides by the number of replicas is "
-            "right for equal shares only (Keras's own steps, and a TrainingStep, take any)"
+            f", which the {self.replicas} replicas of the {self.strategy} cannot share equally, "
+            f"as the model's own {self.own} requires: it divides by the number of replicas, which "
+            "is right for equal shares only (Keras's own steps and a TrainingStep accept any)"
         )
 
     def _wanted(self) -> str:
@@ -286,9 +286,9 @@ class _Scaling:
         ) -> Any:
             if reduction in _MEANS and values.shape.rank == 0:
                 msg = (
-                    "a loss function of the model gives one number for a whole batch; on "
-                    f"{len(self._slices)} replicas nobody can tell whether these are to be added or "
-                    "averaged: let it give a value for each sample, and Keras takes the mean"
+                    "a loss function of the model returns one number for a whole batch; on "
+                    f"{len(self._slices)} replicas it is unknown whether these numbers have to be "
+                    "summed or averaged: return a value for each sample, and Keras takes the mean"
                 )
                 raise FactoryError(msg)
             if reduction == "mean_with_sample_weight" and sample_weight is not None:
@@ -473,9 +473,9 @@ def _one_global_generator(shared: Any) -> Iterator[None]:
         yield
         if global_seed_generator() is not shared:
             msg = (
-                "the step draws from Keras's global seed generator (keras.random without a seed), "
-                "which every replica would make for itself, in a thread where no checkpoint finds it; "
-                "give the call a keras.random.SeedGenerator, made where the layer is"
+                "the step draws from Keras's global seed generator (keras.random without a "
+                "seed), of which every replica would make its own, in a thread that checkpoints "
+                "do not cover; give the call a keras.random.SeedGenerator that the layer makes"
             )
             raise UncapturableError(msg)
     finally:
@@ -518,8 +518,7 @@ _INSTEAD = {
     ),
     "CentralStorageStrategy": "use tf.distribute.MirroredStrategy, which keeps weights everywhere",
     "TPUStrategy": (
-        "nothing here has ever been run on a TPU, so nothing can be promised there; use "
-        "tf.distribute.MirroredStrategy on GPUs"
+        "sweeper was never tested on a TPU; use tf.distribute.MirroredStrategy on GPUs"
     ),
 }
 """Why a strategy is refused, and what to use; by the name of its class without ``V1`` or ``V2``."""
@@ -565,16 +564,17 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
         raise FactoryError(msg)
     if model.jit_compile:
         msg = (
-            f"model {model.name!r} cannot be trained {where}: it is compiled with jit_compile=True, "
-            "and XLA makes one program for one device; leave it out"
+            f"model {model.name!r} cannot be trained {where}: it is compiled with "
+            "jit_compile=True, and XLA compiles for one device only; leave it out"
         )
         raise FactoryError(msg)
     own = own_method(model, "train_step") if step is None else ""
     if own:
         return (
-            f"the model's own {own} runs {where}, each with its share of a batch, and gradients are "
-            f"added up: divide the loss of a share by {replicas}, or train another model than on one "
-            "device; Keras's own steps and a TrainingStep do it by themselves"
+            f"the model's own {own} runs {where}, each with its share of a batch, and gradients "
+            f"are summed: divide the loss of a share by {replicas}, otherwise the training "
+            "differs from that on one device; Keras's own steps and a TrainingStep do this by "
+            "themselves"
         )
     return None
 
@@ -611,16 +611,17 @@ def _optimizer(optimizer: Any) -> Iterator[str]:
     name = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         yield (
-            f"its optimizer is a {name}, and Keras adds up no gradients inside its condition; use "
-            "the policy 'mixed_bfloat16', which needs no loss scaling"
+            f"its optimizer is a {name}, and Keras does not sum gradients inside its condition; "
+            "use the policy 'mixed_bfloat16', which needs no loss scaling"
         )
     if getattr(optimizer, "gradient_accumulation_steps", None):
         yield (
-            f"its optimizer {name} has gradient_accumulation_steps, and Keras adds up no gradients "
-            "inside its condition; use a larger batch_size, which replicas share"
+            f"its optimizer {name} has gradient_accumulation_steps, and Keras does not sum "
+            "gradients inside its condition; use a larger batch_size, which replicas share"
         )
     if getattr(optimizer, "ema_overwrite_frequency", None):
         yield (
-            f"its optimizer {name} has ema_overwrite_frequency, and Keras overwrites no weights "
-            "inside its condition; leave it out: averages take the weights' place when training ends"
+            f"its optimizer {name} has ema_overwrite_frequency, and Keras does not overwrite "
+            "weights inside its condition; leave it out: the averages replace the weights when "
+            "training ends"
         )

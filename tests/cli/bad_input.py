@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 NONE_CAN_SUCCEED = "error: trial 0 shows that no trial of the study can succeed: "
 CORRECT_IT = (
-    ". So no other trial is begun. Correct the study and run it again: this trial and the others "
-    "begin then. `sweeper logs line 0` has the trial's output"
+    ". No other trial was started. Fix the study and run it again: then this trial and the "
+    "others begin. `sweeper logs line 0` has the trial's output"
 )
 
 
@@ -63,15 +63,14 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "ls --json --csv",
-        "error: --json and --csv were both given, and standard output is one of them; "
-        "leave one out",
+        "error: --json and --csv were both given; give one of them",
         2,
     ),
     BadInput(
         "ls --storage runs/sweeper.db",
-        "error: --storage: found 'runs/sweeper.db' (no '://' in it; for a file of "
-        "SQLite write sqlite:///runs/sweeper.db); expected a database URL such as "
-        "sqlite:///runs/sweeper.db or postgresql://host/name",
+        "error: --storage: found 'runs/sweeper.db' (no '://' in it; for a SQLite file write "
+        "sqlite:///runs/sweeper.db); expected a database URL such as sqlite:///runs/sweeper.db "
+        "or postgresql://host/name",
         2,
     ),
     BadInput(
@@ -88,8 +87,8 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "ls --runs-dir s3://bucket",
-        "error: --runs-dir: found 's3:/bucket' (a URL is no directory: --storage takes "
-        "a database's, --checkpoints a bucket's); expected a directory's path",
+        "error: --runs-dir: found 's3:/bucket' (a URL is not a directory: use --storage for a "
+        "database's URL, --checkpoints for a bucket's); expected a directory's path",
         2,
     ),
     BadInput(
@@ -124,8 +123,8 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "ls",
-        "error: sqlite:///runs/sweeper.db has tables of revision 0001, and this version"
-        " of sweeper needs NEWEST; stop the workers, then run: sweeper db upgrade",
+        "error: sqlite:///runs/sweeper.db has tables of revision 0001; this version of sweeper "
+        "needs NEWEST. Stop the workers, then run: sweeper db upgrade",
         1,
         "an older database",
     ),
@@ -139,7 +138,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "ls",
-        "error: sweeper.toml: worker: no setting has that name; did you mean 'workers'?",
+        "error: sweeper.toml: worker: there is no setting of that name; did you mean 'workers'?",
         2,
         "an unknown setting",
     ),
@@ -225,15 +224,18 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "compare digits 0 x",
-        "Invalid value for N|STUDY:N: 'x' is no trial; expected its number from 0, or STUDY:NUMBER",
+        (
+            "Invalid value for N|STUDY:N: 'x' is not a trial; expected its number from 0, or "
+            "STUDY:NUMBER"
+        ),
         2,
         "a study",
     ),
     BadInput(
         "logs digits 0",
-        "error: the log runs/digits/trial-00000/attempt-01/log.txt of attempt 1 cannot "
-        "be read: No such file or directory; it ran on this machine: give the --runs-dir of that "
-        "run. A trial that ran inline has no log; what it said was said where it was started",
+        "error: the log runs/digits/trial-00000/attempt-01/log.txt of attempt 1 cannot be "
+        "read: No such file or directory; it ran on this machine: give the --runs-dir of that "
+        "run. A trial that ran inline has no log, because it printed to its terminal",
         1,
         "a study",
     ),
@@ -322,7 +324,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "db copy sqlite:///runs/sweeper.db sqlite:///runs/sweeper.db",
-        "error: sqlite:///runs/sweeper.db holds studies already (digits); copy into an "
+        "error: sqlite:///runs/sweeper.db already contains studies (digits); copy into an "
         "empty database",
         1,
         "a study",
@@ -337,7 +339,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
         "run digits",
         "error: there is neither a file nor a module called 'digits'; give the Python "
         "file that defines the study, or FILE:NAME; the database has a study of this "
-        "name, which `sweeper resume digits` goes on with",
+        "name, which `sweeper resume digits` resumes",
         2,
         "a study",
     ),
@@ -345,14 +347,14 @@ BAD_INPUTS: tuple[BadInput, ...] = (
         "run digitz",
         "error: there is neither a file nor a module called 'digitz'; give the Python "
         "file that defines the study, or FILE:NAME; the database has a study 'digits', "
-        "which `sweeper resume digits` goes on with",
+        "which `sweeper resume digits` resumes",
         2,
         "a study",
     ),
     BadInput(
         "status sweep.py",
         "Invalid value for 'STUDY': 'sweep.py' is a file, and a study's name was "
-        "expected; it defines 'line': give that name",
+        "expected; it defines 'line': use that name",
         2,
         "a study and files",
     ),
@@ -426,17 +428,17 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run sweep.py --gpus 0",
-        "error: --gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi names "
-        "one, CUDA_VISIBLE_DEVICES has no id, and /dev has neither nvidia0 nor kfd); "
-        "leave --gpus out to train on the processor, or run on a machine that has one",
+        "error: --gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi names one, "
+        "CUDA_VISIBLE_DEVICES has no id, and /dev has neither nvidia0 nor kfd); leave --gpus "
+        "out to train on the CPU, or use a machine with a GPU",
         2,
         "files",
     ),
     BadInput(
         "worker digits --gpus 0",
-        "error: --gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi names "
-        "one, CUDA_VISIBLE_DEVICES has no id, and /dev has neither nvidia0 nor kfd); "
-        "leave --gpus out to train on the processor, or run on a machine that has one",
+        "error: --gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi names one, "
+        "CUDA_VISIBLE_DEVICES has no id, and /dev has neither nvidia0 nor kfd); leave --gpus "
+        "out to train on the CPU, or use a machine with a GPU",
         2,
         "files",
     ),
@@ -448,15 +450,15 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run sweep.py --checkpoints ftp://x/y",
-        "error: --checkpoints: found 'ftp://x/y' ('ftp://x/y' is in none of the object "
-        "stores that are known (s3://, gs://, memory://)); expected a directory's path,"
-        " or a URL such as s3://bucket/prefix",
+        "error: --checkpoints: found 'ftp://x/y' ('ftp://x/y' is in none of the known object "
+        "stores (s3://, gs://, memory://)); expected a directory's path, or a URL such as "
+        "s3://bucket/prefix",
         2,
         "files",
     ),
     BadInput(
         "init sweep.py",
-        "error: sweep.py is there already; name another file, or overwrite it with --force",
+        "error: sweep.py already exists; name another file, or overwrite it with --force",
         2,
         "files",
     ),
@@ -467,7 +469,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "init --template torch",
-        "error: --template torch: there is none such; expected arrays, tf-data, step",
+        "error: --template torch: there is no such template; expected arrays, tf-data, step",
         2,
     ),
     BadInput(
@@ -484,8 +486,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run sweep.py:stdy",
-        "error: sweep.py has nothing under the name 'stdy', and a sweeper.Study was "
-        "expected; it holds study ('line')",
+        "error: sweep.py has nothing under the name 'stdy'; expected a sweeper.Study; it holds study ('line')",
         2,
         "files",
     ),
@@ -566,16 +567,15 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run budget.py",
-        "error: budget=9 is no budget; give an object, such as sweeper.Halving(min_epochs=1, "
-        "factor=3) (HERE/budget.py, line 14)",
+        "error: budget=9 is not a budget; give an object, such as "
+        "sweeper.Halving(min_epochs=1, factor=3) (HERE/budget.py, line 14)",
         1,
         "files",
     ),
     BadInput(
         "run pruned.py",
-        "error: budget=Halving(min_epochs=1, factor=3, brackets=1) beside pruner=NopPruner: both "
-        "end trials early, each by what it sees of the others; give one of them (HERE/pruned.py, "
-        "line 14)",
+        "error: budget=Halving(min_epochs=1, factor=3, brackets=1) together with "
+        "pruner=NopPruner: both end trials early; give one of them (HERE/pruned.py, line 14)",
         1,
         "files",
     ),
@@ -583,9 +583,9 @@ BAD_INPUTS: tuple[BadInput, ...] = (
         "run unreported.py",
         NONE_CAN_SUCCEED
         + "ObjectiveError: trials are compared by 'val_loss' after 1 and 3 epochs, "
-        "and with validation_freq=2 there is no validation then; leave validation_freq out, or "
-        "choose the budget's min_epochs and factor so that each rung is after an epoch that "
-        "validates" + CORRECT_IT,
+        "and with validation_freq=2 there is no validation then; leave "
+        "validation_freq out, or choose the budget's min_epochs and factor so "
+        "that each rung follows an epoch with validation" + CORRECT_IT,
         1,
         "files",
     ),
@@ -605,9 +605,9 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run metric.py",
-        NONE_CAN_SUCCEED + "ObjectiveError: the objective is 'val_acuracy', and the model "
-        "reports no such metric, and Data(validation=…) is not given; it reports 'loss': name one of these"
-        + CORRECT_IT,
+        NONE_CAN_SUCCEED + "ObjectiveError: the model does not report the objective 'val_acuracy', "
+        "and Data(validation=…) is not given; it reports 'loss': name one of "
+        "these" + CORRECT_IT,
         1,
         "files",
     ),
@@ -620,8 +620,8 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run lengths.py",
-        "trial 0 failed: DataError: the arrays of Data(train=…) have different numbers "
-        "of samples: train[0] has 8, train[1] has 7; give as many of each sweeper show line 0",
+        "trial 0 failed: DataError: the arrays of Data(train=…) have different numbers of "
+        "samples: train[0] has 8, train[1] has 7; the numbers must be equal sweeper show line 0",
         3,
         "files",
     ),
@@ -692,21 +692,21 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     BadInput(
         "branch digits 0 --step 40",
         "error: trial 0 of study 'digits' has no checkpoint of step 40 to branch from; it "
-        "keeps those of the steps 20 (epoch 1): give one of them with --step",
+        "keeps checkpoints at the steps 20 (epoch 1): choose one with --step",
         1,
         "a study to branch",
     ),
     BadInput(
         "branch digits 0 --epoch 2",
         "error: trial 0 of study 'digits' has no checkpoint of epoch 2 to branch from; it "
-        "keeps those of the steps 20 (epoch 1): give one of them with --step",
+        "keeps checkpoints at the steps 20 (epoch 1): choose one with --step",
         1,
         "a study to branch",
     ),
     BadInput(
         "branch digits 0 --epochs 1",
-        "error: --epochs 1: at the checkpoint of step 20 of trial 0, 1 epoch is over "
-        "already, so nothing is left to train; give --epochs 2 or more, or begin at an "
+        "error: --epochs 1: at the checkpoint of step 20 of trial 0, 1 epoch is already "
+        "finished, so nothing is left to train; give --epochs 2 or more, or begin at an "
         "earlier checkpoint (--epoch, --step)",
         2,
         "a study to branch",
@@ -745,7 +745,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "extend digits --epochs 5 --trial 1",
-        "error: trial 1 of study 'digits' has failed after 2 epochs, so there is nothing to extend; "
+        "error: trial 1 of study 'digits' has failed after 2 epochs, so it cannot be extended; "
         "`sweeper retry digits 1` gives it another attempt",
         2,
         "a study that trained",
@@ -765,16 +765,17 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "extend digits --epochs 5",
-        "error: trial 0 of study 'digits' ended at step 30, and its checkpoint of that step is gone, "
-        "from which it would train on; it has step-000000020 (2 epochs). If they were moved, say "
-        "where they are with --runs-dir or --checkpoints; or extend the other trials with --trial",
+        "error: trial 0 of study 'digits' ended at step 30, and its checkpoint of that step is "
+        "missing, so it cannot train further; its checkpoints: step-000000020 (2 epochs). If "
+        "they were moved, name their place with --runs-dir or --checkpoints; or extend the "
+        "other trials with --trial",
         1,
         "a study that trained",
     ),
     BadInput(
         "extend digits --epochs 5",
-        "error: trial 2 of study 'digits' is running; a study is extended while it stands: wait, or "
-        "stop it first (sweeper stop digits)",
+        "error: trial 2 of study 'digits' is running; only a stopped study can be extended: "
+        "wait, or stop it first (sweeper stop digits)",
         2,
         "a study that runs",
     ),

@@ -117,12 +117,13 @@ REFUSED = (
     "them apart\n"
 )
 UNVERIFIED = (
-    "error: study 'edits' is not defined as it was when its trials ran: {}. Restore the definition "
-    "to verify them\n"
+    "error: the definition of study 'edits' has changed since its trials ran: {}. Restore the "
+    "definition to verify them\n"
 )
 _UNNAMED = re.compile(
-    r"(?:importing TensorFlow and the study edits \.\.\.\n)?error: (\S+study_of_edits\.py) has changed since study 'edits' was run from it: [^.]+\. Restore it, "
-    r"or type `sweeper run \1(:study)?`, which compares what the study uses and says how to go on\n"
+    r"(?:importing TensorFlow and the study edits \.\.\.\n)?error: (\S+study_of_edits\.py) has "
+    r"changed since study 'edits' was run from it: [^.]+\. Restore it, or type `sweeper run "
+    r"\1(:study)?`, which compares the code that the study uses and says how to continue\n"
 )
 """A database names the file, so it is not run once it says something else; `run FILE` names it."""
 
@@ -261,7 +262,7 @@ def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
     ]
     assert status["best"]["number"] == 2
     shown = call("status", "edits").out
-    assert "each code's are ranked apart" in shown
+    assert "are ranked separately for each" in shown
     for group in status["codes"]:
         assert f"  {group['code']}" in shown
     assert call("show", "edits", "0", "--json").json["code"] == status["codes"][0]["code"]
@@ -269,7 +270,7 @@ def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
     assert call("best", "edits", "--all-code", "--json").json["number"] == 1
     verify = call("verify", "edits")
     assert verify.code == 4
-    assert "the study is mixed: its trials ran under several codes" in verify.out
+    assert "the study is mixed: its trials ran under different code" in verify.out
     old = call("verify", "edits", "--trial", "0")
     assert old.code == 4
     assert message in old.err
@@ -310,7 +311,7 @@ def test_failed_trials_are_given_another_attempt_together(call: Call, directory:
     answer = call("retry", "edits", "--failed")
     assert (answer.code, answer.out) == (
         0,
-        "trials 0, 1 of study edits will have another attempt\n",
+        "trials 0, 1 of study edits will get another attempt\n",
     )
     assert "sweeper resume edits" in answer.err
     for words in ((), ("0", "--failed")):

@@ -117,7 +117,7 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     out, err = capsys.readouterr()
     if "lambda" in given:
         assert again == 4, err
-        assert "what it began from is no longer the same" in out + err
+        assert "the file of its warm start has changed" in out + err
     else:
         assert again == 1, out
 
@@ -133,7 +133,7 @@ def test_a_study_is_another_one_once_the_file_that_it_names_is(
     base_weights(ran / "base.weights.h5", seed=2)
     assert main(words) == 1
     err = capsys.readouterr().err
-    assert "not defined as it was" in err
+    assert "the definition of study" in err
     assert "warm_start" in err
     with pytest.raises(DefinitionChangedError, match="warm_start"):
         sweep(ran / "warm/small.py", ran / "warm", trials=3)

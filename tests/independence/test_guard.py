@@ -68,7 +68,7 @@ def test_what_no_module_of_the_users_leads_to_is_refused_without_a_name(monkeypa
     with pytest.raises(IndependenceError) as raised:
         guarded(lambda: model(sys.modules["keras"].layers.shared_by_all[0]), Earlier())
     assert str(raised.value).startswith(
-        "layer 'hidden' is model.layers[0] of this trial and something that was there before "
+        "layer 'hidden' is model.layers[0] of this trial and an object that existed before "
     )
 
 
@@ -106,8 +106,9 @@ def test_a_guard_that_cannot_tell_ages_says_so_and_refuses_nothing():
         gc.unfreeze()
     (warning,) = warnings
     assert warning == (
-        "something called gc.freeze() or gc.unfreeze() while the factories ran, so what was there "
-        "before the trial cannot be distinguished from what build made"
+        "gc.freeze() or gc.unfreeze() was called while the factories ran, so objects that "
+        "existed before the trial cannot be distinguished from those that build made; do not "
+        "call them in a factory"
     )
 
 

@@ -240,7 +240,7 @@ def test_an_inline_replay_is_refused() -> None:
     from sweeper.run.protocol.messages import StudySource
 
     with (
-        pytest.raises(UsageError, match="every replay runs in a fresh process"),
+        pytest.raises(UsageError, match="every replay needs a fresh process"),
         open_launcher(StudySource("target", "x.py"), "inline", pytest.fail),
     ):
         pass
@@ -279,7 +279,7 @@ def test_the_exit_code_says_whether_every_promise_holds(
     assert main(["verify", "digits", "--trial", "3"]) == code
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2:] == [
-        "trial 4 passed over: it is running",
+        "trial 4 skipped: it is running",
         f"{int(code == 0)} of 1 verified trials hold",
     ]
     assert asked[1].which == 3
