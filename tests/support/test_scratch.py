@@ -45,7 +45,7 @@ def test_a_killed_processs_directory_is_removed_by_the_next_but_not_before_its_c
         env={
             **os.environ,
             "TMPDIR": str(own_directory),
-            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
         },
         stdout=subprocess.PIPE,
         text=True,

@@ -16,7 +16,7 @@ import pytest
 from sweeper.support import tensorflow_start
 from sweeper.support.tensorflow_start import look_for_gpus
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 LOADING = """\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR

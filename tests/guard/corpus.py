@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from sweeper.definition.loading import load_definition
 from sweeper.definition.trial import Trial
 from sweeper.errors import IndependenceError
+from sweeper.guard import owned
 from sweeper.guard.guard import Earlier
 from sweeper.run.protocol.messages import Assignment
 from sweeper.run.trial.parts import make_plan
@@ -136,3 +138,20 @@ def _first(_name: str, distribution: Distribution) -> CategoricalChoice:
     if isinstance(distribution, Categorical):
         return distribution.choices[0]
     return distribution.low
+
+
+@pytest.fixture(autouse=True)
+def fresh_names() -> Iterator[None]:
+    import keras
+
+    keras.backend.clear_session(free_memory=False)
+    yield
+    keras.backend.clear_session(free_memory=False)
+
+
+@pytest.fixture(autouse=True)
+def no_modules_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's own studies are all of the user's: whatever pytest has imported would be searched too."""
+    before = set(sys.modules)
+    real = owned.is_users_module
+    monkeypatch.setattr(owned, "is_users_module", lambda n: n not in before and real(n))

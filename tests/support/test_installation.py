@@ -32,7 +32,7 @@ from sweeper.views.figures.drawing import plotly
 from sweeper.views.pages.pictures import write_png
 from sweeper.views.pages.report import file_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 TEXTS = [
