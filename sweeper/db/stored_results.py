@@ -157,7 +157,11 @@ def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudySt
 
 
 def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
-    """Return one trial, whole."""
+    """Return one trial, whole.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial has begun in it.
+    """
     study = find_study(connection, name)
     records = _records(connection, study, Trial.number == number)
     if not records:
