@@ -107,7 +107,7 @@ def test_who_is_promoted_depends_on_no_order(seed: int) -> None:
             9,
             "the first rung is after 9 epochs, so no trial would ever pause",
         ),
-        (Halving, 9, "budget=Halving is no budget; give an object, such as Halving()"),
+        (Halving, 9, "budget=Halving is not a budget; give an object, such as Halving()"),
         ({"factor": 3}, 9, "budget={'factor': 3} is no budget"),
     ],
 )

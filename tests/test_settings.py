@@ -68,7 +68,10 @@ def test_settings_are_frozen() -> None:
         ("workers = 0\n", ["sweeper.toml: workers", "found 0", "a whole number, at least 1"]),
         ('workers = "many"\n', ["sweeper.toml: workers", "'many'", "a whole number"]),
         ('engine = "slurm"\n', ["sweeper.toml: engine", "'slurm'", "local, dask or ray"]),
-        ("storrage = 1\n", ["sweeper.toml: storrage", "no setting has that name", "storage"]),
+        (
+            "storrage = 1\n",
+            ["sweeper.toml: storrage", "there is no setting of that name", "storage"],
+        ),
         ('storage = "x.db"\n', ["sweeper.toml: storage", "'x.db'", "sqlite:///x.db"]),
         ('runs_dir = "a?b"\n', ["sweeper.toml: runs_dir", "'a?b'", "a directory's path"]),
         ("workers =\n", ["sweeper.toml", "not valid TOML", "line 1"]),

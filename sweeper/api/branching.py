@@ -115,13 +115,13 @@ def branch_trial(repository: Repository, paths: RunPaths, request: BranchRequest
             break
     else:
         msg = (
-            f"study {request.study!r} is given trials faster than a branch can be added; try again"
+            f"new trials of study {request.study!r} were added at the same time as the branch, "
+            "again and again; try again"
         )
         raise UsageError(msg)
     remarks = tuple(
-        f"{name}={changed[name]!r} is outside of {_distributions(parent)[name]}, which trial "
-        f"{parent.number} drew it from; the branch is run with it, and Optuna's tables have a range "
-        "that contains it"
+        f"{name}={changed[name]!r} is outside of {_distributions(parent)[name]}, the range of "
+        f"trial {parent.number}; the branch uses the value, and Optuna's tables get a wider range"
         for name in outside
     )
     return Branched(repository.trial(request.study, number), remarks)
@@ -231,9 +231,9 @@ def _checkpoint(
         wanted = "any step"
     there = ", ".join(f"{k.step} (epoch {k.epoch})" for k in kept)
     advice = (
-        f"it keeps those of the steps {there}: give one of them with --step"
+        f"it keeps checkpoints at the steps {there}: choose one with --step"
         if there
-        else "it keeps none: run it with Study(keep=…) rules that leave some"
+        else "it keeps none: set Study(keep=…) so that some are kept"
     )
     msg = (
         f"trial {parent.number} of study {parent.study!r} has no checkpoint of {wanted} to branch "
@@ -268,8 +268,8 @@ def _epochs(
         over = "1 epoch is" if done == 1 else f"{done} epochs are"
         said = f"--epochs {request.epochs}" if request.epochs is not None else f"{epochs} epochs"
         msg = (
-            f"{said}: at {where}, {over} over already, so nothing is left to train; "
-            f"give --epochs {done + 1} or more, or begin at an earlier checkpoint (--epoch, --step)"
+            f"{said}: at {where}, {over} already finished, so nothing is left to train; give "
+            f"--epochs {done + 1} or more, or begin at an earlier checkpoint (--epoch, --step)"
         )
         raise UsageError(msg)
     if position["stopped"] and position["step_in_epoch"] == 0:
@@ -307,8 +307,8 @@ def put_beside(path: Location, parent: int, number: int, paths: RunPaths) -> Non
             shutil.copytree(files, own, symlinks=True)
     except (OSError, shutil.Error) as error:
         msg = (
-            f"the checkpoint {path} cannot be put beside trial {number}'s files: {error}; check the "
-            "disk, then branch again (nothing was written to the database)"
+            f"the checkpoint {path} cannot be copied to the directory of trial {number}: {error}; "
+            "check the disk, then branch again (nothing was written to the database)"
         )
         raise CheckpointError(msg) from error
 

@@ -138,8 +138,9 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
     if "when" in described:
         if keep is None:
             msg = (
-                f"study {study!r} keeps checkpoints by the predicate {described['when']}, which "
-                "the database has no code of; say what to keep with --keep-last N"
+                f"study {study!r} selects its kept checkpoints with the function "
+                f"{described['when']}, and the database does not contain the function's code; set "
+                "the number of checkpoints to keep with --keep-last N"
             )
             raise DefinitionError(msg)
         return keep

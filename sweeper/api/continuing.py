@@ -104,7 +104,7 @@ def asked_extension(
     if epochs is None or isinstance(epochs, Extension):
         return epochs
     if trials is not None and best is not None:
-        msg = "both trials and best were given; name trials, or say how many of the best"
+        msg = "both trials= and best= were given; give one of them"
         raise UsageError(msg)
     return Extension(
         checked_whole(epochs, "epochs", least=1),

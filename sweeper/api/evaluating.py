@@ -117,8 +117,8 @@ def _why_not(record: TrialRecord, before: Mapping[int, str]) -> str | None:
         return "it has no kept checkpoint"
     if record.number in before:
         return (
-            f"it began before the study's definition was changed ({before[record.number]}), and the "
-            "code that makes its model is not kept"
+            f"it began before the study's definition was changed ({before[record.number]}), and "
+            "the code of its model is not stored"
         )
     return None
 
@@ -136,12 +136,12 @@ def _candidates(
         if path in known:
             there[each.step, each.digest] = Candidate(path, each.step, each.epoch, each.digest)
         else:
-            reason = f"it is not at {each.path} any more; say where it is with --runs-dir"
+            reason = f"it is no longer at {each.path}; name its directory with --runs-dir"
             gone.append(NotEvaluated(record.number, each.step, reason))
     return tuple(sorted(there.values(), key=lambda c: c.step)), gone
 
 
-STOPPED = "the evaluation was stopped; what was evaluated is stored"
+STOPPED = "the evaluation was stopped; the finished evaluations are stored"
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def _nothing(request: EvaluationRequest, reasons: Sequence[NotEvaluated]) -> Swe
         msg = f"study {request.study!r} has no trial to evaluate: none has begun; run it first"
         return SweeperError(msg)
     lines = "".join(f"\n  {each.line}" for each in reasons)
-    msg = f"nothing of study {request.study!r} could be evaluated:{lines}"
+    msg = f"no checkpoint of study {request.study!r} could be evaluated:{lines}"
     return SweeperError(msg)
 
 
@@ -315,7 +315,7 @@ class _Evaluator:
             groups = "; ".join(
                 f"trials {', '.join(map(str, sorted(trials)))}" for trials in by_data.values()
             )
-            self._notice(f"the held-out data are not the same for all trials: {groups}")
+            self._notice(f"the held-out data differ between trials: {groups}")
 
     def _trial(self, chosen: ChosenTrial, answers: Answers) -> None:
         number = chosen.record.number

@@ -138,8 +138,8 @@ def _converse(
             return supervisor.card
         if supervisor.failed is None:
             msg = (
-                f"the process that builds the model of trial {request.number} {status.describe()}; "
-                "nothing was written"
+                f"the process that was to build the model of trial {request.number} "
+                f"{status.describe()}; nothing was written"
             )
             raise ExecutionError(msg)
         failed = supervisor.failed

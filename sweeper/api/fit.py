@@ -151,8 +151,8 @@ def fit(
     claim_directory(directory, Marker("", origin.identity, seed, origin.definition), adopt=True)
     if unmarked:
         (notice or _warn)(
-            f"the checkpoints in {directory} are of an older version, which did not write down what "
-            "they were trained on; make sure that it is these data"
+            f"the checkpoints in {directory} are from an older version, which did not record "
+            "their training data; make sure that they were trained on these data"
         )
     with _stop_signals() as stopping:
         observer = _Observer(parse_every(checkpoint_every), stopping)
@@ -183,8 +183,8 @@ def fit(
             except Stopped:
                 writer.close()
                 msg = (
-                    f"stopped at step {observer.step}, with a checkpoint in {directory}; call fit "
-                    "again with the same directory to go on"
+                    f"stopped at step {observer.step}, with a checkpoint in {directory}; to "
+                    "resume, call fit again with the same directory"
                 )
                 raise Interrupted(msg) from None
     return loop.history
@@ -201,9 +201,7 @@ def _origin(directory: Path, data: Data, seed: int) -> tuple[Origin, tuple[Locat
 
     marker = read_marker(directory)
     if marker is not None and marker.study:
-        msg = (
-            f"{directory} belongs to {marker.describe()}; give this training a directory of its own"
-        )
+        msg = f"{directory} belongs to {marker.describe()}; give this training another directory"
         raise ForeignCheckpointError(msg)
     try:
         unmarked = list_checkpoints(directory) if marker is None else ()

@@ -54,8 +54,8 @@ def held_out_data(given: DataGiven | None) -> HeldOutData:
         pickled = pickle_by_value(given)
     except Exception as error:
         msg = (
-            f"the data {shown} cannot be sent to the processes that evaluate: {error}; give a "
-            "function `trial -> Data` that makes them"
+            f"the data {shown} cannot be sent to the evaluation processes: {error}; give a "
+            "function `trial -> Data` that makes the data"
         )
         raise UsageError(msg) from error
     return HeldOutData(pickled=pickled, path=tuple(sys.path), shown=shown)

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from sweeper.spec.settings import Settings
 
 _WITHOUT_END = {
-    "pruned": "was pruned, so its training did not come to its end",
-    "failed": "failed, so its training did not come to its end",
+    "pruned": "was pruned before the end of its training",
+    "failed": "failed before the end of its training",
 }
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
@@ -136,22 +136,23 @@ class TrialFiles:
     def _end(self) -> ChosenModel:
         trial = self.trial
         if trial.state != "complete":
-            begun = _WITHOUT_END.get(trial.state, f"is {trial.state}, so its training goes on")
+            begun = _WITHOUT_END.get(
+                trial.state, f"is {trial.state}, so its training has not ended"
+            )
             msg = f"trial {trial.number} of study {trial.study!r} {begun}; {self._advice()}"
             raise CheckpointError(msg)
         loaded = read_end(self.ends, [checkpoint.path for checkpoint in self.kept])
         if loaded is None or not self.kept:
             lacked = (
-                "keeps no model as training left it (a version of sweeper that kept none ran it, "
-                f"or {self.ends[0]} was removed)"
+                "has no stored model at the end (it was run by an older version of sweeper, or "
+                f"{self.ends[0]} was removed)"
             )
             raise self._missing(lacked)
         foreign = [] if loaded.origin is None else self.origin.differences(loaded.origin)
         if foreign:
             msg = (
-                f"the model as training left it in {loaded.path} cannot be used: "
-                f"{'; '.join(foreign)}. Name the runs directory of study {trial.study!r} "
-                "(--runs-dir, runs_dir=…)"
+                f"the model at the end in {loaded.path} cannot be used: {'; '.join(foreign)}. "
+                f"Name the runs directory of study {trial.study!r} (--runs-dir, runs_dir=…)"
             )
             raise ForeignCheckpointError(msg)
         return ChosenModel(loaded, self.kept)
@@ -167,10 +168,10 @@ class TrialFiles:
 
     def _advice(self) -> str:
         if not self.kept:
-            return "it keeps no checkpoint that could be loaded instead"
+            return "it has no kept checkpoint to load instead"
         shown = ", ".join(f"{c.step} ({_epochs(c)})" for c in self.kept)
         newest = self.kept[-1].step
-        return f"it keeps the checkpoints of the steps {shown}: at={newest} is the newest"
+        return f"it keeps checkpoints at the steps {shown}: at={newest} is the newest"
 
 
 def origin_of(study: str, identity: str, trial: TrialRecord, seed: int) -> Origin:
@@ -224,7 +225,7 @@ class StoredModel:
             has = ", ".join(map(repr, sorted(params))) or "none"
             msg = (
                 f"the model factory asks for parameter {name!r}, which trial {self.trial.number} "
-                f"never asked for (it has {has}); its code has changed since"
+                f"does not have (it has {has}); the factory's code has changed since"
             )
             raise ParameterError(msg)
         return params[name]

@@ -405,7 +405,7 @@ def load_study(
     except StudyFileError as error:
         if not stored:
             raise
-        msg = f"{error}; nor is there a study of that name in {shown_url(settings.storage)}"
+        msg = f"{error}; and there is no study of that name in {shown_url(settings.storage)}"
         raise StudyFileError(msg) from None
     if not isinstance(definition, Study):
         msg = f"{given} holds a bare StudyDefinition; write sweeper.Study(…) instead"

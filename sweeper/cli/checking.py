@@ -376,12 +376,13 @@ def _write(path: Path, found: "StudyVerification") -> None:
 def _lines(found: "StudyVerification") -> list[str]:
     """Format the verdicts for people: one line for each trial, then its differences and their likely causes."""
     lines = [line for trial in found.trials for line in _trial_lines(trial)]
-    lines += [f"trial {each.number} passed over: it {each.reason}" for each in found.passed_over]
+    lines += [f"trial {each.number} skipped: it {each.reason}" for each in found.passed_over]
     good = sum(trial.verdict != "differs" for trial in found.trials)
     lines.append(f"{good} of {len(found.trials)} verified trials hold")
     if found.codes:
         lines.append(
-            "the study is mixed: its trials ran under several codes, so they do not compare"
+            "the study is mixed: its trials ran under different code, so their values cannot be "
+            "compared"
         )
         lines += [
             f"  {group.code}{', the present one' if group.current else ''}: trials "
@@ -416,5 +417,5 @@ def _trial_lines(trial: "TrialVerification") -> list[str]:
         )
         lines.append(f"  what {what}: {'; '.join(trial.explanations)}")
     elif trial.unexplained:
-        lines.append("  nothing that is known of the surroundings could explain it")
+        lines.append("  no known difference of the environment explains it")
     return lines

@@ -35,7 +35,7 @@ def upgrade(*, storage: Storage = None, runs_dir: RunsDir = None, _debug: Debug 
 
     before, after = Database.upgrade(read_settings(storage, runs_dir).storage)
     if before == after:
-        typer.echo(f"nothing to do: the tables are at revision {after}")
+        typer.echo(f"nothing to do: the tables have revision {after}")
     else:
         typer.echo(f"upgraded from revision {before} to {after}")
 
@@ -159,7 +159,8 @@ def export(
 
     if max_to_keep is not None and form != "tf-checkpoint":
         msg = (
-            f"--max-to-keep is for --format tf-checkpoint, and {form} holds one model; leave it out"
+            f"--max-to-keep applies only to --format tf-checkpoint, and {form} holds one model; "
+            "leave it out"
         )
         raise UsageError(msg)
     from sweeper.models.formats import check_format
@@ -336,7 +337,7 @@ def init(
 ) -> None:
     """Write a study file that runs as it is, for you to change; study.py by default."""
     if template not in TEMPLATES:
-        msg = f"--template {template}: there is none such; expected {', '.join(TEMPLATES)}"
+        msg = f"--template {template}: there is no such template; expected {', '.join(TEMPLATES)}"
         raise UsageError(msg)
     if file.suffix != ".py":
         msg = f"{str(file)!r} does not end in .py, as a study's file must; try {file}.py"
@@ -350,7 +351,7 @@ def init(
         with file.open("w" if force else "x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        msg = f"{file} is there already; name another file, or overwrite it with --force"
+        msg = f"{file} already exists; name another file, or overwrite it with --force"
         raise UsageError(msg) from None
     except OSError as error:
         msg = f"{file} cannot be written: {error.strerror or error}; name another file"
@@ -395,7 +396,7 @@ def rm(
             for directory in study_directories(repository, trials, paths):
                 typer.echo(f"  {directory}", err=True)
             try:
-                agreed = typer.confirm("remove all of it for good?", err=True)
+                agreed = typer.confirm("delete everything permanently?", err=True)
             except typer.Abort:
                 msg = "no answer, so nothing was removed; --yes removes without asking"
                 raise UsageError(msg) from None

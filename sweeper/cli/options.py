@@ -98,13 +98,13 @@ def stored_hint(source: str, settings: "Settings") -> str:
     if not near:
         return ""
     seen = "has a study of this name" if near[0] == source else f"has a study {near[0]!r}"
-    return f"; the database {seen}, which `{settings.command('resume', near[0])}` goes on with"
+    return f"; the database {seen}, which `{settings.command('resume', near[0])}` resumes"
 
 
 def _file_not_name(path: Path) -> str:
     names = _names_in(path)
     if names:
-        hint = f"it defines {' and '.join(map(repr, names))}: give that name"
+        hint = f"it defines {' and '.join(map(repr, names))}: use that name"
     else:
         hint = "`sweeper ls` lists the studies that are stored"
     there = "is a file" if path.is_file() else "looks like a file"

@@ -90,7 +90,7 @@ def check_one_form(*, as_json: bool, as_csv: bool) -> None:
         UsageError: Both were given.
     """
     if as_json and as_csv:
-        msg = "--json and --csv were both given, and standard output is one of them; leave one out"
+        msg = "--json and --csv were both given; give one of them"
         raise UsageError(msg)
 
 

@@ -193,8 +193,8 @@ def _check_has_best(found: "StudyStatus", settings: "Settings") -> None:
     if any(group.best is not None for group in found.codes):
         again = settings.command("best", found.study, "--all-code")
         msg = (
-            f"study {found.study!r} has no complete trial under its present code, which changed "
-            f"after others were complete; `{again}` ranks all of them"
+            f"study {found.study!r} has no complete trial under its present code, only under "
+            f"earlier code; `{again}` ranks all trials"
         )
         raise SweeperError(msg)
     advice = " or ".join(f"`{c}`" for c in next_commands(found, settings))
@@ -280,7 +280,7 @@ def compare(
 def _trial(study: str, word: str) -> tuple[str, int]:
     name, _, number = word.rpartition(":")
     if not number.isdecimal():
-        msg = f"{word!r} is no trial; expected its number from 0, or STUDY:NUMBER"
+        msg = f"{word!r} is not a trial; expected its number from 0, or STUDY:NUMBER"
         raise typer.BadParameter(msg, param_hint="N|STUDY:N")
     try:
         return (check_name(name) if name else study), int(number)
@@ -321,8 +321,8 @@ def dashboard(
     )
     if not is_loopback(host):
         typer.echo(
-            f"warning: the dashboard has no login, and everyone who reaches {host} can read the "
-            "studies and edit their notes; 127.0.0.1 and an SSH tunnel keep it to you",
+            f"warning: the dashboard has no login, and everyone who can reach {host} can read the "
+            "studies and edit their notes; to prevent this, use 127.0.0.1 and an SSH tunnel",
             err=True,
         )
     server.serve(_announce)
@@ -373,7 +373,7 @@ def logs(
 ) -> None:
     """Print the log of a trial's newest attempt."""
     if follow and as_json:
-        msg = "--follow and --json were both given; give one of them: JSON is one whole value"
+        msg = "--follow and --json were both given; give one of them"
         raise UsageError(msg)
     settings = read_settings(storage, runs_dir)
     paths = RunPaths(settings.runs_dir, study)
@@ -415,8 +415,8 @@ def _unreadable(path: Path, attempt: "AttemptRecord", error: OSError) -> Sweeper
     where = f"it ran on {attempt.host}, below that machine's --runs-dir"
     if attempt.host == socket.gethostname():
         where = (
-            "it ran on this machine: give the --runs-dir of that run. A trial that ran inline has "
-            "no log; what it said was said where it was started"
+            "it ran on this machine: give the --runs-dir of that run. A trial that ran inline "
+            "has no log, because it printed to its terminal"
         )
     return SweeperError(
         f"the log {path} of attempt {attempt.number} cannot be read: {error.strerror or error}; "
@@ -448,7 +448,7 @@ def _followed(reader: Reader, paths: RunPaths, study: str, number: int) -> Itera
                 (a for a in trial.attempts if a.number > current.attempt.number),
                 key=lambda attempt: attempt.number,
             )
-            typer.echo(f"trial {number} goes on as attempt {following.number}", err=True)
+            typer.echo(f"trial {number} resumes as attempt {following.number}", err=True)
             current = _Log(paths.log(number, following.number), following)
         finished = trial.state in _FINISHED
         yield current.unread(is_over=finished)

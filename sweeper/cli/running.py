@@ -364,8 +364,8 @@ def stop(
         again = settings.command("stop", study, "--now")
         msg = (
             f"study {study!r} was asked to stop, and after {wait:g} s {len(left)} "
-            f"{'is' if len(left) == 1 else 'are'} still at work: {', '.join(left)}. A step or a "
-            f"checkpoint may take long; `{again}` kills"
+            f"{'is' if len(left) == 1 else 'are'} still running: {', '.join(left)}. They may be "
+            f"in a long step or checkpoint; `{again}` kills them"
         )
         raise SweeperError(msg)
     paused = f", {status.paused} paused at a rung" if status.paused else ""
@@ -425,9 +425,7 @@ def retry(
         typer.echo(f"no trial of study {study} has failed")
         return
     names = ", ".join(map(str, numbers))
-    typer.echo(
-        f"trial{'s' * (len(numbers) > 1)} {names} of study {study} will have another attempt"
-    )
+    typer.echo(f"trial{'s' * (len(numbers) > 1)} {names} of study {study} will get another attempt")
     if not at_work:
         typer.echo(f"  {settings.command('resume', study)}", err=True)
 
@@ -525,7 +523,7 @@ def _read_spec(study: str) -> "HostSpec":
         msg = f"--ordered is for `sweeper run --engine`, which writes an order here: {error}"
         raise UsageError(msg) from error
     if spec.study != study:
-        msg = f"the order is for study {spec.study!r}, and {study!r} was named"
+        msg = f"the order is for study {spec.study!r}; expected {study!r}"
         raise UsageError(msg)
     return spec
 
@@ -540,7 +538,7 @@ def _run(spec: "HostSpec", again: str = "", verbosity: "Verbosity" = "normal") -
     except (Interrupted, KeyboardInterrupt) as interruption:
         typer.echo(f"interrupted: {interruption}" if str(interruption) else "interrupted", err=True)
         if again:
-            typer.echo("serve it again with:", err=True)
+            typer.echo("start it again with:", err=True)
             typer.echo(f"  {again}", err=True)
         raise typer.Exit(Interrupted.exit_code) from None
     typer.echo(

@@ -282,7 +282,10 @@ class StudyDefinition:
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
-            msg = f"{name!r} is the name of a study that `run --fresh` renamed; leave out the ~ and what follows it"
+            msg = (
+                f"{name!r} is the name of a study that `run --fresh` renamed; leave out the ~ and "
+                "the number"
+            )
             raise DefinitionError(msg)
         self.model = checked_factory(model, "model", "trial -> a fresh, compiled keras.Model")
         self.data = checked_factory(data, "data", "trial -> Data")

@@ -106,7 +106,7 @@ def load_named(target: str) -> object:
     found = None if name is None else getattr(module, name, None)
     if found is None:
         msg = (
-            f"{location} has nothing under the name {name!r}; it has "
+            f"{location} has no name {name!r}; it has "
             f"{', '.join(n for n in vars(module) if not n.startswith('_')) or 'no names at all'}"
         )
         raise StudyFileError(msg)
@@ -121,13 +121,13 @@ def _find(target: str, study_name: str | None) -> StudyDefinition:
         if not isinstance(found, StudyDefinition):
             seen = "nothing" if found is None else f"a {type(found).__name__}"
             msg = (
-                f"{location} has {seen} under the name {name!r}, and a sweeper.Study was expected; "
+                f"{location} has {seen} under the name {name!r}; expected a sweeper.Study; "
                 f"{_what_it_has(module)}"
             )
             raise StudyFileError(msg)
         if study_name not in (None, found.name):
             msg = (
-                f"{target} is now a study called {found.name!r}, and {study_name!r} was expected; "
+                f"{target} is now a study called {found.name!r}; expected {study_name!r}; "
                 f"{_what_it_has(module)}"
             )
             raise StudyFileError(msg)
@@ -203,7 +203,7 @@ def _import_file(path: Path) -> ModuleType:
         return known
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        msg = f"{path} is no Python file (its name must end in .py)"
+        msg = f"{path} is not a Python file (its name must end in .py)"
         raise StudyFileError(msg)
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
@@ -283,9 +283,8 @@ def unpickling_error(study: str, error: Exception) -> StudyImportError:
     """Return the error for a study that was sent to this process and cannot be put together in it."""
     text = "".join(traceback.format_exception(error))
     msg = (
-        f"study {study!r} was sent to another process, which cannot put it together "
-        f"({type(error).__name__}: {error}); define it in a file of its own, and use "
-        "`sweeper run FILE`"
+        f"study {study!r} was sent to another process, which cannot unpickle it "
+        f"({type(error).__name__}: {error}); define it in its own file, and use `sweeper run FILE`"
     )
     return StudyImportError(msg, text)
 

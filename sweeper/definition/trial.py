@@ -98,7 +98,7 @@ class Trial:
         except TypeError:
             msg = (
                 f"suggest_int({name!r}): low={low!r}, high={high!r} and step={step!r} must be "
-                "whole numbers; for others there is suggest_float"
+                "whole numbers; for other numbers use suggest_float"
             )
             raise ParameterError(msg) from None
         distribution = IntRange(whole[0], whole[1], log=log, step=whole[2])
@@ -141,10 +141,7 @@ class Trial:
 
         check_trackable(name, trackable)
         if self._tracked.setdefault(name, trackable) is not trackable:
-            msg = (
-                f"track({name!r}, …) was called for two objects; one name holds one: give the "
-                "second another name"
-            )
+            msg = f"track({name!r}, …) was called for two objects; give the second another name"
             raise UncapturableError(msg)
         return trackable
 
@@ -177,7 +174,8 @@ class Trial:
         _check_text(f"the parameter's name {name!r}", name)
         if "\0" in name:
             msg = (
-                f"the parameter's name {name!r} holds a NUL, which PostgreSQL cannot store; drop it"
+                f"the parameter's name {name!r} contains a NUL, which PostgreSQL cannot store; "
+                "remove it"
             )
             raise ParameterError(msg)
         if isinstance(distribution, Categorical):
@@ -187,8 +185,8 @@ class Trial:
             known, value = self._asked[name]
             if known != distribution:
                 msg = (
-                    f"parameter {name!r} was asked for as {known} and now as {distribution}; "
-                    "one name has one range: give the second another name"
+                    f"parameter {name!r} was suggested as {known} and now as {distribution}; give "
+                    "the second another name"
                 )
                 raise ParameterError(msg)
             return value
@@ -200,7 +198,7 @@ class Trial:
 def _check_text(what: str, text: object) -> None:
     if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
         msg = (
-            f"{what} holds half a character (a lone surrogate, as os.fsdecode makes of bytes that "
-            "are no UTF-8), which can be neither stored nor printed; write it in plain text"
+            f"{what} contains a lone surrogate (as os.fsdecode returns for bytes that are not "
+            "UTF-8), which can be neither stored nor printed; use plain text"
         )
         raise ParameterError(msg)

@@ -215,15 +215,16 @@ class Guard:
             visited = visit_all(**{what: built})
         if visited.cut:
             self.warn(
-                f"{self._call(what)} returned something that leads to more than {MOST:,} objects; "
-                "those beyond were not looked at for what trials share"
+                f"{self._call(what)} returned a value that refers to more than {MOST:,} objects; "
+                "the guard did not inspect the others"
             )
         things = [visit.thing for visit in visited.visits if visit.sort not in _NEVER_OWNED]
         old = line.older(things)
         if line.blind:
             self.warn(
-                "something called gc.freeze() or gc.unfreeze() while the factories ran, so what "
-                f"was there before the trial cannot be distinguished from what {self._call(what)} made"
+                "gc.freeze() or gc.unfreeze() was called while the factories ran, so objects "
+                "that existed before the trial cannot be distinguished from those that "
+                f"{self._call(what)} made; do not call them in a factory"
             )
         if what == "model":
             for repeat in _repeats(visited.visits, old, self._call("model")):
@@ -254,7 +255,7 @@ class Guard:
         self._owned.update({key: each for key, each in owned.items() if key not in taken})
 
     def _refusal(self, what: What, visited: Visited, ends: list[Owned]) -> IndependenceError:
-        before = f"something that was there before {self._call(what)} was called"
+        before = f"an object that existed before {self._call(what)} was called"
         found = holders_of([end.thing for end in ends], [*self._factories.values(), *self._others])
         sharings = []
         for end in ends:
@@ -338,8 +339,8 @@ def _advice(ends: Sequence[Owned], visits: Sequence[Visit], factory: str) -> str
     them = "it" if len(ends) == 1 else "them"
     if all(end.kind == Sort.TFDATA.value for end in ends):
         return (
-            f"each reading of {them} is shuffled anew, so build {them} inside {factory}, or give the "
-            "shuffle reshuffle_each_iteration=False"
+            f"every iteration over {them} is reshuffled, so build {them} inside {factory}, or "
+            "give the shuffle reshuffle_each_iteration=False"
         )
     classes = {_class_that_uses(end, visits) for end in ends}
     cls = classes.pop() if len(classes) == 1 else None
@@ -391,6 +392,6 @@ def _repeats(visits: Sequence[Visit], old: set[int], factory: str) -> Iterator[s
             )
         elif len(paths) > 1:
             yield (
-                f"initializer {name} has no seed and is shared by {where}: weights of the same "
-                "shape begin equal; make one for each"
+                f"initializer {name} has no seed and is shared by {where}, so weights of equal "
+                "shape begin with equal values; make one initializer for each"
             )

@@ -184,7 +184,7 @@ def changed_definitions(file: Path, code: CodeFingerprint) -> tuple[str, ...]:
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
-        return (f"{file.name} is no Python that can be read",)
+        return (f"{file.name} is not readable as Python",)
     found = dict(_qualified(tree, ""))
     changed = []
     for name, part in code.parts.items():

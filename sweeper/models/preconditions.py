@@ -49,12 +49,12 @@ def check_code(
         return
     shown = "; ".join(changes)
     if accept:
-        notice(f"trial {number} of study {study!r}: {shown}; going on all the same, as asked")
+        notice(f"trial {number} of study {study!r}: {shown}; continued because of --accept-changes")
         return
     msg = (
         f"the model of trial {number} of study {study!r} cannot be built as it was: {shown}. "
-        "Restore what was there, or accept the change (--accept-changes, accept_changes=True): "
-        "every variable must fit all the same"
+        "Restore the code, or accept the change (--accept-changes, accept_changes=True); every "
+        "variable must still fit"
     )
     raise DefinitionChangedError(msg)
 
@@ -78,5 +78,5 @@ def check_target(path: Path, *, force: bool) -> None:
         return
     for each in (path, *card_paths(path)):
         if each.exists() or each.is_symlink():
-            msg = f"{each} is there already; name another path, or replace it (--force, force=True)"
+            msg = f"{each} already exists; name another path, or replace it (--force, force=True)"
             raise UsageError(msg)

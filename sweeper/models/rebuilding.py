@@ -193,9 +193,9 @@ def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
     if len(was) == len(now) and was != now:
         at = next(index for index, (a, b) in enumerate(zip(was, now, strict=True)) if a != b)
         msg = (
-            f"checkpoint {loaded.path} does not fit the model that the factory makes: its variable "
-            f"{at} is {was[at]}, and the model's is {now[at]} (nothing was assigned). The study's "
-            "code makes its layers in another order than when it was written; undo the change"
+            f"checkpoint {loaded.path} does not fit the model that the factory makes: its "
+            f"variable {at} is {was[at]}, and the model's is {now[at]} (nothing was assigned). "
+            "The study's code now makes its layers in another order; undo the change"
         )
         raise RestoreError(msg)
 
@@ -211,8 +211,9 @@ def check_loaded(model: keras.Model, loaded: LoadedCheckpoint) -> None:
         wanted = as_array(key, as_one(variable, key, loaded.tensors))
         if hash_tensor(as_array(key, variable.value)) != hash_tensor(wanted):
             msg = (
-                f"variable {index} ({variable.path}) has another digest than {loaded.path} has for "
-                "it, after it was assigned: it is twice in the model, or assigning changes it"
+                f"variable {index} ({variable.path}) has another digest after assignment than in "
+                f"{loaded.path}: either the model contains it twice, or the assignment changes "
+                "its value"
             )
             raise RestoreError(msg)
 

@@ -128,8 +128,9 @@ def _verified(
     outputs = form.predict(leaving, path, written)
     if [each.shape for each in outputs] != [each.shape for each in expected]:
         msg = (
-            f"what was written predicts arrays of the shapes {[each.shape for each in outputs]}, "
-            f"and the study's model {[each.shape for each in expected]}; nothing was kept of it"
+            "the exported model predicts arrays of the shapes "
+            f"{[each.shape for each in outputs]}; expected {[each.shape for each in expected]}, "
+            "as the study's model; the export was deleted"
         )
         raise ExportError(msg)
     differences = [_difference(a, b) for a, b in zip(outputs, expected, strict=True)]
@@ -139,10 +140,10 @@ def _verified(
     )
     if not alike:
         msg = (
-            f"the written model predicts other values than the study's model: by up to "
-            f"{max(differences):.3g} on a batch of the study's data, and {tolerance:g} is allowed; "
-            "it was deleted. The most likely cause is a layer whose get_config leaves something "
-            "out; --format savedmodel holds the graph itself"
+            "the predictions of the exported model differ from those of the study's model by up "
+            f"to {max(differences):.3g} on a batch of the study's data; at most {tolerance:g} is "
+            "allowed; the export was deleted. The most likely cause is a layer with an "
+            "incomplete get_config; --format savedmodel exports the graph itself"
         )
         raise ExportError(msg)
     return {
@@ -186,8 +187,8 @@ def _beside(path: Path) -> Iterator[Path]:
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         msg = (
-            f"the model cannot be written to {path}: {reason}; nothing was left there. Make room, "
-            "or name another place"
+            f"the model cannot be written to {path}: {reason}; nothing was left there. Free some "
+            "space, or name another path"
         )
         raise ExportError(msg) from error
     finally:

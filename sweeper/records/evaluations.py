@@ -112,8 +112,8 @@ def ranking_objective(
     known = given or _direction_of(name)
     if known is None:
         msg = (
-            f"whether a larger {name!r} is better cannot be known from its name, and it is no "
-            "objective of the study; say --direction maximize or --direction minimize"
+            f"metric {name!r} is no objective of the study, and its name does not tell whether "
+            "larger is better; give --direction maximize or --direction minimize"
         )
         raise UsageError(msg)
     return Objective(name, known)

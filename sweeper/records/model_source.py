@@ -130,8 +130,9 @@ class HasModel:
     def _source(self) -> ModelSource:
         if self.source is None:
             msg = (
-                f"this record of trial {self.number} does not say where its study is; take it from "
-                "study.results(), from what study.run() returned, or from load_study(name).trials"
+                f"this record of trial {self.number} was not read from a study, so its model "
+                "cannot be loaded; use a record from study.results(), study.run() or "
+                "load_study(name).trials"
             )
             raise UsageError(msg)
         return self.source

@@ -103,7 +103,7 @@ def _headline(status: StudyStatus) -> str:
         numbers = ", ".join(str(trial.number) for trial in status.pareto)
         return f"{done}; Pareto front: {numbers or 'none yet'}"
     if status.best is None:
-        return f"{done}; no best one yet"
+        return f"{done}; no best trial yet"
     return (
         f"{done}; best: trial {status.best.number} with {status.objective} "
         f"{value_shown(status.best.value)} ({status.direction})"

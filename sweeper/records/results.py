@@ -392,8 +392,8 @@ class StudyResults(HasFigures):
         if self.status.objectives:
             names = ", ".join(repr(objective.name) for objective in self.status.objectives)
             msg = (
-                f"study {self.status.study!r} has the objectives {names}, so no one best trial; "
-                "see results.pareto"
+                f"study {self.status.study!r} has the objectives {names}, so there is no single "
+                "best trial; see results.pareto"
             )
             raise LookupError(msg)
         if self.status.best is None:

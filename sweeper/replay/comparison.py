@@ -228,7 +228,7 @@ class _Comparison:
                     level="error",
                     advice=(
                         "get_state() leaves it out, so it is lost on resume; return it there, or "
-                        "exempt a callback that only writes by trial.output_only(…)"
+                        "exempt a callback that only writes with trial.output_only(…)"
                     ),
                 )
 

@@ -390,8 +390,8 @@ def validation_finding(first: RehearsalReport, second: RehearsalReport) -> Findi
     return Finding(
         "warning",
         "validation",
-        f"trials are validated on different samples, so their values do not compare: {data.name} gave "
-        "two trials with equal parameters other validation data; draw the split from a seed that does "
-        "not depend on the trial, such as random_state=0",
+        "trials are validated on different samples, so their values cannot be compared: "
+        f"{data.name} returned different validation data for two trials with equal parameters; "
+        "draw the split from a seed that does not depend on the trial, such as random_state=0",
         data.line,
     )

@@ -75,7 +75,7 @@ def parameter_importances(
     found = _evaluate(usable, objective, _evaluator(method, seed, share))
     whole = sum(found.values())
     if not (math.isfinite(whole) and whole > 0):
-        said = "no parameter makes a difference that can be seen in these trials"
+        said = "no parameter has a visible effect in these trials"
         return Importances(objective, method, (), len(usable), said)
     ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     shares = tuple((name, value / whole) for name, value in ranked)
@@ -93,12 +93,12 @@ def _value(trial: TrialRecord, objective: Objective) -> float | None:
 def _why_not(trials: Sequence[TrialRecord]) -> str | None:
     if len(trials) < FEWEST_TRIALS:
         return (
-            f"{len(trials)} complete trials are too few to say which parameter matters; "
-            f"it takes {FEWEST_TRIALS}"
+            f"{len(trials)} complete trials are too few for importances of parameters; "
+            f"{FEWEST_TRIALS} are needed"
         )
     names = dict.fromkeys(name for trial in trials for name in trial.distributions)
     if len(names) < 2:
-        alone = f"there is one parameter only ({next(iter(names))})" if names else "there are none"
+        alone = f"there is only one parameter ({next(iter(names))})" if names else "there are none"
         return f"{alone}, so there is nothing to compare"
     return None
 

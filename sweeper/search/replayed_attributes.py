@@ -198,8 +198,8 @@ class Asked:
             return from_internal(distribution, to_internal(name, distribution, given))
         except ParameterError as error:
             msg = (
-                f"enqueue[{self._number}] gives {name!r} the value {given!r}, and the trial "
-                f"suggests it from {distribution}, which does not contain that; change either"
+                f"enqueue[{self._number}] gives {name!r} the value {given!r}, which is not in the "
+                f"suggested range {distribution}; change the value or the range"
             )
             raise ParameterError(msg) from error
 
@@ -217,7 +217,7 @@ class Asked:
             return trial.suggest_int(
                 name, bounds.low, bounds.high, log=bounds.log, step=bounds.step
             )
-        msg = f"{distribution!r} is no distribution"
+        msg = f"{distribution!r} is not a distribution"
         raise TypeError(msg)
 
 

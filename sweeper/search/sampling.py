@@ -84,8 +84,8 @@ def _blamed_on_sampler(when: str) -> Iterator[None]:
         raise
     except Exception as error:
         msg = (
-            f"the sampler raised {type(error).__name__}: {error}, when {when}; look at what it was "
-            "made with"
+            f"the sampler raised {type(error).__name__}: {error}, when {when}; check the "
+            "arguments with which it was made"
         )
         raise ParameterError(msg) from error
 
@@ -103,8 +103,8 @@ class _Session:
         before = self._asked.setdefault(name, distribution)
         if to_text(before) != to_text(distribution):
             msg = (
-                f"parameter {name!r} was suggested as {before} and now as {distribution}; "
-                "suggest a parameter once, or always alike"
+                f"parameter {name!r} was suggested as {before} and now as {distribution}; suggest "
+                "it once, or always with the same range"
             )
             raise ParameterError(msg)
         if name in self._drawn:
@@ -131,8 +131,8 @@ def _window(
 ) -> tuple[Observation, ...]:
     if spec.window is None or spec.window < 1:
         msg = (
-            f"sampler {spec.name!r} looks at results, and the window is {spec.window}; "
-            "it must be 1 or more"
+            f"sampler {spec.name!r} uses results, so its window must be 1 or more, and it is "
+            f"{spec.window}"
         )
         raise DefinitionError(msg)
     end = max(0, number - spec.window + 1)

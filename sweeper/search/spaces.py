@@ -105,8 +105,8 @@ def from_optuna(distribution: BaseDistribution) -> Distribution:
     if isinstance(distribution, CategoricalDistribution):
         return Categorical(tuple(distribution.choices))
     msg = (
-        f"the database holds a {type(distribution).__name__}; expected a float, int or categorical "
-        "distribution, so another tool wrote it: open the study with that tool"
+        f"the database contains a {type(distribution).__name__}; expected a float, int or "
+        "categorical distribution. Another tool wrote it: open the study with that tool"
     )
     raise ParameterError(msg)
 
@@ -168,8 +168,8 @@ def check_alike(name: str, distribution: Distribution, earlier: Distribution, nu
         alike = type(distribution) is type(earlier) and distribution.log == earlier.log
     if not alike:
         msg = (
-            f"parameter {name!r} is {earlier} in trial {number} and {distribution} here; "
-            "give it the same kind and choices in every trial, or two names"
+            f"parameter {name!r} is {earlier} in trial {number} and {distribution} here; use the "
+            "same kind and choices in every trial, or another name"
         )
         raise ParameterError(msg)
 
@@ -200,8 +200,8 @@ def _last_float(distribution: FloatRange) -> float:
 
 def _outside(name: str, distribution: Distribution, value: object) -> ParameterError:
     return ParameterError(
-        f"parameter {name!r} has the value {value!r}, which {distribution} does not contain; "
-        "make the value and the suggested range agree"
+        f"parameter {name!r} has the value {value!r}, which is outside of the suggested range "
+        f"{distribution}; change the value or the range"
     )
 
 

@@ -199,8 +199,8 @@ def check_sampler(name: str, objectives: int = 1) -> None:
             raise DefinitionError(msg)
     if name == "cmaes" and objectives > 1:
         msg = (
-            f"sampler='cmaes' knows one objective, and the study has {objectives}; use 'tpe' or "
-            "a function such as lambda seed: optuna.samplers.NSGAIISampler(seed=seed)"
+            f"sampler='cmaes' supports one objective, and the study has {objectives}; use 'tpe' "
+            "or a function such as lambda seed: optuna.samplers.NSGAIISampler(seed=seed)"
         )
         raise DefinitionError(msg)
 
@@ -249,8 +249,8 @@ def search_spec(
     """
     if needs_definition(settings) and definition is None:
         msg = (
-            f"study {settings.name!r} has a sampler or pruner of its own, and its definition is "
-            "not at hand; run it from its file"
+            f"study {settings.name!r} has a custom sampler or pruner, which is not stored in the "
+            "database; run the study from its file"
         )
         raise DefinitionError(msg)
     factory = None
@@ -287,7 +287,7 @@ def _copied(pruner: Any) -> BasePruner:
     except Exception as error:
         msg = (
             f"the pruner {type(pruner).__qualname__} cannot be copied ({error}), and every "
-            "question is put to a fresh copy; let it hold plain values only"
+            "decision needs a new copy; give it only plain values as attributes"
         )
         raise DefinitionError(msg) from error
     return copied

@@ -472,14 +472,14 @@ def describe_budget(
         hint = "()" if isinstance(budget, type) and issubclass(budget, Halving | Hyperband) else ""
         given = f"{budget.__name__}" if isinstance(budget, type) else repr(budget)
         better = f"{given}()" if hint else "sweeper.Halving(min_epochs=1, factor=3)"
-        msg = f"budget={given} is no budget; give an object, such as {better}"
+        msg = f"budget={given} is not a budget; give an object, such as {better}"
         raise DefinitionError(msg)
     shown = f"budget={budget!r}"
     _check_numbers(budget, shown)
     if pruner is not None:
         msg = (
-            f"{shown} beside pruner={type(pruner).__name__}: both end trials early, each by what it "
-            "sees of the others; give one of them"
+            f"{shown} together with pruner={type(pruner).__name__}: both end trials early; give "
+            "one of them"
         )
         raise DefinitionError(msg)
     if len(objectives) > 1:

@@ -187,18 +187,20 @@ class Keep:
             msg = f"Keep(mode={self.mode!r}); expected 'min' or 'max'"
             raise DefinitionError(msg)
         if self.monitor is not None and (not isinstance(self.monitor, str) or not self.monitor):
-            msg = f"Keep(monitor={self.monitor!r}); expected a metric's name, as 'val_loss'"
+            msg = f"Keep(monitor={self.monitor!r}); expected a metric's name, such as 'val_loss'"
             raise DefinitionError(msg)
         if self.best and (self.monitor is None or self.mode is None):
             msg = (
-                f"Keep(best={self.best}, monitor={self.monitor!r}, mode={self.mode!r}): the best "
-                "by what? Give monitor='val_loss', mode='min', or the like"
+                f"Keep(best={self.best}, monitor={self.monitor!r}, mode={self.mode!r}) does not "
+                "say by which metric; give both, such as monitor='val_loss', mode='min'"
             )
             raise DefinitionError(msg)
         if self.improving is not None and (
             not isinstance(self.improving, str) or not self.improving
         ):
-            msg = f"Keep(improving={self.improving!r}); expected a metric's name, as 'val_loss'"
+            msg = (
+                f"Keep(improving={self.improving!r}); expected a metric's name, such as 'val_loss'"
+            )
             raise DefinitionError(msg)
         alone = self.mode is not None and self.improving is None
         if not self.best and (self.monitor is not None or alone):
@@ -339,8 +341,8 @@ def parse_keep(value: object) -> Keep:
     _check_keys("keep", value, {f.name for f in fields(Keep)})
     if value.get("when") is not None:
         msg = (
-            f"these rules have the predicate {value['when']}, a function, which cannot be read back from "
-            "a database; give the rules again"
+            f"these rules contain the function {value['when']}, which cannot be read back from a "
+            "database; give the rules again"
         )
         raise DefinitionError(msg)
     return Keep(**value)
@@ -385,5 +387,5 @@ def _check_positive(owner: str, name: str, value: object) -> None:
 def _check_keys(what: str, value: Mapping[object, object], known: Collection[str]) -> None:
     unknown = [key for key in value if key not in known]
     if unknown:
-        msg = f"{what} has {unknown!r}; it knows {sorted(known)}"
+        msg = f"{what} has the unknown {unknown!r}; expected {sorted(known)}"
         raise DefinitionError(msg)

@@ -88,8 +88,8 @@ def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
     if at == "best" and len(objectives) > 1:
         names = ", ".join(repr(objective.name) for objective in objectives)
         msg = (
-            f"at='best' with the objectives {names}: each has a best epoch of its own, so no one "
-            "epoch's values are the trial's; use at='last', or one objective"
+            f"at='best' with the objectives {names}: each objective has a different best epoch; "
+            "use at='last', or one objective"
         )
         raise DefinitionError(msg)
     return cast("At", at)
@@ -103,8 +103,8 @@ def checked_nonfinite(nonfinite: Any) -> NonFinite:
     """
     if nonfinite not in ("continue", "fail"):
         msg = (
-            f"nonfinite={nonfinite!r}; a trial whose loss or objective is NaN or infinite after an "
-            "epoch goes on ('continue') or fails there ('fail')"
+            f"nonfinite={nonfinite!r}; expected 'continue' or 'fail': what a trial does when its "
+            "loss or objective is NaN or infinite after an epoch"
         )
         raise DefinitionError(msg)
     return cast("NonFinite", nonfinite)
@@ -160,7 +160,7 @@ def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoic
         msg = (
             "sampler='grid' needs grid={'parameter': [points, …]}, and got none"
             if grid is None
-            else f"grid= is given, but sampler={sampler!r}; say sampler='grid'"
+            else f"grid= is given, but sampler={sampler!r}; use sampler='grid'"
         )
         raise DefinitionError(msg)
     if grid is None:
@@ -197,10 +197,16 @@ def checked_enqueue(
         msg = f"enqueue={enqueue!r}; give a list of mappings, such as [{{'learning_rate': 1e-3}}]"
         raise DefinitionError(msg)
     if enqueue and sampler == "grid":
-        msg = "enqueue= is given beside sampler='grid', which gives every value; add grid points"
+        msg = (
+            "enqueue= is given together with sampler='grid', whose values come from grid=; add "
+            "points to grid="
+        )
         raise DefinitionError(msg)
     if len(enqueue) > trials:
-        msg = f"enqueue= holds {len(enqueue)} trials, and trials={trials}; raise trials, or cut it"
+        msg = (
+            f"enqueue= has {len(enqueue)} trials, but trials={trials}; raise trials, or shorten "
+            "enqueue="
+        )
         raise DefinitionError(msg)
     checked = []
     for index, values in enumerate(enqueue):
@@ -228,7 +234,7 @@ def describe_pruner(pruner: Any, objectives: Sequence[Objective]) -> Mapping[str
     if isinstance(pruner, type) or not callable(getattr(pruner, "prune", None)):
         hint = "()" if isinstance(pruner, type) else ""
         msg = (
-            f"pruner={pruner!r} is no pruner; give an object, such as "
+            f"pruner={pruner!r} is not a pruner; give an object, such as "
             f"{getattr(pruner, '__name__', 'optuna.pruners.MedianPruner') + (hint or '()')}"
         )
         raise DefinitionError(msg)

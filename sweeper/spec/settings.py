@@ -118,7 +118,7 @@ class Settings(BaseSettings):
     @classmethod
     def _storage_is_a_url(cls, value: str) -> str:
         if value and "://" not in value:
-            msg = f"no '://' in it; for a file of SQLite write sqlite:///{shown_url(value)}"
+            msg = f"no '://' in it; for a SQLite file write sqlite:///{shown_url(value)}"
             raise ValueError(msg)
         return value
 
@@ -126,10 +126,13 @@ class Settings(BaseSettings):
     @classmethod
     def _runs_dir_fits_into_a_url(cls, value: Path) -> Path:
         if "?" in str(value):
-            msg = "a '?' would cut the default database's URL short"
+            msg = "a '?' would end the path in the default database's URL"
             raise ValueError(msg)
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):
-            msg = "a URL is no directory: --storage takes a database's, --checkpoints a bucket's"
+            msg = (
+                "a URL is not a directory: use --storage for a database's URL, --checkpoints for "
+                "a bucket's"
+            )
             raise ValueError(msg)
         return value.expanduser()
 
@@ -213,7 +216,7 @@ def _explain_one(key: str, kind: str, detail: Any, flags: dict[str, Any]) -> str
         near = difflib.get_close_matches(key, _EXPECTED, n=1)
         known = f"there are {', '.join(sorted(_EXPECTED))}"
         hint = f"did you mean {near[0]!r}?" if near else known
-        return f"{CONFIGURATION_FILE}: {key}: no setting has that name; {hint}"
+        return f"{CONFIGURATION_FILE}: {key}: there is no setting of that name; {hint}"
     variable = f"{_PREFIX}{key.upper()}"
     if key in flags:
         given_by = f"--{key.replace('_', '-')}"

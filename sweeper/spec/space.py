@@ -61,8 +61,8 @@ class Categorical:
             if not isinstance(choice, CategoricalChoice):
                 msg = (
                     f"suggest_categorical: {choice!r} is a {type(choice).__name__}; choices are "
-                    "kept in a database, so each must be None, a bool, an int, a float or a str "
-                    "(suggest a name and look the object up by it)"
+                    "stored in a database, so each must be None, a bool, an int, a float or a "
+                    "str (suggest a name and look up the object by it)"
                 )
                 raise ParameterError(msg)
 

@@ -72,7 +72,7 @@ class WarmStart:
         object.__setattr__(self, "rename", dict(self.rename))
         for name in (*self.only, *self.rename, *self.rename.values()):
             if not isinstance(name, str) or not name.strip("/"):
-                msg = f"WarmStart was given {name!r} as a variable's name; expected a text"
+                msg = f"WarmStart was given {name!r} as a variable's name; expected a string"
                 raise DefinitionError(msg)
         whole = isinstance(self.at, int) and not isinstance(self.at, bool) and self.at >= 0
         if self.at != "last" and not whole:
@@ -161,7 +161,7 @@ def warm_start_of(given: Any, trial: Any) -> WarmStart | None:
     name = getattr(given, "__qualname__", repr(given))
     msg = (
         f"the warm_start function {name} returned a {type(returned).__name__}; expected a "
-        "sweeper.WarmStart, a path, or None to begin without"
+        "sweeper.WarmStart, a path, or None"
     )
     raise DefinitionError(msg)
 
@@ -239,10 +239,10 @@ class WarmStartReport:
             else f"nothing in the warm start {self.path} ({self.kind}) fits the model {self.model!r}:"
         )
         advice = (
-            "Give the model that it was written from, or say what it calls otherwise (rename={…})"
+            "Give the model that it was written from, or map the names that differ (rename={…})"
         )
         if strict:
-            advice += ", what to take of it (only=[…]), or to take what fits (strict=False)"
+            advice += ", the part to take (only=[…]), or take what fits (strict=False)"
         return "\n  ".join([head, *self._shown()]) + f"\n{advice}"
 
     def to_json(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def check_name(name: object, what: str = "study") -> str:
             behind that, as in the name of a study that was set aside.
     """
     if not isinstance(name, str):
-        msg = f"a {what}'s name must be a string, and this one is {name!r}"
+        msg = f"a {what}'s name must be a string; this one is {name!r}"
         raise DefinitionError(msg)
     if not _NAME.fullmatch(name) or name.endswith(".") or len(name) > _LONGEST_NAME:
         msg = (
@@ -151,12 +151,12 @@ def parse_location(text: str) -> Location:
         return Path(text).expanduser()
     if protocol not in PROTOCOLS:
         known = ", ".join(f"{name}://" for name in PROTOCOLS)
-        msg = f"{shown_url(text)!r} is in none of the object stores that are known ({known})"
+        msg = f"{shown_url(text)!r} is in none of the known object stores ({known})"
         raise UsageError(msg)
     if "@" in rest:
         msg = (
-            f"{protocol}://…@… has credentials in it, which would be stored and printed; give them "
-            "in the environment, as the store's own tools take them"
+            f"{protocol}://…@… contains credentials, which would be stored and printed; give them "
+            "in the environment, as for the store's own tools"
         )
         raise UsageError(msg)
     if not rest.strip("/"):

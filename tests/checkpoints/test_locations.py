@@ -29,7 +29,7 @@ def test_a_url_is_read_as_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("http://host/x", "none of the object stores"),
+        ("http://host/x", "none of the known object stores"),
         ("s3://", "names no bucket"),
         ("s3://key:secret@bucket/x", "credentials"),
         ("s3://bucket/../other", "cannot be part"),

@@ -63,15 +63,14 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "ls --json --csv",
-        "error: --json and --csv were both given, and standard output is one of them; "
-        "leave one out",
+        "error: --json and --csv were both given; give one of them",
         2,
     ),
     BadInput(
         "ls --storage runs/sweeper.db",
-        "error: --storage: found 'runs/sweeper.db' (no '://' in it; for a file of "
-        "SQLite write sqlite:///runs/sweeper.db); expected a database URL such as "
-        "sqlite:///runs/sweeper.db or postgresql://host/name",
+        "error: --storage: found 'runs/sweeper.db' (no '://' in it; for a SQLite file write "
+        "sqlite:///runs/sweeper.db); expected a database URL such as sqlite:///runs/sweeper.db "
+        "or postgresql://host/name",
         2,
     ),
     BadInput(
@@ -88,8 +87,8 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "ls --runs-dir s3://bucket",
-        "error: --runs-dir: found 's3:/bucket' (a URL is no directory: --storage takes "
-        "a database's, --checkpoints a bucket's); expected a directory's path",
+        "error: --runs-dir: found 's3:/bucket' (a URL is not a directory: use --storage for a "
+        "database's URL, --checkpoints for a bucket's); expected a directory's path",
         2,
     ),
     BadInput(
@@ -139,7 +138,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "ls",
-        "error: sweeper.toml: worker: no setting has that name; did you mean 'workers'?",
+        "error: sweeper.toml: worker: there is no setting of that name; did you mean 'workers'?",
         2,
         "an unknown setting",
     ),
@@ -225,15 +224,18 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "compare digits 0 x",
-        "Invalid value for N|STUDY:N: 'x' is no trial; expected its number from 0, or STUDY:NUMBER",
+        (
+            "Invalid value for N|STUDY:N: 'x' is not a trial; expected its number from 0, or "
+            "STUDY:NUMBER"
+        ),
         2,
         "a study",
     ),
     BadInput(
         "logs digits 0",
-        "error: the log runs/digits/trial-00000/attempt-01/log.txt of attempt 1 cannot "
-        "be read: No such file or directory; it ran on this machine: give the --runs-dir of that "
-        "run. A trial that ran inline has no log; what it said was said where it was started",
+        "error: the log runs/digits/trial-00000/attempt-01/log.txt of attempt 1 cannot be "
+        "read: No such file or directory; it ran on this machine: give the --runs-dir of that "
+        "run. A trial that ran inline has no log, because it printed to its terminal",
         1,
         "a study",
     ),
@@ -352,7 +354,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     BadInput(
         "status sweep.py",
         "Invalid value for 'STUDY': 'sweep.py' is a file, and a study's name was "
-        "expected; it defines 'line': give that name",
+        "expected; it defines 'line': use that name",
         2,
         "a study and files",
     ),
@@ -448,15 +450,15 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run sweep.py --checkpoints ftp://x/y",
-        "error: --checkpoints: found 'ftp://x/y' ('ftp://x/y' is in none of the object "
-        "stores that are known (s3://, gs://, memory://)); expected a directory's path,"
-        " or a URL such as s3://bucket/prefix",
+        "error: --checkpoints: found 'ftp://x/y' ('ftp://x/y' is in none of the known object "
+        "stores (s3://, gs://, memory://)); expected a directory's path, or a URL such as "
+        "s3://bucket/prefix",
         2,
         "files",
     ),
     BadInput(
         "init sweep.py",
-        "error: sweep.py is there already; name another file, or overwrite it with --force",
+        "error: sweep.py already exists; name another file, or overwrite it with --force",
         2,
         "files",
     ),
@@ -467,7 +469,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "init --template torch",
-        "error: --template torch: there is none such; expected arrays, tf-data, step",
+        "error: --template torch: there is no such template; expected arrays, tf-data, step",
         2,
     ),
     BadInput(
@@ -484,8 +486,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run sweep.py:stdy",
-        "error: sweep.py has nothing under the name 'stdy', and a sweeper.Study was "
-        "expected; it holds study ('line')",
+        "error: sweep.py has no name 'stdy'; expected a sweeper.Study; it holds study ('line')",
         2,
         "files",
     ),
@@ -566,16 +567,15 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run budget.py",
-        "error: budget=9 is no budget; give an object, such as sweeper.Halving(min_epochs=1, "
-        "factor=3) (HERE/budget.py, line 14)",
+        "error: budget=9 is not a budget; give an object, such as "
+        "sweeper.Halving(min_epochs=1, factor=3) (HERE/budget.py, line 14)",
         1,
         "files",
     ),
     BadInput(
         "run pruned.py",
-        "error: budget=Halving(min_epochs=1, factor=3, brackets=1) beside pruner=NopPruner: both "
-        "end trials early, each by what it sees of the others; give one of them (HERE/pruned.py, "
-        "line 14)",
+        "error: budget=Halving(min_epochs=1, factor=3, brackets=1) together with "
+        "pruner=NopPruner: both end trials early; give one of them (HERE/pruned.py, line 14)",
         1,
         "files",
     ),
@@ -692,21 +692,21 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     BadInput(
         "branch digits 0 --step 40",
         "error: trial 0 of study 'digits' has no checkpoint of step 40 to branch from; it "
-        "keeps those of the steps 20 (epoch 1): give one of them with --step",
+        "keeps checkpoints at the steps 20 (epoch 1): choose one with --step",
         1,
         "a study to branch",
     ),
     BadInput(
         "branch digits 0 --epoch 2",
         "error: trial 0 of study 'digits' has no checkpoint of epoch 2 to branch from; it "
-        "keeps those of the steps 20 (epoch 1): give one of them with --step",
+        "keeps checkpoints at the steps 20 (epoch 1): choose one with --step",
         1,
         "a study to branch",
     ),
     BadInput(
         "branch digits 0 --epochs 1",
-        "error: --epochs 1: at the checkpoint of step 20 of trial 0, 1 epoch is over "
-        "already, so nothing is left to train; give --epochs 2 or more, or begin at an "
+        "error: --epochs 1: at the checkpoint of step 20 of trial 0, 1 epoch is already "
+        "finished, so nothing is left to train; give --epochs 2 or more, or begin at an "
         "earlier checkpoint (--epoch, --step)",
         2,
         "a study to branch",

@@ -269,7 +269,7 @@ def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
     assert call("best", "edits", "--all-code", "--json").json["number"] == 1
     verify = call("verify", "edits")
     assert verify.code == 4
-    assert "the study is mixed: its trials ran under several codes" in verify.out
+    assert "the study is mixed: its trials ran under different code" in verify.out
     old = call("verify", "edits", "--trial", "0")
     assert old.code == 4
     assert message in old.err
@@ -310,7 +310,7 @@ def test_failed_trials_are_given_another_attempt_together(call: Call, directory:
     answer = call("retry", "edits", "--failed")
     assert (answer.code, answer.out) == (
         0,
-        "trials 0, 1 of study edits will have another attempt\n",
+        "trials 0, 1 of study edits will get another attempt\n",
     )
     assert "sweeper resume edits" in answer.err
     for words in ((), ("0", "--failed")):

@@ -70,9 +70,7 @@ def test_a_file_that_is_there_is_not_overwritten_unless_asked(
     (bare_directory / "study.py").write_text("mine\n")
     answer = call("init")
     assert (answer.code, answer.out) == (2, "")
-    assert (
-        "study.py is there already; name another file, or overwrite it with --force" in answer.err
-    )
+    assert "study.py already exists; name another file, or overwrite it with --force" in answer.err
     assert (bare_directory / "study.py").read_text() == "mine\n"
     assert call("init", "--force").code == 0
     assert "Study(" in (bare_directory / "study.py").read_text()

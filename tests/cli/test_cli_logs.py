@@ -58,7 +58,7 @@ def test_following_a_log_goes_on_with_the_next_attempt_and_ends_with_the_trial(
     followed(monkeypatch, lambda: append(1, b"half of \xc3"), goes_on, ends)
     answer = call("logs", "digits", "0", "-f")
     assert answer.out == "first\nhalf of é last of the first\nsecond\nthe end\n"
-    assert "goes on as attempt 2" in answer.err
+    assert "resumes as attempt 2" in answer.err
     assert answer.code == 0
 
 

@@ -153,7 +153,7 @@ def test_stop_says_who_is_left_when_its_patience_ends(call: Call, stored: Reposi
     stored.join("digits", here, key="k" * 32)
     answer = call("stop", "digits", "--wait", "0")
     assert answer.code == 1
-    assert f"1 is still at work: a worker on {here.host} (process {here.pid})" in answer.err
+    assert f"1 is still running: a worker on {here.host} (process {here.pid})" in answer.err
     assert "sweeper stop digits --now" in answer.err
 
 

@@ -111,7 +111,7 @@ def test_what_is_there_is_replaced_only_when_asked(
     with pytest.raises(UsageError) as raised:
         best.export(place, form)
     assert str(raised.value) == (
-        f"{place} is there already; name another path, or replace it (--force, force=True)"
+        f"{place} already exists; name another path, or replace it (--force, force=True)"
     )
     card = place.with_name(f"{place.name}.json")
     assert json.loads(card.read_text())["step"] == 16
@@ -130,7 +130,7 @@ def test_one_that_predicts_otherwise_is_not_left_there(
         return [each + 1e-3 for each in predict(leaving, path, written)]
 
     monkeypatch.setattr(type(known), "predict", lambda _, *given: wrong(*given))
-    with pytest.raises(ExportError, match="predicts other values than the study's model"):
+    with pytest.raises(ExportError, match="differ from those of the study's model"):
         ran.results.best.export(place, form)
     assert not place.exists()
 
@@ -149,8 +149,8 @@ def test_a_full_disk_leaves_nothing(
     with pytest.raises(ExportError) as raised:
         ran.results.best.export(place, form)
     assert str(raised.value) == (
-        f"the model cannot be written to {place}: No space left on device; nothing was left "
-        "there. Make room, or name another place"
+        f"the model cannot be written to {place}: No space left on device; nothing was left there. "
+        "Free some space, or name another path"
     )
     assert not place.exists()
 

@@ -295,8 +295,8 @@ def test_a_damaged_checkpoint_is_named_left_where_it_is_and_passed_over(copy: Co
         f"trial 0, checkpoint of step 8 was not evaluated: {tensors} is damaged: "
     )
     assert second == (
-        f"trial 0, checkpoint of step 16 was not evaluated: it is not at {gone} any more; say "
-        "where it is with --runs-dir"
+        f"trial 0, checkpoint of step 16 was not evaluated: it is no longer at {gone}; name its "
+        "directory with --runs-dir"
     )
     assert damaged.is_dir()
     assert {first, second} <= set(copy.notices)
@@ -376,7 +376,7 @@ def test_trials_that_are_measured_on_other_data_are_ranked_and_that_is_said(copy
     assert len({record.data_digest for record in found.records}) == 2
     warning = next(notice for notice in copy.notices if "not the same" in notice)
     head, _, groups = warning.partition(": ")
-    assert head == "the held-out data are not the same for all trials"
+    assert head == "the held-out data differ between trials"
     assert sorted(groups.split("; ")) == ["trials 0, 2", "trials 1"]
 
 
@@ -387,7 +387,9 @@ def test_ctrl_c_ends_it_with_what_was_measured_kept(copy: Copy) -> None:
         running.signal(signal.SIGINT)
         assert running.end() == 130
         last = running.lines[-1]
-    assert last == "interrupted: the evaluation was stopped; what was evaluated is stored\n"
+    assert last == (
+        "interrupted: the evaluation was stopped; the finished evaluations are stored\n"
+    )
     assert {record.trial for record in copy.stored()} == {0}
 
 
@@ -439,8 +441,8 @@ def test_data_of_a_wrong_form_are_refused_before_anything_starts(data: Any, mess
         (
             "missing",
             (
-                "{file} has nothing under the name 'missing'; it has time, Data, x, y, validated, "
-                "misfitting, varying, slow, nothing, split, empty"
+                "{file} has no name 'missing'; it has time, Data, x, y, validated, misfitting, "
+                "varying, slow, nothing, split, empty"
             ),
         ),
         (
@@ -471,8 +473,8 @@ def test_data_that_do_not_fit_the_model_are_told_by_trial(copy: Copy) -> None:
         copy.evaluate(0, data=copy.data("misfitting"))
     text = str(refused.value)
     assert text.startswith(
-        "nothing of study 'small' could be evaluated:\n  trial 0 was not evaluated: DataError: "
-        "Data(test=…) does not fit the model: ValueError: "
+        "no checkpoint of study 'small' could be evaluated:\n  trial 0 was not evaluated: "
+        "DataError: Data(test=…) does not fit the model: ValueError: "
     )
     assert "expected axis -1 of input shape to have value 8" in text
     assert text.endswith("; give batches of the form that the model is trained on")
@@ -484,8 +486,8 @@ def test_a_metric_that_was_not_reported_and_one_without_a_direction_are_refused(
     with pytest.raises(UsageError) as unknown:
         copy.evaluate(0, metric="reward")
     assert str(unknown.value) == (
-        "whether a larger 'reward' is better cannot be known from its name, and it is no objective "
-        "of the study; say --direction maximize or --direction minimize"
+        "metric 'reward' is no objective of the study, and its name does not tell whether "
+        "larger is better; give --direction maximize or --direction minimize"
     )
     assert copy.stored() == []
     with pytest.raises(UsageError) as unreported:

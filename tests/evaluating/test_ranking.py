@@ -38,7 +38,9 @@ def test_the_direction_is_the_objectives_or_known_by_the_name(
     metric: str | None, direction: str | None, expected: Objective | None
 ) -> None:
     if expected is None and metric == "gain":
-        with pytest.raises(UsageError, match="whether a larger 'gain' is better cannot be known"):
+        with pytest.raises(
+            UsageError, match="'gain' is no objective of the study, and its name does not tell"
+        ):
             ranking_objective(OWN, metric, direction)
         return
     found = ranking_objective(OWN, metric, direction)

@@ -134,7 +134,7 @@ def test_without_a_complete_trial_there_is_no_best_one(repository: Repository) -
         ({"epochs": 5.5}, DefinitionError, r"epochs=5\.5"),
         ({"epochs": 5, "best": 0}, DefinitionError, "best=0"),
         ({"epochs": 5, "trials": (-1,)}, DefinitionError, "trials=-1"),
-        ({"epochs": 5, "trials": (1,), "best": 1}, UsageError, "both trials and best"),
+        ({"epochs": 5, "trials": (1,), "best": 1}, UsageError, "both trials= and best="),
     ],
 )
 def test_what_python_asks_for_is_checked(

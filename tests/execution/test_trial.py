@@ -66,7 +66,7 @@ def test_a_parameter_asked_for_again_has_its_value_without_a_question() -> None:
 def test_a_parameter_asked_for_again_in_another_range_is_refused(again: object) -> None:
     made, asked = trial(0.25)
     made.suggest_float("x", 0, 1)
-    with pytest.raises(ParameterError, match=r"'x' was asked for as .* and now as .*another name"):
+    with pytest.raises(ParameterError, match=r"'x' was suggested as .* and now as .*another name"):
         again(made)
     assert len(asked.questions) == 1
 
@@ -80,7 +80,7 @@ def test_a_parameter_asked_for_again_in_another_range_is_refused(again: object) 
         (lambda t: t.suggest_float("x", 2, 1), "low=2.0 is above high=1.0"),
         (lambda t: t.suggest_float("x", 0, float("inf")), "must be finite"),
         (lambda t: t.suggest_categorical("x", []), "choices is empty"),
-        (lambda t: t.suggest_categorical("x", [print]), "look the object up"),
+        (lambda t: t.suggest_categorical("x", [print]), "look up the object"),
         (lambda t: t.suggest_float("", 0, 1), "at least one character"),
         (lambda t: t.suggest_float(1, 0, 1), "must be a string"),
     ],

@@ -51,6 +51,6 @@ def test_a_disk_that_refuses_is_said_before_anything_is_written_down(tmp_path: P
     path = committed(paths, tmp_path)
     paths.trial(4).write_text("a file where the directory goes")
     with pytest.raises(
-        CheckpointError, match=r"cannot be put beside trial 4's files: .*branch again"
+        CheckpointError, match=r"cannot be copied to the directory of trial 4: .*branch again"
     ):
         put_beside(path, 0, 4, paths)

@@ -90,10 +90,10 @@ def test_a_class_that_is_not_registered_is_refused_with_what_to_do(
     with pytest.raises(ExportError) as raised:
         trained(unregistered).export(tmp_path / "noisy.keras", "keras")
     assert str(raised.value) == (
-        "what was written cannot be read by keras.saving.load_model: Could not locate class "
+        "the exported file cannot be read by keras.saving.load_model: Could not locate class "
         "'Noisy'. Decorate the study's own layers with "
-        "@keras.saving.register_keras_serializable(), and give them a get_config() that has every "
-        "argument; or use --format savedmodel, which needs no code"
+        "@keras.saving.register_keras_serializable(), and give them a get_config() that has "
+        "every argument; or use --format savedmodel, which needs no code"
     )
     assert list(tmp_path.glob("*noisy*")) == []
 
@@ -102,7 +102,7 @@ def test_a_model_that_cannot_be_described_leaves_as_a_graph(
     trained: Exporting, tmp_path: Path
 ) -> None:
     best = trained(scaled)
-    with pytest.raises(ExportError, match="cannot be described as"):
+    with pytest.raises(ExportError, match="cannot be written to"):
         best.export(tmp_path / "scaled.keras", "keras")
     assert not (tmp_path / "scaled.keras").exists()
 
@@ -140,9 +140,9 @@ def test_what_tensorflow_does_not_see_is_named_instead_of_lost(
     with pytest.raises(ExportError) as raised:
         best.export(tmp_path / "checkpoint", "tf-checkpoint")
     assert str(raised.value) == (
-        "a TensorFlow checkpoint does not hold listed/norm/moving_mean, "
-        "listed/norm/moving_variance of this model, because Keras does not show TensorFlow what "
-        "layers in lists and dictionaries hold. Give each such layer an attribute of its own "
+        "a TensorFlow checkpoint does not contain listed/norm/moving_mean, "
+        "listed/norm/moving_variance of this model, because Keras does not track layers in "
+        "lists and dictionaries for TensorFlow. Assign each such layer to an attribute "
         "(self.first = …), or use --format keras, weights or safetensors"
     )
     assert not (tmp_path / "checkpoint").exists()

@@ -169,7 +169,10 @@ def test_other_validation_data_are_a_warning_that_names_the_factory_and_the_cure
     found = validated("2:a", "2:b")
     assert found is not None
     assert (found.level, found.check, str(found.line)) == ("warning", "validation", "s.py:20")
-    assert "load_data gave two trials with equal parameters other validation data" in found.message
+    assert (
+        "load_data returned different validation data for two trials with equal parameters"
+        in found.message
+    )
     assert "draw the split from a seed that does not depend on the trial" in found.message
 
 

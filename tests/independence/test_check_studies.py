@@ -204,7 +204,7 @@ def test_a_split_by_the_trials_seed_is_a_warning_and_exits_with_0(
     )
     [finding] = checked(split.write(tmp_path / "split.py"), 0)["findings"]
     assert (finding["level"], finding["check"]) == ("warning", "validation")
-    assert "so their values do not compare" in finding["message"]
+    assert "so their values cannot be compared" in finding["message"]
 
 
 @pytest.mark.whole  # by default: two rehearsals of it, in test_check_rehearsal.py

@@ -173,9 +173,9 @@ def test_trials_that_are_validated_on_other_samples_are_warned_of_once(
     if warned:
         line = 1 + file.read_text().splitlines().index("def load_data(trial):")
         assert warned[0].startswith(
-            f"{file}:{line}: trials are validated on different samples, so their values do not "
-            "compare: load_data gave two trials with equal parameters other validation data; draw the "
-            "split from a seed that does not depend on the trial"
+            f"{file}:{line}: trials are validated on different samples, so their values cannot be "
+            "compared: load_data returned different validation data for two trials with equal "
+            "parameters; draw the split from a seed that does not depend on the trial"
         )
 
 

@@ -106,8 +106,9 @@ def test_a_guard_that_cannot_tell_ages_says_so_and_refuses_nothing():
         gc.unfreeze()
     (warning,) = warnings
     assert warning == (
-        "something called gc.freeze() or gc.unfreeze() while the factories ran, so what was there "
-        "before the trial cannot be distinguished from what build made"
+        "gc.freeze() or gc.unfreeze() was called while the factories ran, so objects that "
+        "existed before the trial cannot be distinguished from those that build made; do not "
+        "call them in a factory"
     )
 
 

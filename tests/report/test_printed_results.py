@@ -42,7 +42,7 @@ def test_results_print_as_a_table_the_best_first(monkeypatch: pytest.MonkeyPatch
         "    1  complete    0.9  -       2         2",
         "    0  complete    0.1  1       1         1",
     ]
-    assert str(results()) == "drawn: 0 of 0 trials finished; no best one yet"
+    assert str(results()) == "drawn: 0 of 0 trials finished; no best trial yet"
 
 
 def test_results_are_iterated_and_looked_up_by_a_trials_number() -> None:

@@ -211,7 +211,7 @@ def test_a_users_own_pruner_needs_the_definition_and_is_copied_for_every_questio
     pruner = Marking(0.5)
     given = definition(pruner=pruner)
     assert needs_definition(given.settings())
-    with pytest.raises(DefinitionError, match="has a sampler or pruner of its own"):
+    with pytest.raises(DefinitionError, match="has a custom sampler or pruner"):
         search_spec(given.settings())
     spec = search_spec(given.settings(), given)
     assert spec.pruner is not None

@@ -112,7 +112,7 @@ def test_a_session_gives_the_same_value_again_and_refuses_another_distribution()
     with pytest.raises(ParameterError, match=r"high=1.*high=2"):
         session.suggest("rate", FloatRange(0, 2))
     session.suggest("flag", Categorical((False, True)))
-    with pytest.raises(ParameterError, match="suggest a parameter once"):
+    with pytest.raises(ParameterError, match="suggest it once"):
         session.suggest("flag", Categorical((0, 1)))
 
 
@@ -160,7 +160,9 @@ def test_samplers_are_known_by_name_and_by_whether_they_look_at_results() -> Non
     }
     with pytest.raises(DefinitionError, match=r"use one of cmaes, gp, grid, .*, or a callable"):
         looks_at_results("bayes")
-    with pytest.raises(DefinitionError, match="'cmaes' knows one objective, and the study has 2"):
+    with pytest.raises(
+        DefinitionError, match="'cmaes' supports one objective, and the study has 2"
+    ):
         check_sampler("cmaes", objectives=2)
 
 

@@ -96,8 +96,8 @@ def test_it_is_part_of_the_definition_and_its_default_is_not_written_down() -> N
         (
             {"at": "best", "objective": ["a", "b"], "direction": ["minimize", "minimize"]},
             (
-                "at='best' with the objectives 'a', 'b': each has a best epoch of its own, so no one "
-                "epoch's values are the trial's; use at='last', or one objective"
+                "at='best' with the objectives 'a', 'b': each objective has a different best "
+                "epoch; use at='last', or one objective"
             ),
         ),
     ],

@@ -150,8 +150,8 @@ def test_one_that_is_lost_is_never_taken_for_one_that_did_not_change(
     with pytest.raises(CheckpointError) as raised:
         ran.results.best.load_model()
     assert str(raised.value) == (
-        "trial 0 of study 'small' keeps no model as training left it (a version of sweeper that "
-        f"kept none ran it, or {end} was removed); it keeps the checkpoints of the steps 24 (3 "
+        "trial 0 of study 'small' has no stored model at the end (it was run by an older "
+        f"version of sweeper, or {end} was removed); it keeps checkpoints at the steps 24 (3 "
         "epochs), 32 (4 epochs): at=32 is the newest"
     )
 

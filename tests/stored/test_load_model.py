@@ -148,7 +148,7 @@ def error_of(ran: Ran, at: Any, kind: type[Exception] = CheckpointError) -> str:
 
 def test_what_is_not_there_is_an_error_that_lists_what_is(plain: Ran) -> None:
     assert error_of(plain, 9) == (
-        "trial 0 of study 'small' has no checkpoint of step 9; it keeps the checkpoints of the "
+        "trial 0 of study 'small' has no checkpoint of step 9; it keeps checkpoints at the "
         "steps 2 (1 epoch), 4 (2 epochs), 6 (3 epochs), 8 (4 epochs): at=8 is the newest"
     )
     assert error_of(plain, "last", UsageError) == (
@@ -169,8 +169,8 @@ def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run: Runner) -> N
     ran = run(eager, data=two_steps, callbacks=lambda _: [Raises()], failing_alike=None)
     assert ran.results.trials[0].state == "failed"
     assert error_of(ran, "end") == (
-        "trial 0 of study 'small' failed, so its training did not come to its end; it keeps the "
-        "checkpoints of the steps 2 (1 epoch), 4 (2 epochs): at=4 is the newest"
+        "trial 0 of study 'small' failed before the end of its training; it keeps checkpoints "
+        "at the steps 2 (1 epoch), 4 (2 epochs): at=4 is the newest"
     )
     model = ran.results.trials[0].load_model(at=4)
     assert same(variables(model), saved(ran.results.trials[0], 4))
@@ -192,8 +192,8 @@ def test_a_pruned_trial_has_no_end_and_its_newest_checkpoint(run: Runner) -> Non
     assert (trial.state, len(trial.epochs)) == ("pruned", 2)
     assert trial.value == max(e.metrics["loss"] for e in trial.epochs)
     assert error_of(ran, "end") == (
-        "trial 0 of study 'small' was pruned, so its training did not come to its end; it keeps "
-        "the checkpoints of the steps 2 (1 epoch), 4 (2 epochs): at=4 is the newest"
+        "trial 0 of study 'small' was pruned before the end of its training; it keeps "
+        "checkpoints at the steps 2 (1 epoch), 4 (2 epochs): at=4 is the newest"
     )
     assert same(variables(trial.load_model(at=4)), saved(trial, 4))
 
@@ -203,8 +203,8 @@ def test_a_record_from_elsewhere_says_how_to_get_one(run: Runner) -> None:
     with pytest.raises(UsageError) as raised:
         record.load_model()
     assert str(raised.value) == (
-        "this record of trial 3 does not say where its study is; take it from study.results(), "
-        "from what study.run() returned, or from load_study(name).trials"
+        "this record of trial 3 was not read from a study, so its model cannot be loaded; use "
+        "a record from study.results(), study.run() or load_study(name).trials"
     )
 
 
@@ -222,11 +222,11 @@ def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(
         "the model of trial 0 of study 'small' cannot be built as it was: "
     )
     assert str(refused.value).endswith(
-        "Restore what was there, or accept the change (--accept-changes, accept_changes=True): "
-        "every variable must fit all the same"
+        "Restore the code, or accept the change (--accept-changes, accept_changes=True); every "
+        "variable must still fit"
     )
     with (
-        pytest.warns(UserWarning, match="going on all the same, as asked"),
+        pytest.warns(UserWarning, match="continued because of --accept-changes"),
         pytest.raises(RestoreError) as misfit,
     ):
         trial.load_model(accept_changes=True)

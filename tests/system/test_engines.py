@@ -347,7 +347,7 @@ def test_stop_now_kills_what_cannot_stop(tmp_path: Path, here: Callable[..., End
         _wait_for(tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here")
         drained = here("stop", "hanging", "--wait", 1, *flags, cwd=tmp_path)
         assert drained.code == 1
-        assert "1 is still at work: a worker on " in drained.err
+        assert "1 is still running: a worker on " in drained.err
         assert "stop hanging --now" in drained.err
         assert run.process.poll() is None, "the control: asking politely does not end it"
         killed = here("stop", "hanging", "--now", *flags, cwd=tmp_path)

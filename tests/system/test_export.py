@@ -73,8 +73,9 @@ def test_code_that_changed_is_refused(runs: Path, here: Callable[..., Ended]) ->
         (
             ("--format", "keras", "--output", "m.keras", "--at", "7"),
             1,
-            ("error: trial 0 of study 'small' has no checkpoint of step 7; it keeps the checkpoints "
-            "of the steps 20 (1 epoch), 40 (2 epochs): at=40 is the newest"),
+            ("error: trial 0 of study 'small' has no checkpoint of step 7; it keeps "
+             "checkpoints at the steps 20 (1 epoch), 40 (2 epochs): at=40 is the "
+             "newest"),
         ),
         (
             ("--format", "keras", "--output", "m.keras", "--at", "last"),
@@ -96,8 +97,8 @@ def test_code_that_changed_is_refused(runs: Path, here: Callable[..., Ended]) ->
         (
             ("--format", "keras", "--output", "m.keras", "--max-to-keep", "2"),
             2,
-            ("error: --max-to-keep is for --format tf-checkpoint, and keras holds one model; leave "
-            "it out"),
+            ("error: --max-to-keep applies only to --format tf-checkpoint, and keras "
+             "holds one model; leave it out"),
         ),
     ],
 )  # fmt: skip

@@ -197,13 +197,11 @@ def test_every_mismatch_is_named_and_nothing_is_assigned(tmp_path: Path) -> None
         match_warm_start(WarmStart(path, root="net"), model)
     assert str(raised.value) == (
         f"the warm start {path} (TensorFlow checkpoint) does not fit the model 'net' (nothing was "
-        "assigned):\n"
-        "  net/first/kernel is float32[2, 3], and float32[2, 4] in it (l1/kernel)\n"
-        "  net/first/bias is float32[3], and float64[3] in it (l1/bias)\n"
-        "  net/last/kernel is not in it; looked for head/_kernel\n"
-        "  tail/kernel (float32[3, 2]) is in it, and not in the model\n"
-        "Give the model that it was written from, or say what it calls otherwise (rename={…}), what "
-        "to take of it (only=[…]), or to take what fits (strict=False)"
+        "assigned):\n  net/first/kernel is float32[2, 3], and float32[2, 4] in it (l1/kernel)\n  "
+        "net/first/bias is float32[3], and float64[3] in it (l1/bias)\n  net/last/kernel is not "
+        "in it; looked for head/_kernel\n  tail/kernel (float32[3, 2]) is in it, and not in the "
+        "model\nGive the model that it was written from, or map the names that differ "
+        "(rename={…}), the part to take (only=[…]), or take what fits (strict=False)"
     )
     assert equal(weights_of(model), before)
     with pytest.raises(WarmStartError) as raised:

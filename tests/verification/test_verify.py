@@ -202,7 +202,7 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     assert files(copy.runs) == before, "the study's own directory was written to"
     assert "trial 0 holds: final digest, value, 3 epochs, 2 checkpoints equal" in done.out
     assert "trial 2 DIFFERS" in done.out
-    assert "nothing that is known of the surroundings could explain it" in done.out
+    assert "no known difference of the environment explains it" in done.out
     assert done.out.endswith("3 of 4 verified trials hold\n")
     assert "trial 0 epoch 3/3" in done.err
     assert main(["show", "small", str(RANDOM), "--json", *flags]) == 0

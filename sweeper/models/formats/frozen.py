@@ -59,7 +59,7 @@ def _refuse_resources(graph: Any) -> None:
     found = sorted({node.op for node in nodes if node.op in kinds})
     if found:
         msg = (
-            f"the model's graph has {', '.join(found)}, whose contents are no constants, so it "
+            f"the model's graph has {', '.join(found)}, whose contents are not constants, so it "
             "cannot be frozen; use --format savedmodel, or leave the lookup out of the model"
         )
         raise ExportError(msg)

@@ -29,8 +29,8 @@ class KerasFile:
             config = keras.saving.serialize_keras_object(leaving.model)
         except (NotImplementedError, TypeError, ValueError) as error:
             msg = (
-                f"the model cannot be described as .keras needs it: {error}; give its classes a "
-                "get_config(), or use --format savedmodel, which needs none"
+                f"the model's configuration cannot be written to a .keras file: {error}; give its "
+                "classes a get_config(), or use --format savedmodel, which needs none"
             )
             raise ExportError(msg) from error
         leaving.model.save(path)
@@ -43,10 +43,10 @@ class KerasFile:
         except (TypeError, ValueError, ImportError, AttributeError) as error:
             summary = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
             msg = (
-                f"what was written cannot be read by keras.saving.load_model: {summary}. Decorate "
-                "the study's own layers with @keras.saving.register_keras_serializable(), and give "
-                "them a get_config() that has every argument; or use --format savedmodel, which "
-                "needs no code"
+                f"the exported file cannot be read by keras.saving.load_model: {summary}. "
+                "Decorate the study's own layers with "
+                "@keras.saving.register_keras_serializable(), and give them a get_config() that "
+                "has every argument; or use --format savedmodel, which needs no code"
             )
             raise ExportError(msg) from error
         return predict(model, leaving.batch)

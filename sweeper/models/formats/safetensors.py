@@ -43,7 +43,7 @@ class SafetensorsFile:
             with path.open("rb", buffering=0) as file:
                 read = read_tensors(file, path.stat().st_size, entries, lambda _: None)
         except ValueError as error:
-            msg = f"what was written is not what the model holds: {error}"
+            msg = f"the exported file differs from the model: {error}"
             raise ExportError(msg) from error
         model = leaving.rebuilt()
         for variable, name in zip(model.variables, _names(leaving.loaded), strict=True):

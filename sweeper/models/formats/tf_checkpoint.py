@@ -80,10 +80,10 @@ class TensorFlowCheckpoint:
             checkpoint.restore(newest).assert_consumed()
         except (AssertionError, tf.errors.OpError, ValueError) as error:
             summary = str(error).strip().partition("\n")[0]
-            msg = f"a fresh model does not take what was written: {summary}"
+            msg = f"a new model cannot restore the exported checkpoint: {summary}"
             raise ExportError(msg) from error
         if int(step.numpy()) != training.step:
-            msg = f"the step that was written is {int(step.numpy())}, expected {training.step}"
+            msg = f"the exported step is {int(step.numpy())}, expected {training.step}"
             raise ExportError(msg)
         _check_model(model, leaving.loaded)
         _check_optimizer(model, training)
@@ -110,8 +110,8 @@ def _load_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
     if found:
         shown = "\n  ".join(found)
         msg = (
-            f"checkpoint {training.path} does not fit the optimizer that the model factory "
-            f"compiles with (nothing was written):\n  {shown}\nUndo the change of its code"
+            f"checkpoint {training.path} does not fit the optimizer of the model factory (nothing "
+            f"was written):\n  {shown}\nUndo the change of the study's code"
         )
         raise RestoreError(msg)
     variables.restore(saved, training.tensors)
@@ -127,9 +127,9 @@ def _check_model(model: keras.Model, loaded: LoadedCheckpoint) -> None:
     ]
     if lost:
         msg = (
-            f"a TensorFlow checkpoint does not hold {', '.join(lost)} of this model, because Keras "
-            "does not show TensorFlow what layers in lists and dictionaries hold. Give each such "
-            "layer an attribute of its own (self.first = …), or use --format keras, weights or "
+            f"a TensorFlow checkpoint does not contain {', '.join(lost)} of this model, because "
+            "Keras does not track layers in lists and dictionaries for TensorFlow. Assign each "
+            "such layer to an attribute (self.first = …), or use --format keras, weights or "
             "safetensors"
         )
         raise ExportError(msg)
@@ -139,9 +139,7 @@ def _check_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
     variables = Reach(model).own_optimizer()
     for index, variable in enumerate(variables):
         if variable.numpy().tobytes() != training.tensors[f"optimizer/{index:05d}"].tobytes():
-            msg = (
-                f"optimizer variable {index} ({variable.path}) was not read back as it was written"
-            )
+            msg = f"optimizer variable {index} ({variable.path}) differs after it was read back"
             raise ExportError(msg)
 
 
