@@ -125,7 +125,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "to_step": "where it is compared",
         "to_epoch": "epochs finished there",
         "host": "where what is compared is kept",
-        "directory": "what is pinned for it",
+        "directory": "the directory of its pinned checkpoint",
         "from_path": "the checkpoint to resume from; null for the trial's beginning",
         "to_path": "the checkpoint to compare with",
         "created_at": "when it was chosen",

@@ -138,8 +138,8 @@ def _named(
         if path.name == same["name"] and read_manifest(path).digest == same["digest"]:
             return replace(load_checkpoint(path), origin=end.origin)
     msg = (
-        f"the model at the end of training is that of the checkpoint {same['name']} with the digest "
-        f"{same['digest']} ({end.path} says so), and that checkpoint is gone"
+        f"the model at the end of training equals that of the checkpoint {same['name']} with the "
+        f"digest {same['digest']} (according to {end.path}), and that checkpoint is missing"
     )
     raise CheckpointError(msg)
 

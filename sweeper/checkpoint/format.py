@@ -90,7 +90,9 @@ class Snapshot:
                 msg = f"a snapshot's {name} is {value!r}; expected a whole number from 0"
                 raise CheckpointError(msg)
         if missing := [name for name in self.digest_names if name not in self.tensors]:
-            msg = f"digest_names has {missing}, which the snapshot's tensors lack; add them"
+            msg = (
+                f"digest_names has {missing}, which are not among the snapshot's tensors; add them"
+            )
             raise CheckpointError(msg)
         if len(set(self.digest_names)) != len(self.digest_names):
             msg = "digest_names has a name twice; name each tensor once"
@@ -259,7 +261,7 @@ class Manifest:
         """
         match = _MANIFEST.fullmatch(text)
         if match is None:
-            msg = f"{path} is not a manifest: {len(text)} bytes that do not have its form"
+            msg = f"{path} is not a manifest: its {len(text)} bytes do not have the format of one"
             raise CorruptCheckpointError(msg)
         expected, body = match[1].decode(), match[2]
         seen = xxhash.xxh3_128_hexdigest(body)
@@ -275,8 +277,8 @@ class Manifest:
             msg = f"{path} is not a manifest: {type(error).__name__}: {error}"
             raise CorruptCheckpointError(msg) from error
         msg = (
-            f"{path} is of checkpoint format {version}, and this version of sweeper "
-            f"reads format {FORMAT_VERSION}; use the version that wrote it or a later one"
+            f"{path} has checkpoint format {version}; this version of sweeper reads format "
+            f"{FORMAT_VERSION}. Use the version that wrote it or a later one"
         )
         raise CheckpointError(msg)
 
@@ -310,14 +312,14 @@ class Manifest:
             raise ValueError(msg)
         named = {entry.name for entry in manifest.tensors}
         if len(named) < len(manifest.tensors) or not named.issuperset(manifest.digest_names):
-            msg = "it names a tensor twice, or takes its digest of one that it does not have"
+            msg = "it names a tensor twice, or its digest covers a tensor that it does not have"
             raise ValueError(msg)
         if any(math.prod(max(d, 1) for d in entry.shape) >> 59 for entry in manifest.tensors):
-            msg = "it names a tensor of a shape that no memory could hold"
+            msg = "it names a tensor with a shape that is too large for any memory"
             raise ValueError(msg)
         size, claimed = manifest.files[0].size, sum(entry.nbytes for entry in manifest.tensors)
         if claimed > size:
-            msg = f"its tensors have {claimed} bytes, and the file that holds them has {size}"
+            msg = f"its tensors have {claimed} bytes, and the tensor file has {size}"
             raise ValueError(msg)
         return manifest
 
@@ -335,14 +337,14 @@ def digest(snapshot: Snapshot) -> str:
 
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        msg = f"{value!r} where a whole number from 0 is expected"
+        msg = f"found {value!r}, expected a whole number from 0"
         raise ValueError(msg)
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        msg = f"{value!r} where a text is expected"
+        msg = f"found {value!r}, expected a string"
         raise ValueError(msg)  # noqa: TRY004 - a value in a file, which is damaged
     return value
 

@@ -187,18 +187,18 @@ class Origin:
             return [_studies(found, self)]
         different = []
         if found.trial != self.trial:
-            different.append(f"it is of trial {found.trial}, and this is trial {self.trial}")
+            different.append(f"it belongs to trial {found.trial}, and this is trial {self.trial}")
         if not self.definition:
             return different
         if found.definition not in (self.definition, *self.former):
             different.append(
-                f"it is of a definition with the fingerprint {found.definition[:8]}, and the "
-                f"study's is {self.definition[:8]}"
+                f"its definition has the fingerprint {found.definition[:8]}, and the study's has "
+                f"{self.definition[:8]}"
                 if self.study
                 else "it was trained on other data"
             )
         if found.seed != self.seed and found.definition not in self.former:
-            different.append(f"its seed was {found.seed}, and this one's is {self.seed}")
+            different.append(f"its seed was {found.seed}, and is {self.seed} now")
         for name in sorted(found.parameters.keys() & self.parameters.keys()):
             was, now = found.parameters[name], self.parameters[name]
             if repr(was) != repr(now):
@@ -211,10 +211,11 @@ def _studies(found: Origin, expected: Origin) -> str:
         return f"it is of {_described(found)}"
     if found.study == expected.study:
         return (
-            f"it is of another study {found.study!r} (identity {found.identity[:8]}, seed "
-            f"{found.seed}), and this one is {expected.identity[:8]} (seed {expected.seed})"
+            f"it belongs to another study {found.study!r} (identity {found.identity[:8]}, seed "
+            f"{found.seed}); this study has identity {expected.identity[:8]} (seed "
+            f"{expected.seed})"
         )
-    return f"it is of {_described(found)}, and this is study {expected.study!r}"
+    return f"it belongs to {_described(found)}, and this is study {expected.study!r}"
 
 
 def _described(found: Origin) -> str:
@@ -269,12 +270,12 @@ def read_marker(directory: Path) -> Marker | None:
         return None
     except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
         msg = (
-            f"{path} does not name the owner of the directory ({type(error).__name__}: {error}); if it "
-            "is this study's, remove the file; sweeper writes it again"
+            f"{path} does not name the owner of the directory ({type(error).__name__}: {error}); "
+            "if the directory belongs to this study, remove the file, and sweeper writes it again"
         )
         raise ForeignCheckpointError(msg) from error
     except OSError as error:
-        msg = f"{path} names the owner of the directory and cannot be read: {error}"
+        msg = f"{path}, which names the owner of the directory, cannot be read: {error}"
         raise CheckpointError(msg) from error
 
 
@@ -294,7 +295,7 @@ def foreign_owner(directory: Path, expected: Marker | None, *, adopt: bool = Fal
     if found is None:
         if adopt or not _holds_checkpoints(directory):
             return None
-        return "somebody who left no marker there"
+        return "an unknown owner, who left no marker there"
     if expected is None or found.identity != expected.identity:
         return found.describe()
     return None
@@ -316,9 +317,9 @@ def claim_directory(directory: Path, marker: Marker, *, adopt: bool = False) -> 
         foreign = foreign_owner(directory, marker, adopt=adopt)
         if foreign is not None:
             msg = (
-                f"{directory} belongs to {foreign}, and not to {marker.describe()}; going on with "
-                "what is there would mix the two, so nothing was read or written. Give this one "
-                f"another directory or another name, or move {directory} away"
+                f"{directory} belongs to {foreign}, and not to {marker.describe()}; to use its "
+                "files would mix the two, so nothing was read or written. Give this one another "
+                f"directory or another name, or move {directory} away"
             )
             raise ForeignCheckpointError(msg)
         found = read_marker(directory)
@@ -331,8 +332,8 @@ def claim_directory(directory: Path, marker: Marker, *, adopt: bool = False) -> 
             continue
         except OSError as error:
             msg = (
-                f"{directory / MARKER_FILE} names the owner of the directory and cannot be written: "
-                f"{error}; make it writable, or name another directory with --runs-dir"
+                f"{directory / MARKER_FILE}, which names the owner of the directory, cannot be "
+                f"written: {error}; make it writable, or name another directory with --runs-dir"
             )
             raise CheckpointError(msg) from error
         return

@@ -92,7 +92,7 @@ def load_checkpoint(path: Location) -> LoadedCheckpoint:
             return read_verified(_LocalFiles(path))
     except OSError as error:
         if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises what the disk raises
-            msg = f"the checkpoint {path} is gone, or is no directory"
+            msg = f"the checkpoint {path} is missing, or is not a directory"
             raise CheckpointError(msg) from error
         if error.errno == errno.ENOENT:
             msg = (
@@ -177,8 +177,8 @@ class _Search:
         ):
             return loaded
         self.notice(
-            f"the checkpoint {path} does not say whose it is, and the database does not list it; "
-            "going on with the checkpoint before it"
+            f"the checkpoint {path} does not name its owner, and the database does not list it; "
+            "using the checkpoint before it"
         )
         return None
 
@@ -336,8 +336,8 @@ def _listed(directory: Location) -> tuple[Location, ...]:
 def _unlisted(directory: Location, error: OSError) -> CheckpointError:
     """Return the error for a directory that cannot be listed. It may hold hours of training, so no trial starts over because of it."""
     msg = (
-        f"the checkpoints in {directory} cannot be looked at: {error}; see that the disk is there and "
-        "may be read, then resume"
+        f"the checkpoints in {directory} cannot be read: {error}; check the disk and its "
+        "permissions, then resume"
     )
     return CheckpointError(msg)
 
@@ -353,8 +353,8 @@ def _is_of(path: Location, found: Origin | None, expected: Origin, *, announced:
     differences = expected.differences(found)
     if differences:
         msg = (
-            f"the checkpoint {path} cannot be resumed from: {'; '.join(differences)}. Nothing was "
-            "written there; move it away, or give another directory "
+            f"no training can resume from the checkpoint {path}: {'; '.join(differences)}. "
+            "Nothing was written there; move it away, or give another directory "
             f"({'--runs-dir' if expected.study else 'checkpoints=…'})"
         )
         raise ForeignCheckpointError(msg)
@@ -374,5 +374,5 @@ def _set_aside(path: Location, operations: FileOperations) -> str:
                 break
         operations.rename(path, target)
     except OSError as error:
-        return f"It could not be set aside ({error})"
-    return f"It is set aside as {target.name}"
+        return f"It could not be renamed ({error})"
+    return f"It was renamed to {target.name}"

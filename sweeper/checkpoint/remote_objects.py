@@ -253,8 +253,8 @@ def check_checkpoints_location(location: Location | None, isolation: str) -> Non
         return
     if location.protocol == "memory" and isolation != "inline":
         msg = (
-            f"{location} is the memory of one process, and each trial has a process of its own; "
-            "memory:// is for isolation 'inline', so name a bucket or a directory"
+            f"{location} is in the memory of one process, and each trial has its own process; "
+            "name a bucket or a directory, because memory:// is only for isolation 'inline'"
         )
         raise UsageError(msg)
     try:
@@ -263,7 +263,8 @@ def check_checkpoints_location(location: Location | None, isolation: str) -> Non
         fsspec.get_filesystem_class(location.protocol)
     except ImportError as error:
         msg = (
-            f"checkpoints on {location.protocol}:// need a package that is missing ({error}): run "
+            f"checkpoints on {location.protocol}:// need a package that is not installed "
+            f"({error}): run "
         )
         raise UsageError(msg + _INSTALL[location.protocol]) from error
 

@@ -119,7 +119,7 @@ def load_remote(path: RemotePath, objects: ObjectStore | None = None) -> LoadedC
     except FileNotFoundError as error:
         missing = [name for name in _FILES if not _exists(objects, path / name)]
         if MANIFEST_FILE in missing or not missing:
-            msg = f"the checkpoint {path} is gone"
+            msg = f"the checkpoint {path} is missing"
             raise CheckpointError(msg) from error
         msg = f"{path / missing[0]} is missing; the manifest beside it names it"
         raise CorruptCheckpointError(msg) from error
@@ -150,8 +150,8 @@ def set_aside_remote(path: RemotePath) -> str:
         objects.put(aside, objects.read(manifest))
         objects.remove(manifest)
     except OSError as error:
-        return f"It could not be set aside ({error})"
-    return f"It is set aside: its manifest is {aside} now"
+        return f"It could not be renamed ({error})"
+    return f"Its manifest was renamed to {aside}"
 
 
 def remove_remote(path: RemotePath, objects: ObjectStore | None = None) -> None:
@@ -203,7 +203,7 @@ def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
                 remove_remote(path, objects)
                 removed.append(path)
         except OSError as error:
-            msg = f"unfinished work at {path} cannot be removed: {error}; remove it by hand"
+            msg = f"the unfinished checkpoint {path} cannot be removed: {error}; remove it by hand"
             raise CheckpointError(msg) from error
     return tuple(removed)
 
@@ -211,8 +211,9 @@ def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
 def advise(path: RemotePath) -> str:
     """Return advice for an error of a remote store."""
     return (
-        f"see that {path.protocol}://{path.parts[0]} is there, that this machine reaches it, and "
-        "that its credentials may read, write, list and delete there (--checkpoints names the place)"
+        f"check that {path.protocol}://{path.parts[0]} exists, that this machine can reach it, "
+        "and that its credentials allow reading, writing, listing and deleting there "
+        "(--checkpoints names the place)"
     )
 
 
@@ -239,5 +240,5 @@ def _exists(objects: ObjectStore, path: RemotePath) -> bool:
     try:
         return objects.exists(path)
     except OSError as error:
-        msg = f"{path} cannot be looked at: {error}; {advise(path)}"
+        msg = f"{path} cannot be read: {error}; {advise(path)}"
         raise CheckpointError(msg) from error

@@ -258,9 +258,9 @@ class RemoteCheckpointStore:
     def _no_spool(self, error: OSError, step: int, size: int) -> CheckpointError:
         spool = self._spool or tempfile.gettempdir()
         msg = (
-            f"the checkpoint of step {step} cannot be made ready for its upload in {spool}: "
-            f"{error}. It needs about {size} bytes there; free some space, or move the runs "
-            "directory (--runs-dir)"
+            f"the checkpoint of step {step} cannot be written to {spool} for its upload: {error}. "
+            f"It needs about {size} bytes there; free some space, or move the runs directory "
+            "(--runs-dir)"
         )
         return CheckpointError(msg)
 

@@ -251,7 +251,7 @@ class CheckpointStore:
         try:
             free = f"{self._operations.free_bytes(self.directory)} bytes are free"
         except OSError as unknown:
-            free = f"how much is free cannot be found out: {unknown}"
+            free = f"the free space is unknown: {unknown}"
         advice = (
             "free some space (sweeper gc), keep fewer checkpoints, or move the runs directory"
             if error.errno in _FULL
@@ -292,7 +292,9 @@ def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Lo
             operations.remove_tree(path)
             removed.append(path)
     except OSError as error:
-        msg = f"unfinished work in {directory} cannot be removed: {error}; remove it by hand"
+        msg = (
+            f"an unfinished checkpoint in {directory} cannot be removed: {error}; remove it by hand"
+        )
         raise CheckpointError(msg) from error
     return tuple(removed)
 

@@ -95,7 +95,7 @@ def as_array(name: str, value: ArrayLike) -> Array:
     if not isinstance(value, ArrayLike):
         msg = (
             f"{name!r} is a {type(value).__qualname__}; expected a NumPy array or an eager tensor "
-            "(plain values belong into the state)"
+            "(put plain values into the state)"
         )
         raise CheckpointError(msg)
     scalar = getattr(value, "numpy", None)
@@ -108,8 +108,8 @@ def as_array(name: str, value: ArrayLike) -> Array:
         array = array.astype(array.dtype.newbyteorder("<"))
     if array.dtype.name not in _SAFETENSORS_NAMES:
         msg = (
-            f"{name!r} has dtype {array.dtype.name}, which safetensors does not have; "
-            f"expected one of {', '.join(_SAFETENSORS_NAMES)}: store it as one of these"
+            f"{name!r} has dtype {array.dtype.name}, which safetensors does not support; convert "
+            f"it to one of {', '.join(_SAFETENSORS_NAMES)}"
         )
         raise CheckpointError(msg)
     return array
@@ -253,7 +253,7 @@ class NamedTensors:
         self.entries: dict[str, TensorEntry] = {}
         for name, slot in self._slots.items():
             if slot.dtype not in _NUMPY_NAMES:
-                msg = f"tensor {name!r} has the dtype {slot.dtype!r}, which is not known here"
+                msg = f"tensor {name!r} has the unknown dtype {slot.dtype!r}"
                 raise ValueError(msg)
             entry = TensorEntry(name, _NUMPY_NAMES[slot.dtype], slot.shape, "")
             if slot.begin < 0 or slot.end - slot.begin != entry.nbytes:
@@ -350,7 +350,7 @@ def _parse_header(text: bytes) -> dict[str, _Slot]:
         OverflowError,
         RecursionError,
     ) as error:
-        msg = f"its header is no safetensors header ({type(error).__name__}: {error})"
+        msg = f"its header is not a safetensors header ({type(error).__name__}: {error})"
         raise ValueError(msg) from error
 
 
@@ -377,6 +377,6 @@ def named_dtype(name: str) -> np.dtype[Any]:
         beyond: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
         return beyond
     if name not in _SAFETENSORS_NAMES:
-        msg = f"the manifest names the dtype {name!r}, which is not known here"
+        msg = f"the manifest names the unknown dtype {name!r}"
         raise ValueError(msg)
     return np.dtype(name)

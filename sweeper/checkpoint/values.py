@@ -88,7 +88,7 @@ def _tag(value: object, where: str) -> object:
     msg = (
         f"{where} is a {kind.__module__}.{kind.__qualname__}; a checkpoint's state holds None, "
         "bool, int, float, str, lists and dicts with string keys, of exactly these types: "
-        "convert it (an array belongs into the tensors, bytes into a hex string)"
+        "convert it (put an array into the tensors, and bytes into a hex string)"
     )
     raise CheckpointError(msg)
 

@@ -78,7 +78,7 @@ def manifest_of(files: CheckpointFiles) -> tuple[Manifest, int]:
     path = files.path / MANIFEST_FILE
     size = files.size(MANIFEST_FILE)
     if size > LARGEST_MANIFEST:
-        msg = f"{path} is not a manifest: it has {size} bytes, expected {LARGEST_MANIFEST} at most"
+        msg = f"{path} is not a manifest: it has {size} bytes, expected at most {LARGEST_MANIFEST}"
         raise CorruptCheckpointError(msg)
     return Manifest.parse(files.read(MANIFEST_FILE), path), size
 
@@ -95,7 +95,7 @@ def read_verified(files: CheckpointFiles) -> LoadedCheckpoint:
     path, name = files.path, checkpoint_name(files.path)
     manifest, manifest_bytes = manifest_of(files)
     if manifest.step != name.step:
-        msg = f"{path / MANIFEST_FILE} is of step {manifest.step}, expected {name.step}"
+        msg = f"{path / MANIFEST_FILE} has step {manifest.step}, expected {name.step}"
         raise CorruptCheckpointError(msg)
     state = _read_state(files, manifest)
     tensors = _read_tensors(files, manifest)

@@ -227,7 +227,7 @@ class BackgroundWriter:
                 if checkpoint.path not in self._undeletable:
                     self._undeletable.add(checkpoint.path)
                     self._events.append(
-                        f"{error}; the training goes on, and `sweeper gc` tries again"
+                        f"{error}; the training continues, and `sweeper gc` tries again"
                     )
                 continue
             if gone:
@@ -240,7 +240,7 @@ class BackgroundWriter:
         The snapshot lives in this frame alone, and goes with it.
         """
         if self._waiting is None:
-            msg = "nothing was handed over; submit a snapshot first"
+            msg = "no snapshot was submitted; submit one first"
             raise CheckpointError(msg)
         snapshot, trained_seconds, aside = self._waiting
         self._waiting = None

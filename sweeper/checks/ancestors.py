@@ -21,7 +21,7 @@ from sweeper.run.trial.pinning import link_checkpoint
 from sweeper.support.paths import Location, RemotePath, RunPaths
 
 _LEAST_STEPS_TO_KILL = 3
-STOPPED = "the verification was stopped; trials whose verdict was known have it"
+STOPPED = "the verification was stopped; verdicts until then are stored"
 
 
 def where_to_kill(seed: int, number: int, steps: int, start: int = 0) -> Kill | None:
@@ -102,7 +102,7 @@ class Ancestors:
         again = run_again(order, [self.launcher], directory, self.tell, self.stopping)
         if again.reached is None:
             msg = (
-                f"trial {before.number}, run again, does not come to step {parent.step}, where this "
+                f"trial {before.number}, run again, does not reach step {parent.step}, where this "
                 "branch begins"
             )
             raise AncestorDiffersError(msg)
@@ -128,8 +128,8 @@ class Ancestors:
             found += [path for path in list_checkpoints(kept) if _is_at(path, record)]
         if not found:
             msg = (
-                f"{start} has no checkpoint that trial {record.number} begins from; verify it without "
-                "--from-parent, which runs its ancestors again"
+                f"{start} has no checkpoint from which trial {record.number} can begin; verify it "
+                "without --from-parent, which runs its ancestors again"
             )
             raise CheckpointError(msg)
         path, own = Path(str(found[0])), RunPaths(directory, self.settings.name)

@@ -173,7 +173,7 @@ def check_study(
         _servers(target) as opened,
     ):
         check = _Check(opened, Path(directory), tell)
-        tell("building it, and training some steps, twice")
+        tell("building the trial and training some steps, twice")
         check.rehearse()
         report = check.report(workers)
     seconds = {**(report.seconds or {}), "total": time.monotonic() - began}
@@ -337,9 +337,9 @@ class _Check:
             if differs:
                 at = "" if factory.line is None else f"{factory.line}: "
                 return (
-                    f"{at}trial 1 begins with other {what} when trial 0 was built before it: "
-                    f"{factory.name} goes by something that an earlier call left behind; make "
-                    "everything inside it"
+                    f"{at}trial 1 begins with different {what} if trial 0 was built before it: "
+                    f"{factory.name} uses state that an earlier call left behind; make everything "
+                    "inside the factory"
                 )
         return ""
 
@@ -385,13 +385,13 @@ class _Check:
         report = self._trained[1].report
         if report is None or not report.complete or report.end < 2:
             return ()
-        self._tell("killing it in several places, and resuming it")
+        self._tell("killing the trial at several steps, and resuming it")
         return interruptions(report.end, report.epoch_steps)
 
     def _interrupt(self, interruption: Interruption, lane: int) -> Resumed:
         report = self._trained[1].report
         if report is None or report.lengths is None:
-            msg = "there is nothing to interrupt: no trial was rehearsed"
+            msg = "no trial could be rehearsed, so none was killed and resumed"
             raise ValueError(msg)
         end = (report.end, report.epochs)
         order = ReplayOrder(
@@ -428,15 +428,15 @@ class _Check:
             yield Finding(
                 "warning",
                 "settings",
-                "deterministic=False: kernels need not give the same bits twice, so exactness is "
-                "not promised: a resumed or repeated trial may end with another result",
+                "deterministic=False: kernels may give different bits each time, so exactness is "
+                "not promised, and a resumed or repeated trial may end with another result",
                 self._argument("deterministic"),
             )
         if self._opened.cannot_fork:
             yield Finding(
                 "note",
                 "settings",
-                f"every trial starts a Python of its own, some seconds each, because "
+                "every trial starts a new Python, which takes some seconds, because "
                 f"{self._opened.cannot_fork}",
                 self._argument("name"),
             )
@@ -444,9 +444,9 @@ class _Check:
             yield Finding(
                 "note",
                 "settings",
-                f"every trial imports the study in its own process, because "
-                f"{self._opened.imported_by_trials}; what the file does at its top is "
-                "done again for each",
+                "every trial imports the study in its own process, because "
+                f"{self._opened.imported_by_trials}; the code at the top of the file runs again "
+                "for each trial",
                 self._argument("name"),
             )
 
@@ -461,7 +461,7 @@ class _Check:
                     "error",
                     "objective",
                     f"the objective {objective.name!r} was not reported at the end of an epoch; "
-                    f"reported were {', '.join(map(repr, metrics))}",
+                    f"the reported metrics are {', '.join(map(repr, metrics))}",
                     self._argument("objective"),
                 )
 
@@ -472,7 +472,7 @@ class _Check:
             shown = f"{outcome.stage} failed: {outcome.end.error}"
         else:
             how = "ended" if outcome.status is None else outcome.status.describe()
-            shown = f"the process of the trial {how} while it was {outcome.stage}"
+            shown = f"the process of the trial {how} while {outcome.stage}"
         yield Finding("error", "build", shown, self._argument("model"))
 
     def _held(self, trained: list[RehearsalReport], findings: list[Finding]) -> Iterator[str]:
@@ -489,7 +489,7 @@ class _Check:
             yield "everything that training changes can be captured"
         names = [objective.name for objective in self._settings.objectives]
         if "objective" not in wrong and set(names) <= set(report.metrics):
-            yield f"the objective {', '.join(map(repr, names))} is among what an epoch reports"
+            yield f"the objective {', '.join(map(repr, names))} is among the metrics of an epoch"
 
     def _argument(self, argument: str) -> Line | None:
         if self._opened.file is None:

@@ -90,8 +90,8 @@ def rejudge(
             if search.judge(values[:count]) != ended:
                 does = "does not end" if ended else "ends"
                 return (
-                    f"the study's pruner, asked again, {does} trial {number} after epoch {epoch + 1}, "
-                    f"and the trial is {trial.state}"
+                    f"the study's pruner, asked again, {does} trial {number} after epoch "
+                    f"{epoch + 1}, but the trial is {trial.state}"
                 )
     except (SweeperError, ValueError):
         return None
@@ -167,7 +167,7 @@ def _of_values(
         if expected != each.value:
             yield _finding(
                 decision,
-                f"compared trial {each.number} with the value {each.value!r}, and its epochs have "
+                f"compared trial {each.number} with the value {each.value!r}, but its epochs have "
                 f"{expected!r}",
                 stored=each.value,
                 replayed=expected,
@@ -182,7 +182,7 @@ def _of_members(decision: RungDecision, before: RungDecision | None) -> Iterator
     if numbers != expected:
         yield _finding(
             decision,
-            f"compared the trials {numbers}, and its members are {expected}",
+            f"compared the trials {numbers}, but its members are {expected}",
             stored=numbers,
             replayed=expected,
         )
@@ -203,7 +203,7 @@ def _of_decision(
     if stored != expected:
         yield _finding(
             decision,
-            f"promoted the trials {stored}, and by their values these are {expected}",
+            f"promoted the trials {stored}, but by the values it should have promoted {expected}",
             stored=stored,
             replayed=expected,
         )
@@ -219,7 +219,10 @@ def _of_trial(record: TrialRecord, rung: RungRecord) -> Iterator[Finding]:
         what = "promoted" if rung.promoted else "left behind"
         yield _finding(
             rung.decision,
-            f"{what} trial {record.number}, which is {record.state} after {len(record.epochs)} epochs",
+            (
+                f"{what} trial {record.number}, but that is {record.state} after {len(record.epochs)} "
+                "epochs"
+            ),
             stored=rung.promoted,
         )
 

@@ -81,8 +81,8 @@ def machine_findings(workers: int, ask: Asked | None = None) -> Iterator[Finding
         "cores",
         "ok" if workers <= cores else "note",
         f"{cores}, for {workers} workers",
-        "one a worker, or more",
-        "" if workers <= cores else f"--workers {cores}: more make each trial slower",
+        "at least one for each worker",
+        "" if workers <= cores else f"use --workers {cores}: with more, each trial is slower",
     )
     free = int(psutil.virtual_memory().available)
     wanted = workers * _TRIAL_BYTES
@@ -105,8 +105,10 @@ def _processes(platform: str, *, can_fork: bool) -> Finding:
         "processes",
         "ok" if forks else "note",
         f"{platform}: trials are {'forked from a warm server' if forks else 'spawned'}",
-        "Linux, where a trial's process is forked",
-        "" if forks else "nothing is lost but seconds: each trial imports TensorFlow anew",
+        "Linux, where processes can be forked",
+        ""
+        if forks
+        else "nothing: only that each trial imports TensorFlow again, which takes some seconds",
     )
 
 
@@ -128,7 +130,7 @@ def _limits() -> Iterator[Finding]:
         "address space",
         "ok" if unlimited else "note",
         "unlimited" if unlimited else f"{size_text(address)} a process (ulimit -v)",
-        "unlimited: TensorFlow reserves more than it uses",
+        "unlimited, because TensorFlow reserves more than it uses",
         "" if unlimited else "ulimit -v unlimited",
     )
     if _SHARED.is_dir():
@@ -150,8 +152,8 @@ def _tensorflow(said: Mapping[str, Any]) -> Iterator[Finding]:
             "TensorFlow",
             "broken",
             said["error"],
-            "a Python that imports TensorFlow and computes something",
-            'see what `python -c "import tensorflow"` says',
+            "a Python that can import TensorFlow and run ops",
+            'look at the output of `python -c "import tensorflow"`',
         )
         return
     devices = said["devices"]
@@ -161,19 +163,23 @@ def _tensorflow(said: Mapping[str, Any]) -> Iterator[Finding]:
         "devices",
         "ok",
         ", ".join(devices),
-        "a processor; GPUs where there are some (--gpus all binds slots to them)",
-        "" if gpus else "where a GPU should be here, see what nvidia-smi says",
+        "a CPU, and GPUs if there are any (--gpus all binds slots to them)",
+        "" if gpus else "if there should be a GPU, look at the output of nvidia-smi",
     )
     repeats = said["repeats"]
     yield Finding(
         "machine",
         "deterministic kernels",
         "ok" if repeats else "unpromised",
-        "a convolution's gradient is the same bits twice" if repeats else "it differs from itself",
-        "the same bits, which exact resumption needs",
+        "a convolution's gradient is the same bits twice"
+        if repeats
+        else "it differs between two runs",
+        "the same bits in each run, which an exact resume needs",
         ""
         if repeats
-        else "another version of TensorFlow or of the driver; else deterministic=False",
+        else (
+            "try another version of TensorFlow or of the driver; otherwise set deterministic=False"
+        ),
     )
 
 
@@ -226,7 +232,7 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Findi
         "ok" if sys.version_info >= _LEAST_PYTHON else "broken",
         f"{python} ({sys.executable})",
         f"{least} or newer",
-        "" if sys.version_info >= _LEAST_PYTHON else "make an environment of a newer Python",
+        "" if sys.version_info >= _LEAST_PYTHON else "make an environment with a newer Python",
     )
     yield Finding("packages", "sweeper", "ok", VERSION, "any version")
     try:
@@ -239,8 +245,8 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Findi
             "packages",
             "requirements",
             "note",
-            f"{DISTRIBUTION} is not installed, but run from its files",
-            "an installed package, which says the versions that it needs",
+            f"{DISTRIBUTION} is not installed, but imported from a checkout",
+            "an installed package, whose metadata name the versions that it needs",
             install_command(),
         )
     for requirement in required:
@@ -284,7 +290,7 @@ def _extras(required: Sequence[Requirement], installed: Installed) -> Iterator[F
             f"[{extra}]",
             "note" if misfits else "ok",
             seen if not lacking else f"not installed ({seen})",
-            ", ".join(f"{r.name}{r.specifier}" for r in wanted) + "; needed by none but its users",
+            ", ".join(f"{r.name}{r.specifier}" for r in wanted) + "; only needed if you use it",
             install_command(extra) if lacking or misfits else "",
         )
 
@@ -316,7 +322,7 @@ def directory_findings(
             "runs directory",
             "broken",
             f"{where}: {error.strerror or error}",
-            "a directory that can be written",
+            "a writable directory",
             "name another one (--runs-dir, SWEEPER_RUNS_DIR), or change its permissions",
         )
         return
@@ -327,7 +333,9 @@ def directory_findings(
         "ok" if free >= _LEAST_FREE else "note",
         f"{size_text(free)} free",
         f"{size_text(_LEAST_FREE)} or more; `sweeper check FILE` estimates a study's",
-        "" if free >= _LEAST_FREE else "`sweeper gc` frees what no rule keeps; or --runs-dir",
+        ""
+        if free >= _LEAST_FREE
+        else "run `sweeper gc`, which deletes what no rule keeps, or use another --runs-dir",
     )
     yield _kind(_file_system(there), sqlite=sqlite)
 
@@ -336,14 +344,14 @@ def _tried(made: Path, operations: FileOperations) -> Iterator[Finding]:
     yield _trial(
         "rename and fsync",
         lambda: _commit(made, operations),
-        "a directory appears whole under its name, and stays",
+        "a renamed directory appears complete and stays",
         "checkpoints cannot be committed safely here: use a local disk (--runs-dir, --checkpoints)",
     )
     yield _trial(
         "locks",
         lambda: _lock(made),
-        "a lock that one holds, another does not get",
-        "readers of checkpoints cannot be seen here: use a local disk (--runs-dir)",
+        "a lock that one process holds is refused to another",
+        "readers of checkpoints cannot be detected here: use a local disk (--runs-dir)",
     )
 
 
@@ -371,7 +379,7 @@ def _commit(made: Path, operations: FileOperations) -> None:
     operations.rename(unfinished, committed)
     operations.fsync_directory(made)
     if unfinished.exists() or (committed / "file").read_bytes() != b"whole":
-        msg = "a renamed directory is not what it was"
+        msg = "a renamed directory has changed its content"
         raise OSError(msg)
 
 
@@ -407,9 +415,9 @@ def _kind(kind: str, *, sqlite: bool) -> Finding:
         "file system",
         "unpromised" if network and sqlite else "ok",
         f"{kind or 'unknown'}{', on a network' if network else ''}",
-        "one of this machine's own, since SQLite keeps the study in a file"
+        "a local one, because SQLite keeps the study in a file"
         if sqlite
-        else "any: the study is kept in PostgreSQL",
+        else "any, because the study is in PostgreSQL",
         "keep the database on a local disk or in PostgreSQL (--storage)"
         if network and sqlite
         else "",
@@ -429,7 +437,7 @@ def database_findings(settings: Settings) -> Iterator[Finding]:
             health = read_health(database)
             in_file = database.in_file
     except DatabaseVersionError as error:
-        yield _database("broken", str(error), "tables of this version's", "sweeper db upgrade")
+        yield _database("broken", str(error), "tables of this version", "sweeper db upgrade")
         return
     except DatabaseUnavailableError as error:
         text = str(error)
@@ -437,12 +445,14 @@ def database_findings(settings: Settings) -> Iterator[Finding]:
         yield _database(
             "note" if absent else "broken",
             text,
-            "one that can be opened; the first run makes one",
-            "sweeper init" if absent else "sweeper ls, once it is mended, shows what is in it",
+            "a database; the first run creates it",
+            "sweeper init" if absent else "repair it; `sweeper ls` then lists the studies",
         )
         return
     held = f"{health.studies} {'study' if health.studies == 1 else 'studies'}"
-    yield _database("ok", f"{url}: {held}, revision {health.revision}", "one that can be opened")
+    yield _database(
+        "ok", f"{url}: {held}, revision {health.revision}", "a database that can be opened"
+    )
     if in_file:
         yield from _file(health)
     yield _clock(health.clock)
@@ -459,8 +469,8 @@ def _file(health: DatabaseHealth) -> Iterator[Finding]:
         "database",
         "SQLite",
         "ok" if whole else "broken",
-        "its quick check finds it whole" if whole else "; ".join(health.faults),
-        "a file that is whole",
+        "the quick check found no damage" if whole else "; ".join(health.faults),
+        "an undamaged file",
         "" if whole else "stop the workers and restore a copy; `sqlite3 FILE .recover` saves rows",
     )
     wal = bool(health.write_ahead)
@@ -469,8 +479,8 @@ def _file(health: DatabaseHealth) -> Iterator[Finding]:
         "journal",
         "ok" if wal else "note",
         "wal" if wal else "a rollback journal",
-        "wal, in which readers hold up no worker",
-        "" if wal else 'sqlite3 FILE "PRAGMA journal_mode=WAL", while nobody uses it',
+        "wal, in which readers do not block workers",
+        "" if wal else 'while nothing uses it: sqlite3 FILE "PRAGMA journal_mode=WAL"',
     )
 
 
@@ -482,8 +492,8 @@ def _clock(ahead: float) -> Finding:
         "clock",
         "ok" if together else "note",
         "as this machine's" if together else f"{time_text(abs(ahead))} {way} this machine's",
-        f"within {_CLOCKS_APART:g} s; leases go by the database's alone",
-        "" if together else "set both by NTP, or times in reports are apart",
+        f"within {_CLOCKS_APART:g} s (leases use only the database's clock)",
+        "" if together else "set both by NTP, otherwise times in reports are wrong",
     )
 
 
@@ -496,10 +506,10 @@ def _leases(health: DatabaseHealth, settings: Settings) -> Finding:
         "database",
         "leases",
         "note",
-        f"left open by workers that are gone: {', '.join(health.lost[:5])}"
-        f"{' and more' * (len(health.lost) > 5)}",
+        "open attempts of workers that are gone: "
+        f"{', '.join(health.lost[:5])}{' and more' * (len(health.lost) > 5)}",
         "no trial open whose worker is gone",
-        f"{settings.command('resume', study)}: they go on from their checkpoints",
+        f"{settings.command('resume', study)} resumes them from their checkpoints",
     )
 
 

@@ -83,8 +83,8 @@ class Resumed:
             what = "resumed" if len(self.replayed.processes) > 1 else "to be killed"
             return f"the trial that was {what} failed: {failed.error}"
         return (
-            f"the resumed trial never came to step {self.end}, which the same trial without a kill "
-            f"did: its process {self.died or 'ended'}"
+            f"the resumed trial did not reach step {self.end}, which the same trial without a "
+            f"kill reached: its process {self.died or 'ended'}"
         )
 
 
@@ -134,9 +134,9 @@ def judge_ends(
             "determinism",
             f"{each.name} differs between two runs of the same trial ({each.how})"
             + (
-                "; nothing that the model learns depended on it in the steps that were run"
+                "; in the steps of the check the model did not depend on it"
                 if each.excusable
-                else "; a trial's result is this, so make it repeat"
+                else "; it is the trial's result, so it must repeat"
             ),
             authors.model.line if owner is None else owner.line,
         )
@@ -218,11 +218,11 @@ def judge_resume(
     to.find(
         "error",
         "resume",
-        f"killed after step {interruption.shown} and resumed {interruption.where}, the trial is not "
-        f"what it was without the kill: at step {step} these differ: "
-        f"{'; '.join(map(str, found[:_SHOWN]))}{more}. Something that training changes is kept where no "
-        f"checkpoint finds it (a module variable, the environment, a file, an object of a library){own}; "
-        "keep it in the callback or model, or register it with Trial.track",
+        f"killed after step {interruption.shown} and resumed {interruption.where}, the trial "
+        f"differs from the same trial without the kill: at step {step} these differ: "
+        f"{'; '.join(map(str, found[:_SHOWN]))}{more}. Some state that training changes is not in "
+        "checkpoints (in a module variable, the environment, a file, an object of a "
+        f"library){own}; keep it in the callback or model, or register it with Trial.track",
         line if owner is None or owner.line is None else owner.line,
     )
 

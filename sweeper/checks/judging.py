@@ -25,8 +25,8 @@ from sweeper.replay.reports import (
 )
 
 _AGAIN = (
-    "so a resumed, repeated or verified trial would give another result; take randomness from "
-    "trial.seed or from the global generators, which are seeded, and time from nowhere"
+    "so a resumed, repeated or verified trial would have another result; draw random numbers "
+    "from trial.seed or from the global generators, which are seeded, and do not read the clock"
 )
 
 
@@ -80,12 +80,12 @@ def judge_trials(first: RehearsalReport, second: RehearsalReport, to: Judgement)
         to.find(
             "warning",
             "seeds",
-            "two trials with different seeds begin with the same weights: the model factory sets a "
-            "seed of its own, or loads weights, so trials differ by their parameters alone",
+            "two trials with different seeds begin with the same weights: the model factory sets "
+            "its own seed, or loads weights, so trials differ only by their parameters",
             model.line,
         )
     elif pairs:
-        to.held.append("another seed gives other initial weights")
+        to.held.append("different seeds give different initial weights")
 
 
 def _judge_weights(
@@ -103,8 +103,9 @@ def _judge_weights(
         to.find(
             "error",
             "seeds",
-            f"the model factory {authors.model.name} gave other initial weights in a second run of "
-            f"the same trial with the same seed ({differing[0]}{_more(differing)}); {_AGAIN}",
+            f"the model factory {authors.model.name} returned different initial weights in a "
+            f"second run of the same trial with the same seed ({differing[0]}{_more(differing)}); "
+            f"{_AGAIN}",
             authors.model.line,
         )
         to.repeats = False
@@ -129,7 +130,7 @@ def _judge_data(
         to.find(
             "error",
             "determinism",
-            f"the data of {authors.data.name} are others in a second run of the same trial with the "
+            f"the data of {authors.data.name} differ in a second run of the same trial with the "
             f"same seed: {part} of {where} differs; {_AGAIN}",
             authors.data.line,
         )
@@ -148,8 +149,8 @@ def _judge_epochs(data: DataDigests, authors: StudyAuthors, to: Judgement) -> No
         to.find(
             "warning",
             "data",
-            f"two epochs give the same batches in the same order ({data.described}), although "
-            "Data(shuffle=True) was asked for; are all samples alike?",
+            f"two epochs give the same batches in the same order ({data.described}) in spite of "
+            "Data(shuffle=True); check whether all samples are equal",
             authors.data.line,
         )
     elif len(one) > 1:
@@ -207,7 +208,8 @@ def _blame_callback(event: Event, what: str, callback: Authored, to: Judgement) 
         "error",
         "determinism",
         f"callback {callback.name} does not repeat: in two runs of the same trial, equal until "
-        f"then, its {event.hook} left {what} with other values after step {event.step}; {_AGAIN}",
+        f"then, its {event.hook} left {what} with different values after step {event.step}; "
+        f"{_AGAIN}",
         callback.hooks.get(event.hook, callback.line),
     )
 
@@ -215,7 +217,7 @@ def _blame_callback(event: Event, what: str, callback: Authored, to: Judgement) 
 def _blame_step(
     event: Event, what: str, authors: StudyAuthors, to: Judgement, *, deterministic: bool
 ) -> None:
-    when = f"step {event.step}" if event.what == "step" else f"what followed step {event.step}"
+    when = f"step {event.step}" if event.what == "step" else f"the code after step {event.step}"
     if not deterministic:
         to.find(
             "warning",
@@ -230,7 +232,7 @@ def _blame_step(
         "error",
         "determinism",
         f"{when} does not repeat: in two runs of the same trial, equal until then and on the same "
-        f"data, it left {what} with other values{own}; {_AGAIN}",
+        f"data, it left {what} with different values{own}; {_AGAIN}",
         authors.step.line or authors.model.line,
     )
 
@@ -241,8 +243,8 @@ def _blame_course(at: int, one: Trace, two: Trace, authors: StudyAuthors, to: Ju
     to.find(
         "error",
         "determinism",
-        f"two runs of the same trial took different courses after step {step} (another number of "
-        f"steps, or of calls of the callbacks {callbacks or 'none'}); {_AGAIN}",
+        f"two runs of the same trial took different courses after step {step} (different numbers "
+        f"of steps, or of calls of the callbacks {callbacks or 'none'}); {_AGAIN}",
         authors.callbacks[0].line if authors.callbacks else authors.model.line,
     )
 

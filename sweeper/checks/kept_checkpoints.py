@@ -212,7 +212,7 @@ def compare_end_models(
     except CheckpointError as error:
         return [Finding("error", "file", str(error), file=str(locations[0]))]
     if end is None:
-        message = "the trial keeps no model as training left it, so that was not compared"
+        message = "the trial has no stored model at the end, so that was not compared"
         return [Finding("note", "checkpoint", message)]
     if not isinstance(replayed.end, Finished):
         return []
@@ -227,7 +227,7 @@ def compare_end_models(
     ]
     theirs = read_end([replay.end_model(record.number)], taken)
     if theirs is None:
-        message = "the replay keeps no model as training left it"
+        message = "the replay has no model at the end"
         return [Finding(level, "tensor", message, step=end.step, by_replay=True)]
     return list(_differences(ours, theirs, end.path, level))
 
@@ -256,7 +256,7 @@ def _differences(
         yield Finding(
             level,
             "tensor",
-            f"the model as training left it: {first_that_differs(found, tensors)}",
+            f"the model at the end: {first_that_differs(found, tensors)}",
             epoch=max(0, ours.epoch - 1),
             step=ours.step,
             file=str(where),

@@ -71,7 +71,7 @@ def choose(
     """
     before = begun_before_a_change(repository, study)
     status = repository.status(study)
-    mixed = f"; {len(status.codes)} codes are mixed in this study" if status.codes else ""
+    mixed = f"; its trials ran under {len(status.codes)} different codes" if status.codes else ""
     if which == "all":
         chosen: list[TrialRecord] = []
         passed_over = []
@@ -94,8 +94,8 @@ def choose(
         best = status.best
         if best is None and mixed:
             msg = (
-                f"study {study!r} has no complete trial under its present code{mixed}, and none "
-                "under an earlier one can be verified, because that is not kept"
+                f"study {study!r} has no complete trial under its present code{mixed}; trials "
+                "under earlier code cannot be verified, because that code is not stored"
             )
             raise MixedStudyError(msg)
         if best is None:
@@ -124,8 +124,8 @@ def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
         return f"is {trial.state}, not finished; verify it when it is (`sweeper resume`)"
     if trial.number in before:
         return (
-            f"began before the study's definition was changed ({before[trial.number]}), and the "
-            "definition that it ran under is not kept"
+            f"began before the study's definition was changed ({before[trial.number]}), and its "
+            "own definition is not stored"
         )
     return None
 
@@ -288,7 +288,7 @@ class _Verifier:
             if misjudged is not None:
                 findings.append(Finding("warning", "promise", misjudged))
         if kill is None and self.request.interrupt:
-            findings.append(Finding("note", "replay", "the trial is too short to be killed in"))
+            findings.append(Finding("note", "replay", "the trial is too short for a kill"))
         if kill is not None and promised and not outcome.equal:
             findings.append(self._undisturbed(stored))
         if not promised:
@@ -403,17 +403,15 @@ class _Verifier:
         if not outcome.equal:
             again = self._replay(stored, drawn, None)
             if again.equal:
-                cause = "; with what is drawn, the replay equals everything that is stored"
+                cause = "; with the drawn value, the replay equals everything that is stored"
         elif redrawn.suspect != number:
-            cause = (
-                f"; the first trial that is stored otherwise than it is drawn is {redrawn.suspect}"
-            )
+            cause = f"; trial {redrawn.suspect} is the first that differs from its draw"
         explained = outcome.equal and self._draws_may_differ()
         return [
             Finding(
                 "warning" if explained else "error",
                 "parameter",
-                f"parameter {name!r} is {stored.record.params[name]!r} in the database, and the "
+                f"parameter {name!r} is {stored.record.params[name]!r} in the database, but the "
                 f"study's sampler draws {value!r} for trial {number}{cause}",
                 epoch=None if outcome.equal else 0,
                 variable=name,
@@ -432,9 +430,9 @@ class _Verifier:
         """After a killed replay that differs: does one that is not killed?"""
         equal = self._replay(stored, stored.record.params, None).equal
         message = (
-            "a replay that was not killed equals the trial: it is the resuming that differs"
+            "a replay without a kill equals the trial: only the resumed replay differs"
             if equal
-            else "a replay that was not killed differs as well: the trial does not repeat"
+            else "a replay without a kill differs too: the trial does not repeat"
         )
         return Finding("note", "replay", message)
 

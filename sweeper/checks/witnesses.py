@@ -96,8 +96,8 @@ def _seed(stored: StoredTrial) -> Iterator[Finding]:
         yield Finding(
             "error",
             "seed",
-            f"the seed of trial {record.number} is {record.seed} in the database, and "
-            f"seed={stored.study_seed} of the study gives {drawn}",
+            f"the seed of trial {record.number} is {record.seed} in the database, but the study's "
+            f"seed={stored.study_seed} gives {drawn}",
             stored=record.seed,
             replayed=drawn,
         )
@@ -110,7 +110,7 @@ def _questions(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterato
         return
     for name, value in stored.record.params.items():
         if name not in replayed.asked:
-            message = f"the trial asked for parameter {name!r}, and its replay does not"
+            message = f"the trial has parameter {name!r}, but its replay does not suggest it"
             yield Finding(level, "parameter", message, variable=name, stored=value)
 
 
@@ -133,7 +133,7 @@ def _ending(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[F
     if isinstance(end, Failed) and not replayed.misfits:
         after = max(replayed.epochs, default=None)
         when = "before its first epoch ended" if after is None else f"after epoch {after + 1}"
-        message = f"the trial is {state}, and its replay failed {when}: {end.error}"
+        message = f"the trial is {state}, but its replay failed {when}: {end.error}"
         first = 0 if after is None else after + 1
         yield Finding(level, "replay", message, epoch=first, by_replay=True)
 
@@ -169,7 +169,7 @@ def _metrics(stored: StoredTrial, comparison: ReplayComparison, level: Level) ->
             yield from findings
     if len(by_epoch) > _SHOWN_EPOCHS:
         rest = len(by_epoch) - _SHOWN_EPOCHS
-        message = f"epochs that differ, beside those: {rest}; the last is epoch {max(by_epoch) + 1}"
+        message = f"further epochs that differ: {rest}; the last is epoch {max(by_epoch) + 1}"
         yield Finding("note", "metric", message)
 
 
@@ -192,7 +192,7 @@ def _metric(
     others = [value for who, value in values.items() if who != "database"]
     changed = ""
     if inner and all(_equal(value, others[0]) for value in others):
-        changed = ": the database has another value than the one that was trained"
+        changed = ": the database has another value than the training"
     yield Finding(
         "error" if inner else level,
         "metric",
@@ -214,8 +214,8 @@ def _optunas(stored: StoredTrial) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 "metric",
-                f"epoch {epoch + 1}: {objective} is {_shown(by_epoch.get(epoch))}, and "
-                f"Optuna's intermediate value is {value!r}",
+                f"epoch {epoch + 1}: {objective} is {_shown(by_epoch.get(epoch))}, but Optuna's "
+                f"intermediate value is {value!r}",
                 epoch=epoch,
                 variable=objective,
                 stored=value,
@@ -226,7 +226,7 @@ def _optunas(stored: StoredTrial) -> Iterator[Finding]:
         yield Finding(
             "error",
             "value",
-            f"the trial's value is {record.value!r}, and {objective} of its {stored.at} epoch is "
+            f"the trial's value is {record.value!r}, but {objective} of its {stored.at} epoch is "
             f"{_shown(expected)}",
             epoch=max(by_epoch),
             variable=objective,
@@ -253,7 +253,7 @@ def _checkpoints(
                     "error",
                     "checkpoint",
                     f"the checkpoint of step {kept.step} has the digest {files} in {kept.path}, "
-                    f"and {database} in the database",
+                    f"but {database} in the database",
                     step=kept.step,
                     file=str(kept.path),
                     stored=database,
@@ -290,8 +290,8 @@ def checkpoint_findings(
         yield Finding(
             level,
             "checkpoint",
-            f"{subject} has the digest {kept.recorded.digest} in the database, and {seen.digest} in "
-            "the replay; its files are not here, so no variable can be named",
+            f"{subject} has the digest {kept.recorded.digest} in the database, but {seen.digest} "
+            "in the replay; its files are not on this machine, so no variable can be named",
             epoch=kept.last_epoch,
             step=kept.step,
             stored=kept.recorded.digest,
@@ -310,7 +310,7 @@ def checkpoint_findings(
         more = f"{subject}: {len(states) - _SHOWN_VALUES} more values differ"
         yield Finding("note", "state", more, step=kept.step)
     measured = [each for each in seen.differences if each.level == "note"]
-    for names, why in ((follows, "as the weights do"), (measured, "which no result depends on")):
+    for names, why in ((follows, "as the weights do"), (measured, "on which no result depends")):
         if names:
             shown = ", ".join(each.name for each in names[:_SHOWN_VALUES])
             yield Finding("note", "state", f"{subject}: {shown} differ, {why}", step=kept.step)
@@ -329,7 +329,7 @@ def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Fi
             yield Finding(
                 "error",
                 "digest",
-                f"the trial's digest is {record.digest}, and its last checkpoint's, of step "
+                f"the trial's digest is {record.digest}, but that of its last checkpoint, at step "
                 f"{last.step}, is {last.recorded.digest}",
                 step=last.step,
                 stored=record.digest,
@@ -342,7 +342,7 @@ def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Fi
             yield Finding(
                 level,
                 "value",
-                f"the trial's {name} is {_shown(was)}, and the replay's is {_shown(now)}",
+                f"the trial's {name} is {_shown(was)}, but the replay's is {_shown(now)}",
                 epoch=final,
                 variable=name,
                 stored=was,
@@ -353,7 +353,7 @@ def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Fi
         yield Finding(
             level,
             "digest",
-            f"the final digest is {record.digest}, and the replay's is {end.digest}",
+            f"the final digest is {record.digest}, but the replay's is {end.digest}",
             epoch=final,
             stored=record.digest,
             replayed=end.digest,
@@ -384,10 +384,10 @@ def _limits(stored: StoredTrial, comparison: ReplayComparison) -> Iterator[Findi
     for kept in stored.kept:
         subject = f"the checkpoint of step {kept.step}"
         if kept.path is None and kept.recorded is not None:
-            message = f"{subject} is not on this machine ({kept.recorded.path}); its digest alone "
+            message = f"{subject} is not on this machine ({kept.recorded.path}); only its digest "
             yield Finding("note", "file", f"{message}is compared", step=kept.step)
         if (kept.step, kept.epoch) not in comparison.checkpoints:
-            message = f"{subject} was taken where the replay took none; it is not compared"
+            message = f"{subject} is not compared, because the replay has no checkpoint there"
             yield Finding("note", "checkpoint", message, step=kept.step)
 
 

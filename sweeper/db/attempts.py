@@ -270,7 +270,7 @@ def finish(
     values = () if ending.value is None else (ending.value, *ending.further_values)
     if ending.outcome == "complete" and any(math.isnan(value) for value in values):
         msg = (
-            "the objective is NaN, which no trial can be ranked by; lower the learning rate, or "
+            "the objective is NaN, so the trial cannot be ranked; lower the learning rate, or "
             "choose another objective"
         )
         raise NonFiniteError(msg)
@@ -306,7 +306,9 @@ def finish(
         optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, values)
     if ending.outcome == "paused":
         if ending.value is None or ending.rung is None:
-            msg = "a trial that pauses needs the value that its rung compares; finish it otherwise"
+            msg = (
+                "a trial without a value for its rung cannot pause; finish it with another outcome"
+            )
             raise StorageError(msg)
         reach(connection, trial.id, ending.rung, ending.value, ending.digest)
     return settle(connection, trial.study_id, trial.number) if decides else ()
@@ -316,15 +318,15 @@ def lock_current(connection: Connection, token: int) -> Any:
     """Lock the attempt's row; return its trial's ids if it is open and current."""
     row = connection.execute(_CURRENT, {"token": token}).first()
     if row is None:
-        msg = f"the database has no attempt {token}; this worker's claim was never stored there"
+        msg = f"the database has no attempt {token}: this worker's claim is not stored there"
         raise SupersededError(msg)
     if row.outcome is None and row.attempt == row.current_attempt:
         return row
     state = f"ended as {row.outcome}" if row.outcome else "open"
     msg = (
-        f"attempt {row.attempt} of trial {row.number} of study {row.study!r} is {state}, and "
-        f"attempt {row.current_attempt} is the trial's current one; this write is refused, and "
-        "this attempt must stop"
+        f"attempt {row.attempt} of trial {row.number} of study {row.study!r} is {state}, and the "
+        f"trial's current attempt is {row.current_attempt}; this write is refused, and this "
+        "attempt must stop"
     )
     raise SupersededError(msg)
 
@@ -365,8 +367,8 @@ def match_checkpoints(
     ).one()
     if trial.running:
         msg = (
-            f"trial {number} of study {study!r} is running, so its checkpoints are its own; "
-            "wait until it has ended"
+            f"trial {number} of study {study!r} is running and uses its checkpoints; wait until "
+            "it has ended"
         )
         raise StorageError(msg)
     stored = {

@@ -84,7 +84,7 @@ def audits_of_trials(
 def _unaudited(definition: Mapping[str, Any]) -> str | None:
     """Return the reason why a study is not audited, from its definition; None if it is audited."""
     if not definition.get("deterministic", True):
-        return "not audited, since the study has deterministic=False and promises none"
+        return "not audited, because the study has deterministic=False"
     if definition.get("audit") == "off":
         return 'not audited (audit="off")'
     return None
@@ -223,7 +223,7 @@ def decide(
         return
     msg = (
         f"the audit of trial {claim.trial} from step {claim.pinned.from_step} to "
-        f"{claim.pinned.to_step} was given to another worker, or has its verdict; this one's is "
+        f"{claim.pinned.to_step} belongs to another worker, or has its verdict; this verdict is "
         "refused"
     )
     raise SupersededError(msg)

@@ -211,8 +211,8 @@ def _check_total(connection: Connection, study: AnyRow, target: int) -> None:
     budget = definition.get("budget")
     if target != study.target and population_of(budget) is not None:
         msg = (
-            f"trials={target} for study {study.name!r}, whose population has {study.target} trials: its "
-            "size for each generation; leave the total as it is"
+            f"trials={target} for study {study.name!r}, whose population has {study.target} "
+            "trials, a fixed number for each generation; do not change the total"
         )
         raise DefinitionError(msg)
     grid = definition.get("sampler") == "grid"
@@ -223,9 +223,10 @@ def _check_total(connection: Connection, study: AnyRow, target: int) -> None:
     if beside:
         numbers = ", ".join(map(str, sorted(beside)))
         msg = (
-            f"trials={target} for study {study.name!r}, which has branches beside its total (trial "
-            f"{numbers}): {'points of the grid' if grid else 'rounds of its budget'} go by trial numbers, "
-            "and those are taken; raise the total before branching, or begin another study"
+            f"trials={target} for study {study.name!r}, which has branches beside its total "
+            f"(trial {numbers}): {'points of the grid' if grid else 'rounds of its budget'} use "
+            "the numbers of trials, and those are taken; raise the total before branching, or "
+            "begin another study"
         )
         raise DefinitionError(msg)
 

@@ -134,8 +134,8 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
     study = lock_study(connection, name)
     if lease is not None and lease.fingerprint not in (None, study.fingerprint):
         msg = (
-            f"the definition of study {name!r} was changed by another run, which accepted that, "
-            "so this one begins no trial under the old one; start it again to go on"
+            f"another run has accepted a changed definition of study {name!r}, so this run begins "
+            "no trial under the old one; start it again to continue"
         )
         raise DefinitionChangedError(msg)
     made = connection.execute(
@@ -148,7 +148,7 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
         mine = connection.execute(sa.select(Trial).where(Trial.id == made.trial_id)).one()
         return _claim(connection, study, mine, mine.current_attempt, made.id, begun=True)
     if study.stop_requested is not None:
-        return Waiting(f"study {name!r} was asked to stop; sweeper resume {name} goes on with it")
+        return Waiting(f"study {name!r} was asked to stop; `sweeper resume {name!r}` continues it")
     trial = _begun_trial(connection, study)
     number, begun = 1, trial is not None
     if trial is not None:
@@ -200,7 +200,7 @@ def _new_trial(
         return None
     if isinstance(turn, list):
         shown = ", ".join(map(str, turn))
-        return Waiting(f"the next generation descends from trials still running: {shown}")
+        return Waiting(f"the next generation waits for running trials: {shown}")
     waiting = _held_up(connection, study, following)
     if waiting is not None:
         # A rung that filled up while nobody could decide it, such as by a lowered total.
@@ -279,7 +279,7 @@ def _held_up(connection: Connection, study: AnyRow, following: _Following) -> Wa
         running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
         return Waiting(f"all {begun} trials have begun, and {running} {are(running)} still running")
     if lowest <= number - study.window:
-        return Waiting(f"trial {number} learns from trial {lowest}, which is still running")
+        return Waiting(f"trial {number} uses the result of trial {lowest}, which is still running")
     concurrency = json.loads(study.definition).get("concurrency", study.window)
     if number - lowest >= concurrency:
         running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))

@@ -79,8 +79,8 @@ def _copy(
     wrong = [s for s, a in zip(sent, arrived, strict=True) if s != a]
     if wrong:
         msg = (
-            f"the copy of {', '.join(t.name for t in wrong)} is not what was sent, so nothing was "
-            f"copied into {shown_url(target_database.url)}"
+            f"the copy of {', '.join(t.name for t in wrong)} differs from the original, so "
+            f"nothing was copied into {shown_url(target_database.url)}"
         )
         raise StorageError(msg)
     if source_database.read(_read) != sent:
@@ -146,8 +146,9 @@ def _check_empty(connection: Connection, database: Database) -> None:
     names = names or tuple(connection.scalars(sa.select(Study.name)))
     if names:
         msg = (
-            f"{shown_url(database.url)} holds studies already ({', '.join(names[:5])}"
-            f"{' and more' * (len(names) > 5)}); copy into an empty database"
+            f"{shown_url(database.url)} already contains studies "
+            f"({', '.join(names[:5])}{' and more' * (len(names) > 5)}); copy into an empty "
+            "database"
         )
         raise StorageError(msg)
 

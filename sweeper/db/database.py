@@ -235,7 +235,7 @@ class Database:
             yield
             return
         if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            msg = f"another writer of this process has kept it for {self._patience:g} s"
+            msg = f"another writer of this process has held it for {self._patience:g} s"
             raise PoolTimeoutError(msg)
         try:
             yield

@@ -65,11 +65,11 @@ class OpenFile:
         else:
             if (found.st_dev, found.st_ino) == (self.device, self.inode):
                 return
-            what = "is another file than it was"
+            what = "was replaced by another file"
         msg = (
-            f"{shown_url(url)} {what} while it was in use, so nothing more can be written "
-            "down; checkpoints stay where they are. Put the file back, with its -wal file if there "
-            "is one, and resume"
+            f"{shown_url(url)} {what} while it was in use, so nothing more can be stored; "
+            "checkpoints are not affected. Put the file back, with its -wal file if there is "
+            "one, and resume"
         )
         raise DatabaseUnavailableError(msg)
 
@@ -138,7 +138,7 @@ def parse_url(text: str) -> URL:
         # SQLAlchemy takes what stands behind a host's colon for a number, and its error quotes it.
         port = " (its port is no number)" if isinstance(error, ValueError) else ""
         msg = (
-            f"{shown_url(text)!r} is no database URL{port}; expected sqlite:///PATH or "
+            f"{shown_url(text)!r} is not a database URL{port}; expected sqlite:///PATH or "
             "postgresql://USER@HOST:PORT/DATABASE (--storage, SWEEPER_STORAGE)"
         )
         raise DatabaseUnavailableError(msg) from None

@@ -37,8 +37,11 @@ class LostAttempt:
     attempt: int
 
 
-_GONE = "its worker was killed, or its machine restarted: the process is gone"
-_UNRENEWED = "its worker did not renew its lease in time: it is killed, stopped or cut off"
+_GONE = "its worker was killed, or its machine restarted"
+_UNRENEWED = (
+    "its worker did not renew the lease in time: it was killed or stopped, or cannot reach the "
+    "database"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,8 +180,8 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
     definition = json.loads(study.definition)
     if definition.get("budget") is not None:
         msg = (
-            f"study {study.name!r} has a budget, which itself says how far each trial trains; it "
-            "cannot be extended. Run its best parameters as a study of their own (enqueue=…)"
+            f"study {study.name!r} cannot be extended, because its budget determines the epochs "
+            "of each trial. Run its best parameters in a new study (enqueue=…)"
         )
         raise UsageError(msg)
     first = int(definition["epochs"])
@@ -201,8 +201,8 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
         several = len(running) > 1
         msg = (
             f"trial{'s' * several} {', '.join(running)} of study {study.name!r} "
-            f"{'are' if several else 'is'} running; a study is extended while it stands: wait, "
-            f"or stop it first (sweeper stop {study.name})"
+            f"{'are' if several else 'is'} running; only a stopped study can be extended: wait, "
+            f"or stop it first (sweeper stop {study.name!r})"
         )
         raise UsageError(msg)
     return plan
@@ -250,16 +250,16 @@ def _chosen(
         present, done = trial.epochs or first, trained.get(trial.id, 0)
         if trial.result == "failed":
             msg = (
-                f"trial {number} of study {study.name!r} has failed after {done} epochs, so there "
-                f"is nothing to extend; `sweeper retry {study.name} {number}` gives it another "
+                f"trial {number} of study {study.name!r} has failed after {done} epochs, so it "
+                f"cannot be extended; `sweeper retry {study.name!r} {number}` gives it another "
                 "attempt"
             )
             raise UsageError(msg)
         if ran_under_another_definition(connection, study, trial):
             msg = (
-                f"trial {number} of study {study.name!r} ran under another definition or code "
-                "than the study has now, so what it trained on to would be of neither; begin it "
-                "as a trial of a study of its own (enqueue=…)"
+                f"trial {number} of study {study.name!r} ran under an earlier definition or code, "
+                "so an extension would belong to neither; run its parameters in a new study "
+                "(enqueue=…)"
             )
             raise UsageError(msg)
         if epochs < present:

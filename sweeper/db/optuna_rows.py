@@ -225,8 +225,8 @@ def _read_parameters(rows: Iterable[Any]) -> dict[int, dict[str, Parameter]]:
             value = from_internal(distribution, internal)
         except (IndexError, ValueError, OverflowError):
             msg = (
-                f"parameter {name!r} of Optuna's trial {trial_id} is stored as {internal!r}, which "
-                f"{distribution} does not have; it was changed outside sweeper: restore it"
+                f"parameter {name!r} of Optuna's trial {trial_id} is stored as {internal!r}, "
+                f"which is outside of {distribution}; another tool has changed it: restore it"
             )
             raise StorageError(msg) from None
         found.setdefault(trial_id, {})[name] = Parameter(distribution, value)

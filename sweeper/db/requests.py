@@ -201,17 +201,17 @@ def retry(connection: Connection, name: str, number: int, *, again: bool = False
             return
         begun = "paused" if trial.paused else "interrupted"
         state = trial.result or ("running" if trial.running else begun)
-        hint = "sweeper resume goes on with it" if state == "interrupted" else "it stays as it is"
+        hint = "`sweeper resume` continues it" if state == "interrupted" else "it stays as it is"
         msg = (
-            f"trial {number} of study {name!r} is {state}; only a failed trial is given another "
-            f"attempt, so {hint}"
+            f"trial {number} of study {name!r} is {state}, and only a failed trial can be "
+            f"retried; {hint}"
         )
         raise UsageError(msg)
     check_not_compared(connection, name, trial)
     if number < decided_below(connection, study):
         msg = (
-            f"trial {number} of study {name!r} failed, and the generation after its own was decided "
-            "without it; another attempt would change what that began from, so it stays as it is"
+            f"trial {number} of study {name!r} failed, and the next generation was decided "
+            "without it; it cannot be retried, because its result would change that generation"
         )
         raise UsageError(msg)
     _give_another_attempt(connection, study, trial)
@@ -323,7 +323,7 @@ def _rename_study(connection: Connection, name: str, new: str, moved: Mapping[st
     study = lock_study(connection, name)
     _check_at_rest(connection, name, "set aside")
     if new in (*study_names(connection), *optuna_rows.study_names(connection)):
-        msg = f"the database has a study {new!r} already"
+        msg = f"the database already has a study {new!r}"
         raise UsageError(msg)
     connection.execute(sa.update(Study).where(Study.id == study.id).values(name=new))
     optuna_rows.rename_study(connection, study.optuna_study_id, new)

@@ -116,15 +116,17 @@ def held_up(
         paused = len(rows) - running
         if paused:
             return (
-                f"all {begun} trials have begun; {paused} {are(paused)} paused until the other trials "
-                f"of their rungs have come as far, and {running} {are(running)} running"
+                f"all {begun} trials have begun; {paused} {are(paused)} paused until the other "
+                f"trials of their rungs arrive, and {running} {are(running)} running"
             )
         return f"all {begun} trials have begun, and {running} {are(running)} still running"
     if study.window is None:
         return None
     lowest = next((row.number for row in rows if row.epoch is None), None)
     if lowest is not None and lowest <= begun - study.window:
-        return f"trial {begun} learns from trial {lowest}, which has not come to its first rung"
+        return (
+            f"trial {begun} uses the result of trial {lowest}, which has not reached its first rung"
+        )
     return at_most(study, running)
 
 
@@ -161,9 +163,9 @@ def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> Non
     )
     if epochs is not None:
         msg = (
-            f"trial {trial.number} of study {study!r} failed, and its rung after {epochs} epochs was "
-            "decided without it; another attempt would change nothing there, so it stays failed. "
-            "Give its parameters to a further trial: enqueue= in a study of another name"
+            f"trial {trial.number} of study {study!r} failed, and its rung after {epochs} epochs "
+            "was decided without it, so it cannot be retried. Run its parameters in a new study "
+            "(enqueue=…)"
         )
         raise UsageError(msg)
 
@@ -191,8 +193,8 @@ def check_same_rungs(
     reached = sa.select(RungMember.epochs).join(Trial).where(Trial.study_id == study.id).limit(1)
     if connection.scalar(reached) is not None:
         msg = (
-            f"study {study.name!r} has trials that have come to rungs of its budget, and these would "
-            "be others now; give the changed study another name"
+            f"study {study.name!r} has trials at rungs of its budget, and a changed budget has "
+            "other rungs; give the changed study another name"
         )
         raise DefinitionError(msg)
 

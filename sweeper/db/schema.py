@@ -63,8 +63,8 @@ def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
     _check_revision(ours, url)
     if ours != REVISIONS[-1]:
         msg = (
-            f"{shown_url(url)} has tables of revision {ours}, and this version of "
-            f"sweeper needs {REVISIONS[-1]}; stop the workers, then run: sweeper db upgrade"
+            f"{shown_url(url)} has tables of revision {ours}; this version of sweeper needs "
+            f"{REVISIONS[-1]}. Stop the workers, then run: sweeper db upgrade"
         )
         raise DatabaseVersionError(msg)
     if optunas != _OPTUNA_REVISION:
@@ -107,8 +107,8 @@ def optuna_storage(url: URL, *, create: bool) -> RDBStorage:
         )
     except RuntimeError as error:
         msg = (
-            f"{shown_url(url)} was written by another version of Optuna than the "
-            f"{optuna.__version__} installed here: {error}"
+            f"{shown_url(url)} was written by another version of Optuna than the installed "
+            f"{optuna.__version__}: {error}"
         )
         raise DatabaseVersionError(msg) from error
 

@@ -233,8 +233,8 @@ def lock_study(connection: Connection, name: str) -> AnyRow:
     study = _require(connection, name, sa.select(Study).where(Study.name == name).with_for_update())
     if not optuna_rows.lock_study(connection, study.optuna_study_id):
         msg = (
-            f"study {name!r} was deleted by one of Optuna's tools, and only sweeper's half of it "
-            "is left; run it under another name"
+            f"study {name!r} was deleted by one of Optuna's tools, and only sweeper's rows are "
+            "left; run it under another name"
         )
         raise StorageError(msg)
     return study
@@ -251,8 +251,8 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     begun = begun_trials(connection, study.id)
     if target < max(begun, 1):
         msg = (
-            f"trials={target} for study {name!r}, of which {begun} trials have begun; "
-            f"the total can be raised, or lowered to {max(begun, 1)}"
+            f"trials={target}, but {begun} trials of study {name!r} have begun; raise the total, "
+            f"or lower it to at least {max(begun, 1)}"
         )
         raise DefinitionError(msg)
     change_total(connection, study, target, begun)
@@ -275,8 +275,8 @@ def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     if stored.directions != row.directions:
         was, now = " and ".join(stored.directions), " and ".join(row.directions)
         msg = (
-            f"study {row.name!r} was created to {was} and is now to {now}; "
-            "its finished trials would be ranked the other way round: give it another name"
+            f"study {row.name!r} was created to {was}, and its definition now says {now}; its "
+            "finished trials would be ranked in the opposite order: give it another name"
         )
         raise DefinitionError(msg)
     check_same_rungs(connection, study, plain_json(row.definition))
@@ -301,7 +301,7 @@ def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
         .values(
             outcome="dropped",
             decided_at=UtcNow(),
-            report=json.dumps({"message": "the study's definition was changed meanwhile"}),
+            report=json.dumps({"message": "the study's definition has changed"}),
         )
     )
     connection.execute(

@@ -86,8 +86,8 @@ class _Built:
             if finding.check == "independence" and finding.level == "error":
                 which = f"trial {self.number}" if self.number else "each"
                 self.refusal = IndependenceError(
-                    f"{_at(finding.line)}{finding.message}; no trial was run, since {which} would be "
-                    "refused"
+                    f"{_at(finding.line)}{finding.message}; no trial was run, because {which} "
+                    "would be refused"
                 )
                 return
 
@@ -114,12 +114,7 @@ class EarlyCheck:
         if launcher is None:
             self._known.set()
             return
-        listener(
-            Doing(
-                "building two trials of this new study, to see whether they share anything; that "
-                "is done once"
-            )
-        )
+        listener(Doing("checking once for this new study whether two trials share anything"))
         self._thread = threading.Thread(
             target=self._run, args=(launcher,), name="sweeper-early-check", daemon=True
         )

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from sweeper.search.spec import SamplerSpec
 
 _NOT_HERE = (
-    "which is not on this machine; put the same file there, or say where it is here: "
-    "sweeper worker STUDY --source FILE[:NAME]"
+    "which is not on this machine; put the same file there, or name its path: sweeper worker "
+    "STUDY --source FILE[:NAME]"
 )
 _NO_TEXT = (
     "the code of study {!r} was typed at a prompt or piped into Python, which keeps no text of it. Its "
@@ -49,9 +49,10 @@ _NO_TEXT = (
     "type `sweeper run FILE`"
 )
 _OTHER_HASHES = (
-    "inline trials have this process's hashes of strings, which other trials and other processes do "
-    "not have; if the study goes by hash() or by the order of a set of strings, start Python with "
-    "PYTHONHASHSEED=0 in its environment, as other trials have it, or resume gives another result"
+    "inline trials have the hash seed of this process, which differs from that of other trials "
+    "and processes; if the study depends on hash() or on the order of a set of strings, start "
+    "Python with PYTHONHASHSEED=0 in its environment, as for other trials, or a resume gives "
+    "another result"
 )
 
 
@@ -205,7 +206,8 @@ class PreparedStudy:
             tell(
                 Notice(
                     f"the study's concurrency is {window}, so {window} of {wanted} workers "
-                    f"{are(window)} used; the definition's concurrency= changes that, and the sweep with it"
+                    f"{are(window)} used; a larger concurrency= in the definition allows more, "
+                    "and changes the sweep"
                 )
             )
             return window
@@ -281,9 +283,9 @@ def _check_alike(imported: StudySettings, given: StudySettings, source: StudySou
     """
     if imported.to_json() != StudySettings.from_json(given.to_json()).to_json():
         msg = (
-            f"study {given.name!r} is defined otherwise when {source.target} is imported than in this "
-            "process, and it cannot be sent to the processes that run its trials; define it at the "
-            "top level of the file, or use `sweeper run FILE`"
+            f"study {given.name!r} has another definition when {source.target} is imported than "
+            "in this process, and it cannot be sent to the processes that run its trials; define "
+            "it at the top level of the file, or use `sweeper run FILE`"
         )
         raise DefinitionError(msg)
 
@@ -298,16 +300,16 @@ def _launcher(server: WarmServer, loaded: Loaded, isolation: str, listener: List
     if isolation == "auto" and loaded.cannot_fork:
         listener(
             Notice(
-                f"every trial starts a Python of its own, some seconds each, because "
+                "every trial starts a new Python, which takes some seconds, because "
                 f"{loaded.cannot_fork}"
             )
         )
     elif isolation != "spawn" and loaded.imported_by_trials:
         listener(
             Remark(
-                f"every trial imports the study in its own process, because "
-                f"{loaded.imported_by_trials}; what the file does at its top is "
-                "done again for each"
+                "every trial imports the study in its own process, because "
+                f"{loaded.imported_by_trials}; the code at the top of the file runs again for "
+                "each trial"
             )
         )
     return launcher

@@ -121,11 +121,11 @@ class Answers:
         """
         asks = f"the {self.asker} asks for parameter {name!r}"
         if name not in self.values:
-            msg = f"{asks}, which the trial never asked for"
+            msg = f"{asks}, which the trial does not have"
             raise LookupError(msg)
         stored = self.distributions[name]
         if to_text(stored) != to_text(distribution):
-            msg = f"{asks} as {distribution}, and the trial asked for it as {stored}"
+            msg = f"{asks} as {distribution}; in the trial it is {stored}"
             raise LookupError(msg)
         return self.values[name]
 
@@ -413,7 +413,7 @@ class _Attempt(WithoutDatabase):
         elif end is None:
             outcome, error = "crashed", f"the replay's process {status.describe()}"
             if kill is not None:
-                error = f"killed at step {kill.after}, as was asked for"
+                error = f"killed at step {kill.after}, as requested"
         elif isinstance(end, Failed):
             outcome, error = "failed", end.error
             self.replayed.log = self._log()
@@ -426,7 +426,7 @@ class _Attempt(WithoutDatabase):
         if (end is None and kill is None) or (isinstance(end, Failed) and end.fault != "trial"):
             log = self._log()
             msg = (
-                f"trial {number} could not be run again to its end: {error}; mend that and verify "
+                f"trial {number} could not be run again to its end: {error}; fix that and verify "
                 f"again{chr(10) + log if log else ''}"
             )
             raise ReplayDiedError(msg, status.describe(), self.replayed)

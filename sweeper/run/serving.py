@@ -80,15 +80,15 @@ def serve_slots(
     if callable(prepared.runner) and settings.time_limit is not None:
         context.tell(
             Notice(
-                f"time_limit={settings.time_limit:g} is not enforced where trials run inside "
-                "this process, which cannot be killed"
+                f'time_limit={settings.time_limit:g} is not enforced with isolation="inline", '
+                "because trials run in this process"
             )
         )
     if callable(prepared.runner) and settings.audit != "off" and settings.deterministic:
         context.tell(
             Notice(
-                "nothing is audited where trials run inside this process: a replay needs a fresh "
-                'one, as isolation="auto" gives'
+                'nothing is audited with isolation="inline", because a replay needs a fresh '
+                'process, as with isolation="auto"'
             )
         )
     context.tell(opened(prepared, options.storage, slots, resume_command))
@@ -120,8 +120,8 @@ def serve_slots(
 def _idle(idle: float, available: float, slots: int) -> Remark:
     share = idle / available if available else 0.0
     return Remark(
-        f"workers waited for other trials {share:.0%} of the time ({idle:.1f} s of {available:.1f} s, "
-        f"{slots} side by side)"
+        f"workers waited for other trials {share:.0%} of the time ({idle:.1f} s of "
+        f"{available:.1f} s, {slots} in parallel)"
     )
 
 
@@ -138,9 +138,9 @@ def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOption
     if wanted is not None and wanted > len(devices):
         listener(
             Notice(
-                f"the GPUs have room for {len(devices)} trials side by side (--gpus {gpus}, "
-                f"--trials-per-gpu {options.trials_per_gpu}), so {len(devices)} of {wanted} workers "
-                "are used"
+                f"the GPUs have room for {len(devices)} parallel trials (--gpus {gpus}, "
+                f"--trials-per-gpu {options.trials_per_gpu}), so {len(devices)} of {wanted} "
+                "workers are used"
             )
         )
     slots = min(wanted or len(devices), len(devices))

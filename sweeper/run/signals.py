@@ -107,9 +107,12 @@ def stop_signals(
         if again and number not in (signal.SIGINT, signal.SIGTERM):
             return
         said = (
-            "killing the trials; each goes on from its newest checkpoint when resumed"
+            "killing the trials; each resumes from its newest checkpoint"
             if again
-            else "stopping: every trial finishes its step and writes a checkpoint; once more kills"
+            else (
+                "stopping: every trial finishes its step and writes a checkpoint; a second "
+                "signal kills"
+            )
         )
         # A handler interrupts whatever the main thread holds; locks are for another thread.
         _apart(stopping.kill if again else stopping.drain)

@@ -119,8 +119,8 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
                 shutil.rmtree(directory)
         except OSError as error:
             msg = (
-                f"study {study!r} is gone from the database, and {directory} cannot be deleted: "
-                f"{error}; remove it by hand"
+                f"study {study!r} was removed from the database, but {directory} cannot be "
+                f"deleted: {error}; remove it by hand"
             )
             raise CheckpointError(msg) from error
     return directories
@@ -143,8 +143,8 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
     remote = next((c.path for t in trials for c in t.checkpoints if "://" in c.path), None)
     if remote is not None:
         msg = (
-            f"study {study!r} cannot be set aside, because its checkpoints are in an object store "
-            f"({remote}), where nothing can be renamed; give the new study another name"
+            f"study {study!r} cannot be renamed, because its checkpoints are in an object store "
+            f"({remote}); give the new study another name"
         )
         raise UsageError(msg)
     directories = study_directories(repository, trials, paths)
@@ -166,7 +166,7 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
             with contextlib.suppress(OSError):
                 now.rename(was)
         if isinstance(error, OSError):
-            msg = f"study {study!r} cannot be set aside as {new!r}: {error}; nothing was changed"
+            msg = f"study {study!r} cannot be renamed to {new!r}: {error}; nothing was changed"
             raise CheckpointError(msg) from error
         raise
     return new
@@ -216,7 +216,7 @@ def unchanged_settings(
     )
     if changes:
         msg = (
-            f"study {row.name!r} is not defined as it was when its trials ran: "
+            f"the definition of study {row.name!r} has changed since its trials ran: "
             f"{'; '.join(changes)}. Restore the definition to {purpose}"
         )
         raise DefinitionChangedError(msg)
@@ -242,8 +242,8 @@ def store_study(
         if settings.trials > known.target:
             request.listener(
                 Notice(
-                    f"the total of {settings.name!r} is {known.target} trials, and its file "
-                    f"says {settings.trials}; --trials {settings.trials} raises it"
+                    f"the total of {settings.name!r} is {known.target} trials, but its file says "
+                    f"{settings.trials}; --trials {settings.trials} raises it"
                 )
             )
         target = known.target
@@ -257,8 +257,8 @@ def store_study(
     elif target < stored.target:
         request.listener(
             Notice(
-                f"the total of {row.name!r} was raised to {stored.target} trials before; "
-                f"--trials {target} lowers it again"
+                f"the total of {row.name!r} was raised to {stored.target} trials; --trials "
+                f"{target} lowers it again"
             )
         )
     return stored
@@ -304,9 +304,7 @@ def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> Stud
         return known
     if known is not None:
         new = set_aside(repository, paths)
-        request.listener(
-            Notice(f"the study {paths.study!r} that was there is called {new!r} from now on")
-        )
+        request.listener(Notice(f"the existing study {paths.study!r} was renamed to {new!r}"))
     check_new_study(paths, shown_url(repository.database.url))
     return None
 
@@ -316,9 +314,9 @@ def _accept(repository: Repository, row: StudyRow, listener: Listener) -> None:
     if changes:
         listener(
             Notice(
-                f"the definition of {row.name!r} changes from here on: "
-                f"{'; '.join(changes)}; trials finished before belong to the old one, and a "
-                "trial that resumes from a checkpoint is not promised an exact result"
+                f"the definition of {row.name!r} has changed: {'; '.join(changes)}; trials that "
+                "finished before belong to the old one, and exactness is not promised for a "
+                "trial that resumes from a checkpoint"
             )
         )
 
@@ -334,11 +332,11 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
         )
         if not changes:
             raise
-    begun = f", and the {anew} that have begun start again from the beginning" if anew else ""
+    begun = f", and the {anew} trials that have begun start again" if anew else ""
     listener(
         Notice(
-            f"the definition of {row.name!r} changes from here on: "
-            f"{'; '.join(changes)}. No trial has a value yet, so nothing is mixed{begun}"
+            f"the definition of {row.name!r} has changed: {'; '.join(changes)}. No trial has a "
+            f"value yet, so nothing is mixed{begun}"
         )
     )
     return repository.create_or_open(row)

@@ -234,7 +234,9 @@ def test_a_disk_that_does_not_tell_is_the_environments_and_no_reason_to_begin_an
             lambda: load_newest([store.directory], pytest.fail),
             lambda: read_kept([store.directory]),
         ):
-            with pytest.raises(CheckpointError, match="see that the disk is there") as raised:
+            with pytest.raises(
+                CheckpointError, match="check the disk and its permissions"
+            ) as raised:
                 look()
             assert not isinstance(raised.value, CorruptCheckpointError)
 

@@ -119,7 +119,7 @@ def test_files_of_two_checkpoints_mixed_are_found(store):
         store.load(second)
     third = second.with_name("step-000000003")
     first.rename(third)
-    with pytest.raises(CorruptCheckpointError, match="is of step 1, expected 3"):
+    with pytest.raises(CorruptCheckpointError, match="has step 1, expected 3"):
         store.load(third)
 
 
@@ -176,7 +176,7 @@ def test_the_fallback_works_where_nothing_can_be_renamed(store):
     read_only = FailingOperations(1, errno.EROFS)
     loaded = load_newest([store.directory], notices.append, operations=read_only)
     assert loaded.step == 1
-    assert "could not be set aside" in notices[0]
+    assert "could not be renamed" in notices[0]
     assert path.is_dir()
 
 

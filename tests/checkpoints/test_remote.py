@@ -225,7 +225,7 @@ def test_a_trial_that_changes_its_location_keeps_and_deletes_in_both(prefix, tmp
 def test_a_spool_that_cannot_be_written_is_said_with_what_to_do(prefix, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     store = RemoteCheckpointStore(prefix, spool=tmp_path / "file" / "spool")
-    with pytest.raises(CheckpointError, match=r"made ready for its upload.*--runs-dir"):
+    with pytest.raises(CheckpointError, match=r"for its upload.*--runs-dir"):
         store.commit(snapshot(1))
 
 

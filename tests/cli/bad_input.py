@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 NONE_CAN_SUCCEED = "error: trial 0 shows that no trial of the study can succeed: "
 CORRECT_IT = (
-    ". So no other trial is begun. Correct the study and run it again: this trial and the others "
-    "begin then. `sweeper logs line 0` has the trial's output"
+    ". No other trial was started. Fix the study and run it again: then this trial and the "
+    "others begin. `sweeper logs line 0` has the trial's output"
 )
 
 
@@ -123,8 +123,8 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "ls",
-        "error: sqlite:///runs/sweeper.db has tables of revision 0001, and this version"
-        " of sweeper needs NEWEST; stop the workers, then run: sweeper db upgrade",
+        "error: sqlite:///runs/sweeper.db has tables of revision 0001; this version of sweeper "
+        "needs NEWEST. Stop the workers, then run: sweeper db upgrade",
         1,
         "an older database",
     ),
@@ -324,7 +324,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "db copy sqlite:///runs/sweeper.db sqlite:///runs/sweeper.db",
-        "error: sqlite:///runs/sweeper.db holds studies already (digits); copy into an "
+        "error: sqlite:///runs/sweeper.db already contains studies (digits); copy into an "
         "empty database",
         1,
         "a study",
@@ -428,17 +428,17 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run sweep.py --gpus 0",
-        "error: --gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi names "
-        "one, CUDA_VISIBLE_DEVICES has no id, and /dev has neither nvidia0 nor kfd); "
-        "leave --gpus out to train on the processor, or run on a machine that has one",
+        "error: --gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi names one, "
+        "CUDA_VISIBLE_DEVICES has no id, and /dev has neither nvidia0 nor kfd); leave --gpus "
+        "out to train on the CPU, or use a machine with a GPU",
         2,
         "files",
     ),
     BadInput(
         "worker digits --gpus 0",
-        "error: --gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi names "
-        "one, CUDA_VISIBLE_DEVICES has no id, and /dev has neither nvidia0 nor kfd); "
-        "leave --gpus out to train on the processor, or run on a machine that has one",
+        "error: --gpus 0: no GPU was found here (neither nvidia-smi nor rocm-smi names one, "
+        "CUDA_VISIBLE_DEVICES has no id, and /dev has neither nvidia0 nor kfd); leave --gpus "
+        "out to train on the CPU, or use a machine with a GPU",
         2,
         "files",
     ),
@@ -745,7 +745,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "extend digits --epochs 5 --trial 1",
-        "error: trial 1 of study 'digits' has failed after 2 epochs, so there is nothing to extend; "
+        "error: trial 1 of study 'digits' has failed after 2 epochs, so it cannot be extended; "
         "`sweeper retry digits 1` gives it another attempt",
         2,
         "a study that trained",
@@ -765,16 +765,17 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "extend digits --epochs 5",
-        "error: trial 0 of study 'digits' ended at step 30, and its checkpoint of that step is gone, "
-        "from which it would train on; it has step-000000020 (2 epochs). If they were moved, say "
-        "where they are with --runs-dir or --checkpoints; or extend the other trials with --trial",
+        "error: trial 0 of study 'digits' ended at step 30, and its checkpoint of that step is "
+        "missing, so it cannot train further; its checkpoints: step-000000020 (2 epochs). If "
+        "they were moved, name their place with --runs-dir or --checkpoints; or extend the "
+        "other trials with --trial",
         1,
         "a study that trained",
     ),
     BadInput(
         "extend digits --epochs 5",
-        "error: trial 2 of study 'digits' is running; a study is extended while it stands: wait, or "
-        "stop it first (sweeper stop digits)",
+        "error: trial 2 of study 'digits' is running; only a stopped study can be extended: "
+        "wait, or stop it first (sweeper stop digits)",
         2,
         "a study that runs",
     ),

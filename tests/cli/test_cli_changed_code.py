@@ -117,12 +117,13 @@ REFUSED = (
     "them apart\n"
 )
 UNVERIFIED = (
-    "error: study 'edits' is not defined as it was when its trials ran: {}. Restore the definition "
-    "to verify them\n"
+    "error: the definition of study 'edits' has changed since its trials ran: {}. Restore the "
+    "definition to verify them\n"
 )
 _UNNAMED = re.compile(
-    r"(?:importing TensorFlow and the study edits \.\.\.\n)?error: (\S+study_of_edits\.py) has changed since study 'edits' was run from it: [^.]+\. Restore it, "
-    r"or type `sweeper run \1(:study)?`, which compares what the study uses and says how to go on\n"
+    r"(?:importing TensorFlow and the study edits \.\.\.\n)?error: (\S+study_of_edits\.py) has "
+    r"changed since study 'edits' was run from it: [^.]+\. Restore it, or type `sweeper run "
+    r"\1(:study)?`, which compares the code that the study uses and says how to continue\n"
 )
 """A database names the file, so it is not run once it says something else; `run FILE` names it."""
 

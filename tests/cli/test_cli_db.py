@@ -26,6 +26,8 @@ def test_a_copied_database_has_the_same_studies_and_is_copied_once(
     with Database.open(target, create=False) as database:
         assert Repository(database).study_names() == ("digits",)
     assert main(["db", "copy", source, target]) == 1
-    assert "holds studies already (digits); copy into an empty database" in capsys.readouterr().err
+    assert (
+        "already contains studies (digits); copy into an empty database" in capsys.readouterr().err
+    )
     assert main(["db", "copy", f"sqlite:///{tmp_path / 'none.db'}", target]) == 1
     assert "there is no database at" in capsys.readouterr().err

@@ -208,7 +208,7 @@ def test_an_audit_whose_worker_left_is_claimed_again_and_the_late_verdict_is_ref
     repository.leave(OTHER)
     again = got(audits)
     assert (again.id, again.tries) == (late.id, 2)
-    with pytest.raises(SupersededError, match="was given to another worker"):
+    with pytest.raises(SupersededError, match="belongs to another worker"):
         audits.decide(late, "differs", seconds=1.0, report={"message": "late"})
     audits.decide(again, "alike", seconds=2.0)
     with pytest.raises(SupersededError):

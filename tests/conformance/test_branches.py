@@ -92,8 +92,9 @@ def test_no_total_is_raised_past_numbers_that_branches_have_where_numbers_count(
     with pytest.raises(DefinitionError) as refused:
         repository.set_target("digits", 5)
     assert str(refused.value) == (
-        f"trials=5 for study 'digits', which has branches beside its total (trial 4): {what} go by "
-        "trial numbers, and those are taken; raise the total before branching, or begin another study"
+        f"trials=5 for study 'digits', which has branches beside its total (trial 4): {what} use "
+        "the numbers of trials, and those are taken; raise the total before branching, or "
+        "begin another study"
     )
 
 
@@ -117,7 +118,7 @@ def test_samplers_see_no_branch_and_wait_for_none(repository: Repository) -> Non
     branch = claim(repository)
     assert claim(repository).number == 1, "no trial of the total waits for a branch"
     waiting = repository.claim("digits", ME, lambda number: number)
-    assert waiting == Waiting("trial 2 learns from trial 1, which is still running")
+    assert waiting == Waiting("trial 2 uses the result of trial 1, which is still running")
     repository.finish(branch.token, Ending("complete", value=0.1, digest="d"))
     assert [o.number for o in repository.finished_before("digits", 9)] == [0]
     everything = repository.finished_before("digits", 9, whole=True)

@@ -138,10 +138,12 @@ def test_nothing_is_copied_into_a_database_that_holds_studies(
 ) -> None:
     repository.create_or_open(replace(ROW, name="mine"))
     before = everything(database)
-    with pytest.raises(StorageError, match=r"holds studies already \(mine\); copy into an empty"):
+    with pytest.raises(
+        StorageError, match=r"already contains studies \(mine\); copy into an empty"
+    ):
         copy_database(sqlite_source.database, database)
     assert everything(database) == before
-    with pytest.raises(StorageError, match="holds studies already"):
+    with pytest.raises(StorageError, match="already contains studies"):
         copy_database(sqlite_source.database, sqlite_source.database)
 
 

@@ -41,8 +41,8 @@ def test_a_population_has_the_trials_of_its_generations(repository: Repository) 
     with pytest.raises(DefinitionError) as refused:
         repository.set_target("tree", 8)
     assert str(refused.value) == (
-        "trials=8 for study 'tree', whose population has 6 trials: its size for each generation; leave "
-        "the total as it is"
+        "trials=8 for study 'tree', whose population has 6 trials, a fixed number for each "
+        "generation; do not change the total"
     )
 
 
@@ -61,8 +61,8 @@ def test_a_failed_member_has_another_attempt_until_its_generation_is_gone_on_fro
     with pytest.raises(UsageError) as refused:
         repository.retry("tree", 0)
     assert str(refused.value) == (
-        "trial 0 of study 'tree' failed, and the generation after its own was decided without it; "
-        "another attempt would change what that began from, so it stays as it is"
+        "trial 0 of study 'tree' failed, and the next generation was decided without it; it "
+        "cannot be retried, because its result would change that generation"
     )
 
 
@@ -100,7 +100,7 @@ def test_a_generation_waits_until_the_one_before_is_whole(repository: Repository
     for each in claims[:2]:
         end(repository, each, VALUES[each.number])
     waiting = repository.claim("tree", ME, lambda number: number)
-    said = "the next generation descends from trials still running: 2"
+    said = "the next generation waits for running trials: 2"
     assert waiting == Waiting(said)
     assert len(repository.trials("tree")) == 3
     end(repository, claims[2], VALUES[2])

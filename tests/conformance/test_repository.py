@@ -236,7 +236,7 @@ def test_a_trial_waits_until_its_window_is_finished(repository: Repository) -> N
     first, second = take(repository), take(repository)
     waiting = repository.claim("digits", ME, seed)
     assert isinstance(waiting, Waiting)
-    assert "trial 2 learns from trial 0" in waiting.reason
+    assert "trial 2 uses the result of trial 0" in waiting.reason
     repository.finish(second.token, Ending("complete", value=1.0))
     assert isinstance(repository.claim("digits", ME, seed), Waiting)
     repository.finish(first.token, Ending("complete", value=1.0))
@@ -258,7 +258,7 @@ def test_no_more_trials_run_at_once_than_the_concurrency_however_far_they_look_b
     repository.finish(third.token, Ending("complete", value=0.5))
     waiting = repository.claim("digits", ME, seed)
     assert isinstance(waiting, Waiting)
-    assert "trial 3 learns from trial 0" in waiting.reason
+    assert "trial 3 uses the result of trial 0" in waiting.reason
     repository.finish(first.token, Ending("interrupted"))
     assert take(repository).number == 0
 
@@ -1000,7 +1000,7 @@ def test_accepting_what_has_not_changed_records_nothing(repository: Repository) 
 
 def test_a_direction_cannot_be_turned_round_even_on_request(repository: Repository) -> None:
     repository.create_or_open(ROW)
-    with pytest.raises(DefinitionError, match="ranked the other way round"):
+    with pytest.raises(DefinitionError, match="ranked in the opposite order"):
         repository.accept_definition(replace(ROW, direction="minimize"))
     assert repository.study("digits") == ROW
 

@@ -313,7 +313,9 @@ ENDINGS: dict[str, Callable[[Repository, int], None]] = {
 def test_only_a_failed_trial_is_tried_again(repository: Repository, state: str) -> None:
     ENDINGS[state](repository, take(repository).token)
     before = repository.trial("digits", 0)
-    with pytest.raises(UsageError, match=f"trial 0 of study 'digits' is {state}; only a failed"):
+    with pytest.raises(
+        UsageError, match=f"trial 0 of study 'digits' is {state}, and only a failed"
+    ):
         repository.retry("digits", 0)
     assert repository.trial("digits", 0) == before
     with pytest.raises(UnknownStudyError, match="no trial 3; it has trial 0 "):

@@ -117,8 +117,8 @@ def test_a_paused_trial_is_paused_and_no_worker_takes_it(repository: Repository)
     assert (status.paused, status.running, status.finished) == (8, 1, 0)
     waiting = repository.claim(STUDY, ME, seed)
     assert waiting == Waiting(
-        "all 9 trials have begun; 8 are paused until the other trials of their rungs have come as "
-        "far, and 1 is running"
+        "all 9 trials have begun; 8 are paused until the other trials of their rungs arrive, "
+        "and 1 is running"
     )
     (decided,) = pause(repository, claims[-1], 0.4)
     assert (decided.promoted, decided.ended) == ((0, 1, 8), (2, 3, 4, 5, 6, 7))
@@ -334,7 +334,9 @@ def test_a_sampler_sees_what_every_trial_gave_at_the_first_rung_whatever_came_of
     # Trial 1 runs and has reported nothing: trial 4 looks back to it.
     assert take(repository).number == 3
     waiting = repository.claim(STUDY, ME, seed)
-    assert waiting == Waiting("trial 4 learns from trial 1, which has not come to its first rung")
+    assert waiting == Waiting(
+        "trial 4 uses the result of trial 1, which has not reached its first rung"
+    )
 
 
 def test_another_budget_is_refused_once_a_trial_has_come_to_a_rung(repository: Repository) -> None:
@@ -342,7 +344,7 @@ def test_another_budget_is_refused_once_a_trial_has_come_to_a_rung(repository: R
     pause(repository, take(repository), 0.5)
     row = repository.study(STUDY)
     changed = replace(row, definition={**row.definition, "epochs": 12})
-    with pytest.raises(DefinitionError, match="have come to rungs of its budget"):
+    with pytest.raises(DefinitionError, match="has trials at rungs of its budget"):
         repository.accept_definition(changed)
 
 

@@ -140,7 +140,7 @@ class FullDisk(FileOperations):
 
 @pytest.mark.parametrize(
     ("operations", "seen"),
-    [(RenamesNothing(), "a renamed directory is not"), (FullDisk(), "No space left on device")],
+    [(RenamesNothing(), "a renamed directory has"), (FullDisk(), "No space left on device")],
 )
 def test_a_file_system_that_cannot_commit_promises_no_checkpoint(
     here: Path, operations: FileOperations, seen: str
@@ -187,7 +187,7 @@ def test_a_trial_whose_worker_is_gone_is_named_with_the_command_that_goes_on(
     gone = replace(WorkerIdentity.here(), pid=2**22 + 1)
     repository.claim("digits", gone, lambda n: n)
     found = database()["leases"]
-    assert (found.level, found.seen) == ("note", "left open by workers that are gone: digits 0")
+    assert (found.level, found.seen) == ("note", "open attempts of workers that are gone: digits 0")
     assert found.advice.startswith("sweeper resume digits")
 
 

@@ -309,7 +309,7 @@ def test_a_checkpoint_that_is_another_than_the_database_lists_is_passed_over(cop
     path = copy.checkpoints(0)[2]
     assert other.reason.startswith(f"the checkpoint {path} has the digest ")
     assert other.reason.endswith(
-        ", and the database lists ab: the file has been replaced, so it was not evaluated"
+        ", but the database lists ab: the file was replaced, so it was not evaluated"
     )
 
 
@@ -455,7 +455,7 @@ def test_data_of_a_wrong_form_are_refused_before_anything_starts(data: Any, mess
         (
             "empty",
             (
-                "{file}:empty gave a Data with neither test nor validation; expected "
+                "{file}:empty returned a Data with neither test nor validation; expected "
                 "Data(test=(x, y))"
             ),
         ),
@@ -513,9 +513,9 @@ def test_a_study_without_test_data_says_how_to_give_some(copy: Copy, ran: Ran) -
     finally:
         without.unlink()
     assert str(refused.value) == (
-        "the study's data factory gives no data to evaluate on; a new study can return "
-        "Data(train=…, validation=…, test=(x, y)) from it, and this one can be given a function "
-        "`trial -> Data` of another file: --data FILE:NAME, or evaluate(data=…)"
+        "the study's data factory returns no test data; for this study give a function `trial "
+        "-> Data` of another file: --data FILE:NAME, or evaluate(data=…). In a new study "
+        "return Data(train=…, validation=…, test=(x, y))"
     )
 
 

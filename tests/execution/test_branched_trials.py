@@ -120,7 +120,7 @@ def test_parameters_that_make_another_shape_fail_the_branch_by_name(
     assert branch.state == "failed"
     assert branch.error is not None
     assert (
-        f"what units={units} makes does not fit the checkpoint of step 40 of trial 0"
+        f"with units={units} the model does not fit the checkpoint of step 40 of trial 0"
         in branch.error
     )
     assert "dense" in branch.error

@@ -82,7 +82,7 @@ def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path:
     with scripted_sweep(tmp_path, {0: stop}) as sweep:
         assert serve(sweep, sweep.context.stopping.set) < 5
         assert sweep.trials[0].state == "failed"
-        assert "the beginning of a message and no end" in (sweep.trials[0].attempts[0].error or "")
+        assert "an incomplete message" in (sweep.trials[0].attempts[0].error or "")
         assert sweep.context.error is None
 
 

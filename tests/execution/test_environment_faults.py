@@ -101,7 +101,7 @@ def test_a_log_that_cannot_be_opened_is_reported_as_such_and_is_no_crash(tmp_pat
     said, _ = last_words(FORKING, tmp_path)
     assert isinstance(said, Failed)
     assert said.fault == "environment"
-    assert "its process could not begin: FileNotFoundError" in said.error
+    assert "its process could not start: FileNotFoundError" in said.error
     assert "nowhere/log.txt" in said.error
 
 

@@ -119,7 +119,7 @@ def test_a_cluster_scaled_to_no_machines_is_refused_by_name() -> None:
         repository=None, settings=SimpleNamespace(name="s"), source=StudySource("target", "s.py")
     )
     request: Any = SimpleNamespace(engine="dask")
-    with pytest.raises(UsageError, match="'dask' has no machines now, and 3 workers were to be"):
+    with pytest.raises(UsageError, match="'dask' has no machines now, so 3 workers cannot be"):
         _Drive(prepared, request)._start_hosts(Scaled(), 3)
 
 

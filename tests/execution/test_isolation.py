@@ -435,7 +435,7 @@ def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(
     epochs = AT_TOP.arguments.replace("epochs=2", 'epochs=2 if __name__ == "__main__" else 3')
     otherwise = run(replace(guarded, arguments=epochs))
     assert otherwise.code == 1
-    assert "is defined otherwise when" in otherwise.err
+    assert "has another definition when" in otherwise.err
     assert not (tmp_path / "runs").exists()
 
     ended = run(guarded)
@@ -638,7 +638,7 @@ def test_a_trial_process_whose_pipe_closes_ends_itself(launcher: Launcher, tmp_p
         (-signal.SIGSEGV, "was killed by SIGSEGV"),
         (-signal.SIGKILL, "was killed by SIGKILL"),
         (-250, "was killed by signal 250"),
-        (None, "vanished (its exit status is not known)"),
+        (None, "vanished (its exit status is unknown)"),
     ],
 )
 def test_an_exit_status_says_how_a_process_ended(code: int | None, message: str) -> None:

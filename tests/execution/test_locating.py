@@ -94,7 +94,7 @@ def test_what_is_nowhere_is_said_with_where_training_begins_again(old: RunPaths)
     gone = Path(str(old.checkpoints(0, 1))) / "step-000000009"
     message = locate(trial(gone), old).notice(1, old.trial_files(0))
     assert message is not None
-    assert f"of step 9, is not at {gone} any more" in message
+    assert f"of step 9, is no longer at {gone}" in message
     assert "from the beginning" in message
     (there,) = write(old, 4)
     located = locate(trial(there, gone), old)
@@ -131,5 +131,5 @@ def test_a_disk_that_does_not_tell_is_no_missing_checkpoint(
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     monkeypatch.setattr(locating.Path, "is_dir", stale)
-    with pytest.raises(CheckpointError, match="see that the disk"):
+    with pytest.raises(CheckpointError, match="check the disk"):
         locate(trial(path), old)

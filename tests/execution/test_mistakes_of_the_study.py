@@ -49,7 +49,7 @@ def test_it_ends_the_run_at_the_first_trial_and_a_mended_study_goes_on(
         sweep(file, tmp_path, workers=1, isolation="inline")
     said = str(raised.value)
     assert said.startswith("trial 0 shows that no trial of the study can succeed: ")
-    assert "Correct the study and run it again" in said
+    assert "Fix the study and run it again" in said
     [begun] = trials_in(tmp_path)
     assert begun.state == "interrupted"
 

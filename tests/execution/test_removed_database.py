@@ -44,9 +44,9 @@ def test_a_database_that_is_removed_under_a_run_ends_it_with_an_error(
         assert time.monotonic() - began < 15
         error = sweep.context.error
         assert isinstance(error, DatabaseUnavailableError)
-        message = {"removed": "was removed", "replaced": "is another file"}[how]
+        message = {"removed": "was removed", "replaced": "was replaced by another file"}[how]
         assert message in str(error)
-        assert "checkpoints stay where they are" in str(error)
+        assert "checkpoints are not affected" in str(error)
         assert list(tmp_path.rglob("step-000000001"))
         assert len(sweep.launcher.launched) == 1, "nothing more is begun"
         assert file.exists() == (how == "replaced"), "no empty file takes its place"

@@ -77,7 +77,9 @@ def test_a_fault_is_tried_again_as_often_as_its_kind_allows(
         assert sweep.outcomes() == [outcome] * attempts
         assert sweep.trials[0].state == "failed"
         messages = [e.message for e in sweep.events if isinstance(e, Notice)]
-        told = [t.partition("; it begins anew, since it has no checkpoint ")[2] for t in messages]
+        told = [
+            t.partition("; it starts again, because it has no checkpoint ")[2] for t in messages
+        ]
         assert [t for t in told if t] == [
             f"(retry {n} of {attempts - 1})" for n in range(1, attempts)
         ]
@@ -206,7 +208,7 @@ def test_trials_that_all_fail_with_one_error_end_the_run(tmp_path: Path, script:
         serve_slot(sweep.context)
         assert isinstance(sweep.context.error, TrialError)
         message = str(sweep.context.error)
-        assert "the 3 trials that have ended all failed with the same error" in message
+        assert "all 3 trials so far failed with the same error" in message
         assert "sweeper retry scripted --failed" in message
         assert [t.state for t in sweep.trials] == ["failed"] * 3
 
@@ -419,7 +421,9 @@ def test_a_database_that_goes_while_an_attempt_is_prepared_leaves_none_open(
         if passing:
             assert sweep.context.error is None
             assert sweep.outcomes() == ["crashed", "complete"]
-            assert any("the database is back" in e.message for e in notices(sweep.events))
+            assert any(
+                "the database is reachable again" in e.message for e in notices(sweep.events)
+            )
         else:
             assert sweep.context.error is away
             assert sweep.outcomes() == ["crashed", "interrupted"]

@@ -78,9 +78,9 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(
             for worker in workers:
                 worker.wait_for("CheckpointKept")
             server.kill()
-            workers[0].wait_for("Notice", "the database is away since")
+            workers[0].wait_for("Notice", "the database is unreachable since")
             server.start()
-            workers[0].wait_for("Notice", "the database is back after")
+            workers[0].wait_for("Notice", "the database is reachable again after")
         assert [worker.end() for worker in workers] == [0, 0]
         away = [n for w in workers for n in w.notices if "the database is away" in n]
     trials = trials_of(options)
@@ -111,7 +111,7 @@ def test_nine_minutes_without_the_server_stop_no_training_and_lose_nothing(
         time.sleep(AWAY)
         trained = len(worker.events) - before
         server.start()
-        worker.wait_for("Notice", "the database is back after")
+        worker.wait_for("Notice", "the database is reachable again after")
         assert worker.end() == 0
     trials = trials_of(options)
     assert faults_of(trials, undisturbed) == []

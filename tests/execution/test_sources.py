@@ -162,15 +162,15 @@ def test_a_database_row_has_no_file_run_that_was_not_run_before(
         assert recall_source("s", row).target.endswith(target), "the control: nothing has changed"
         for sha in (None, "0" * 64):
             forged = {**row, "sha256": sha, "meaning": sha}
-            with pytest.raises(StudyFileError, match="is not the file that study 's' is run from"):
+            with pytest.raises(StudyFileError, match="differs from the file of study 's'"):
                 recall_source("s", forged)
-            with pytest.raises(StudyFileError, match="is not the file that study 's' is run from"):
+            with pytest.raises(StudyFileError, match="differs from the file of study 's'"):
                 recall_source("s", {name: v for name, v in forged.items() if name != "meaning"})
     row = describe_source(target_source("study.py"))
     (tmp_path / "study.py").write_text('"""Mine."""\n\nstudy = (None)  # a remark\n')
     assert recall_source("s", row), "it says the same"
     (tmp_path / "study.py").write_text("study = None; import os; os.system('true')\n")
-    with pytest.raises(StudyFileError, match=r"name it: sweeper run .*study\.py"):
+    with pytest.raises(StudyFileError, match=r"type: sweeper run .*study\.py"):
         recall_source("s", row)
     assert target_source("study.py").target == "study.py", "named by the user, it is run"
 
@@ -185,7 +185,7 @@ def test_a_module_that_another_directory_would_put_instead_is_refused(
     row = describe_source(target_source("only_here"))
     monkeypatch.chdir(tmp_path)
     assert recall_source("s", row).target == "only_here"
-    with pytest.raises(StudyFileError, match="only_here on this machine is not the file"):
+    with pytest.raises(StudyFileError, match="only_here on this machine differs from the file"):
         recall_source("s", {**row, "directory": str(tmp_path / "theirs")})
 
 

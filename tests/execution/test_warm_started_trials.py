@@ -133,7 +133,7 @@ def test_a_study_is_another_one_once_the_file_that_it_names_is(
     base_weights(ran / "base.weights.h5", seed=2)
     assert main(words) == 1
     err = capsys.readouterr().err
-    assert "not defined as it was" in err
+    assert "the definition of study" in err
     assert "warm_start" in err
     with pytest.raises(DefinitionChangedError, match="warm_start"):
         sweep(ran / "warm/small.py", ran / "warm", trials=3)

@@ -183,7 +183,7 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
         assert pid is not None
         assert not is_gone(pid), "the trial's process was not stopped, and trains on"
         paused.send_signal(signal.SIGCONT)
-        paused.wait_for("Notice", f"trial {number} was given to another worker")
+        paused.wait_for("Notice", f"another worker has taken trial {number}")
         assert is_gone(pid)
         assert (other.end(), paused.end()) == (0, 0)
         going_on = [f for kind, f in paused.events if kind == "AttemptStarted"]
@@ -235,7 +235,7 @@ def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
             time.sleep(2 * SHORT)
             trained = [len(w.events) - b for w, b in zip(workers, before, strict=True)]
         for worker in workers:
-            worker.wait_for("Notice", "the database is back after")
+            worker.wait_for("Notice", "the database is reachable again after")
         assert [worker.end() for worker in workers] == [0, 0]
         away = [n for worker in workers for n in worker.notices if "database is away" in n]
     trials = repository.trials(options.study)

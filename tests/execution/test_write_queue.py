@@ -91,9 +91,9 @@ def test_what_was_said_while_the_database_was_away_is_written_once_and_in_order(
     assert database.tries[-1] is False
     assert health.away_for == 0
     away, back = messages(events)
-    assert away.startswith("the database is away since")
-    assert "Training goes on" in away
-    assert back.startswith("the database is back after")
+    assert away.startswith("the database is unreachable since")
+    assert "Training continues" in away
+    assert back.startswith("the database is reachable again after")
 
 
 def test_a_question_is_answered_in_its_turn(database: Database, queue: WriteQueue) -> None:

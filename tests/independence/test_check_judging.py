@@ -105,7 +105,7 @@ def test_initial_weights_that_differ_are_the_model_factorys() -> None:
 
     finding = one(judged(change))
     assert (finding.level, finding.check, str(finding.line)) == ("error", "seeds", "s.py:10")
-    assert "build_model gave other initial weights" in finding.message
+    assert "build_model returned different initial weights" in finding.message
     assert "dense/bias" in finding.message
 
 
@@ -143,7 +143,7 @@ def test_a_seed_that_makes_no_difference_is_a_warning_and_one_that_does_holds() 
     assert (one(trials()).level, one(trials()).check) == ("warning", "seeds")
     judgement = trials(lambda second: second["weights"][0].__setitem__(1, "9"))
     assert judgement.findings == []
-    assert judgement.held == ["another seed gives other initial weights"]
+    assert judgement.held == ["different seeds give different initial weights"]
 
 
 def test_weights_that_nothing_draws_say_nothing_of_seeds() -> None:

@@ -91,7 +91,7 @@ def assert_it_holds(report: dict[str, Any]) -> None:
         "a trial begins anew",
         "can be captured",
         "the same seed gives the same",
-        "another seed gives other initial weights",
+        "different seeds give different initial weights",
         "in different orders, and each repeats",
         "repeat bit for bit in another process",
         "killed (SIGKILL) after step",
@@ -186,8 +186,8 @@ def test_data_that_a_generator_of_the_module_draws_hold_and_only_inline_is_told(
     report = checked(text.write(tmp_path / "drawn.py"), 0)
     assert [f for f in report["findings"] if f["level"] != "note"] == []
     assert (
-        "trial 1 begins with other data when trial 0 was built before it: load_data goes by "
-        "something that an earlier call left behind"
+        "trial 1 begins with different data if trial 0 was built before it: load_data uses "
+        "state that an earlier call left behind"
     ) in report["inline"]
 
 
@@ -231,7 +231,7 @@ def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(
     [finding] = report["findings"]
     assert (finding["level"], finding["check"]) == ("error", "resume")
     assert finding["message"].startswith("killed after step ")
-    assert "kept where no checkpoint finds it" in finding["message"]
+    assert "Some state that training changes is not in checkpoints" in finding["message"]
     assert f"look in callback {callback} ({file}:{finding['line']})" in finding["message"]
     assert f"class {callback}(" in file.read_text().splitlines()[finding["line"] - 1]
     assert any("repeat bit for bit" in held for held in report["held"]), "without a kill, it does"

@@ -84,7 +84,7 @@ def test_a_refusal_is_waited_for_however_long_two_trials_take_to_build(
     file = SLOW.write(tmp_path / "slow.py")
     with pytest.raises(IndependenceError, match=r"module attribute slow\.LOG") as raised:
         sweep(file, tmp_path / "runs", workers=2)
-    assert str(raised.value).endswith("no trial was run, since each would be refused")
+    assert str(raised.value).endswith("no trial was run, because each would be refused")
     assert trials_in(tmp_path / "runs", "slow") == ()
 
 
@@ -105,7 +105,9 @@ def test_a_second_trial_that_would_be_refused_is_reported_by_its_number(tmp_path
         callbacks="*([LOG] if trial.number else [])",
         arguments=ONE_EPOCH,
     )
-    with pytest.raises(IndependenceError, match="no trial was run, since trial 1 would be refused"):
+    with pytest.raises(
+        IndependenceError, match="no trial was run, because trial 1 would be refused"
+    ):
         sweep(text.write(tmp_path / "other.py"), tmp_path / "runs")
 
 

@@ -115,7 +115,7 @@ def test_what_acts_once_an_epoch_and_is_in_no_checkpoint_is_found_by_its_effect(
     errors = [f for f in report.findings if f.level == "error"]
     assert [f.check for f in errors] == ["resume"], report.findings
     assert errors[0].message.startswith("killed after step ")
-    assert "kept where no checkpoint finds it" in errors[0].message
+    assert "Some state that training changes is not in checkpoints" in errors[0].message
     assert any("repeat bit for bit" in held for held in report.held), "without a kill, it does"
 
 

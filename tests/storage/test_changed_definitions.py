@@ -156,7 +156,7 @@ def test_a_trial_gone_on_with_under_another_code_is_of_neither(repository: Repos
 def test_a_worker_with_another_definition_begins_nothing(repository: Repository) -> None:
     take(repository, fingerprint=ROW.fingerprint)
     repository.accept_definition(EDITED)
-    with pytest.raises(DefinitionChangedError, match="changed by another run"):
+    with pytest.raises(DefinitionChangedError, match="another run has accepted"):
         take(repository, fingerprint=ROW.fingerprint)
     take(repository, fingerprint=EDITED.fingerprint)
 

@@ -166,8 +166,8 @@ def test_one_whose_checkpoint_is_gone_is_refused(plain: Ran, tmp_path: Path) -> 
         ran.results.best.load_model()
     end = ran.places["runs_dir"] / "small/trial-00000/end/step-000000032"
     assert str(raised.value) == (
-        "the model at the end of training is that of the checkpoint step-000000032 with the digest "
-        f"{digest} ({end} says so), and that checkpoint is gone"
+        "the model at the end of training equals that of the checkpoint step-000000032 with "
+        f"the digest {digest} (according to {end}), but that checkpoint is missing"
     )
 
 

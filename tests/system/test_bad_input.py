@@ -129,7 +129,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_database_that_is_none(small: Path, tmp_path: Path, here: Callable[..., Ended]) -> None:
     file = tmp_path / "notes.db"
-    file.write_text("these are notes, and no database, and they must stay as they are\n" * 100)
+    file.write_text("these are notes, but no database, but they must stay as they are\n" * 100)
     before = file.read_bytes()
     ended = here("run", small, "--storage", f"sqlite:///{file}", cwd=tmp_path)
     check_refused(ended, 1, str(file))

@@ -276,7 +276,7 @@ def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
     # For a moment, so that there is something left to follow.
     held = held_hosts(hosts, url)
     with RunningCommand(*run, cwd=tmp_path) as again:
-        assert again.wait_for("2 of 2 workers are there already"), again.err
+        assert again.wait_for("2 of 2 workers are already running"), again.err
         for process in held:
             process.resume()
         assert again.end() == 0, again.err
@@ -378,7 +378,7 @@ def test_a_run_that_waits_for_its_first_trials_to_be_built_stops_when_asked(
     stopping = threading.Thread(target=stop)
 
     def listen(event: Event) -> None:
-        if isinstance(event, Doing) and "building two trials" in event.what:
+        if isinstance(event, Doing) and "whether two trials share anything" in event.what:
             stopping.start()
 
     options = WorkerOptions(1, database_url(runs), runs)
@@ -416,7 +416,7 @@ def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_an
     moved.write_text(moved.read_text() + "\nanother = 1\n")
     other = here("worker", "hanging", "--source", moved, *flags, cwd=tmp_path)
     assert other.code == 2
-    assert "is not the file that study 'hanging' is run from" in other.err
+    assert "differs from the file of study 'hanging'" in other.err
     unknown = here("worker", "hangin", *flags, cwd=tmp_path)
     assert (unknown.code, "'hanging'" in unknown.err) == (2, True), unknown.err
 

@@ -52,7 +52,7 @@ def test_a_changed_definition_is_refused_and_accepted_only_on_request(
     assert "--accept-changes" in refused.err
     accepted = here("run", finished, *runs, "--accept-changes", cwd=tmp_path)
     assert accepted.code == 0
-    assert "changes from here on: epochs was 2 and is now 3" in accepted.err
+    assert "has changed: epochs was 2 and is now 3" in accepted.err
     assert [len(trial.epochs) for trial in trials_in(tmp_path / "runs", "small")] == [2, 3]
     with sqlite3.connect(tmp_path / "runs" / "sweeper.db") as database:
         (row,) = database.execute("SELECT begun, changes FROM sweeper_definition_changes")
@@ -67,7 +67,7 @@ def test_each_attempt_keeps_its_fingerprint_and_a_difference_is_said(
     runs = tmp_path / "runs"
     same = here("run", file, "--runs-dir", runs, cwd=tmp_path)
     assert same.code == 0
-    assert "in another environment" not in same.err, "the same environment is no news"
+    assert "in a different environment" not in same.err, "the same environment is no news"
     with sqlite3.connect(runs / "sweeper.db") as database:
         kept = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
     assert len(kept) == 2
@@ -90,6 +90,6 @@ def test_a_trial_that_goes_on_under_other_settings_says_which(
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     resumed = here("resume", "small", "--runs-dir", runs, cwd=tmp_path)
     assert resumed.code == 0
-    assert "trial 0 resumes in another environment than it began in" in resumed.err
+    assert "trial 0 resumes in a different environment" in resumed.err
     assert "onednn was default and is 0" in resumed.err
     assert "study.py has changed" in resumed.err

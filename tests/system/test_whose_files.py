@@ -115,7 +115,7 @@ def test_a_resume_from_another_directory_finds_the_checkpoints_by_their_paths(
         url = f"sqlite:///{home / 'runs' / 'sweeper.db'}"
         ended = here("resume", "small", "--storage", url, cwd=tmp_path)
         check_went_on(ended, killed, home / "runs")
-        assert f"goes on from its checkpoints in {home}" in ended.err
+        assert f"resumes from its checkpoints in {home}" in ended.err
         files = tmp_path / "runs" / "small" / "trial-00000" / "files"
         assert len((files / "log.csv").read_text().splitlines()) == 5
     finally:
@@ -135,7 +135,7 @@ def test_checkpoints_that_are_gone_are_said_before_anything_is_trained_again(
     finally:
         kept.rename(killed.home)
     assert ended.code == 0, ended.err
-    said = re.search(r"the newest, of step \d+, is not at", ended.err)
+    said = re.search(r"the newest, of step \d+, is no longer at", ended.err)
     assert said is not None
     assert said.start() < ended.err.index("attempt 2 started")
     assert "trained again, from the beginning" in ended.err

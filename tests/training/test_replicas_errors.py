@@ -306,9 +306,9 @@ def test_a_model_made_outside_the_studys_scope_is_refused(tmp_path: Path) -> Non
         with pytest.raises(FactoryError) as raised:
             check_made_in(strategy, before, "build_model")
     assert str(raised.value) == (
-        "the model factory build_model returned model 'net', which was made outside every scope; "
-        "with Study(strategy=…) the factory runs in the scope of the study's MirroredStrategy: make "
-        "the model in it, and enter no scope of its own"
+        "the model factory build_model returned model 'net', which was made outside every "
+        "scope; with Study(strategy=…) the factory runs in the scope of the study's "
+        "MirroredStrategy: make the model in that scope, and enter no other"
     )
 
 

@@ -281,7 +281,7 @@ def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy:
     shutil.rmtree(place)
     trial = copy.verify()
     assert trial.verdict == "holds"
-    assert "keeps no model as training left it" in trial.findings[-1].message
+    assert "has no stored model at the end" in trial.findings[-1].message
 
 
 def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(copy: Copy) -> None:
@@ -298,9 +298,8 @@ def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(co
     assert (found.what, found.epoch, found.variable) == ("metric", 1, "learning_rate")
     assert (found.stored, found.replayed) == (trained + 2**-20, trained)
     assert trial.message == (
-        f"epoch 2: learning_rate is {trained + 2**-20!r} in the database, {trained!r} in the replay and "
-        f"{trained!r} in the checkpoint of step 60: the database has another value than the one "
-        "that was trained"
+        f"epoch 2: learning_rate is {trained + 2**-20!r} in the database, {trained!r} in the replay and {trained!r} in the "
+        "checkpoint of step 60: the database has another value than the training"
     )
     assert not trial.unexplained
 
@@ -330,12 +329,15 @@ def test_any_other_stored_result_that_was_changed_is_found(copy: Copy) -> None:
         ("digest", 2, None),
     ]
     message = "\n".join(finding.message for finding in errors(trial))
-    assert "the seed of trial 0 is 7 in the database, and seed=0 of the study gives " in message
+    assert "the seed of trial 0 is 7 in the database, but the study's seed=0 gives " in message
     assert "epoch 2: loss is " in message
     assert "the trial's value is 0.5, and loss of its last epoch is " in message
-    assert f", and {wrong} in the database" in message
-    assert f"the trial's digest is {wrong}, and its last checkpoint's, of step 60, is " in message
-    assert f"the final digest is {wrong}, and the replay's is " in message
+    assert f", but {wrong} in the database" in message
+    assert (
+        f"the trial's digest is {wrong}, but that of its last checkpoint, at step 60, is "
+        in message
+    )
+    assert f"the final digest is {wrong}, but the replay's is " in message
 
 
 def test_a_parameter_changed_in_the_database_is_named_with_what_was_drawn(copy: Copy) -> None:
@@ -351,7 +353,7 @@ def test_a_parameter_changed_in_the_database_is_named_with_what_was_drawn(copy: 
         drawn,
     )
     assert first.message.endswith(
-        f"draws {drawn!r} for trial 0; with what is drawn, the replay equals everything that is "
+        f"draws {drawn!r} for trial 0; with the drawn value, the replay equals everything that is "
         "stored"
     )
 
@@ -375,9 +377,7 @@ def test_a_callback_that_forgets_shows_only_when_the_replay_is_interrupted(copy:
     assert trial.verdict == "differs"
     assert trial.unexplained
     notes = [finding.message for finding in trial.findings if finding.what == "replay"]
-    assert notes == [
-        "a replay that was not killed equals the trial: it is the resuming that differs"
-    ]
+    assert notes == ["a replay without a kill equals the trial: only the resumed replay differs"]
 
 
 def test_a_difference_of_the_surroundings_is_said_and_may_explain_a_mismatch(copy: Copy) -> None:

@@ -241,7 +241,7 @@ def test_an_inline_replay_is_refused() -> None:
     from sweeper.run.protocol.messages import StudySource
 
     with (
-        pytest.raises(UsageError, match="every replay runs in a fresh process"),
+        pytest.raises(UsageError, match="every replay needs a fresh process"),
         open_launcher(StudySource("target", "x.py"), "inline", pytest.fail),
     ):
         pass

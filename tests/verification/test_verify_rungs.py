@@ -67,8 +67,8 @@ def test_a_value_that_was_changed_is_found_by_the_trials_number() -> None:
     trials = study(FAILED, replace(LEFT, value=0.6), PROMOTED)
     assert found(trials, 2) == [
         (
-            "the rung after 3 epochs of the trials from 0 on compared trial 1 with the value 0.6, and "
-            "its epochs have 0.7"
+            "the rung after 3 epochs of the trials from 0 on compared trial 1 with the value "
+            "0.6, but its epochs have 0.7"
         )
     ]
 
@@ -77,8 +77,8 @@ def test_a_decision_that_was_changed_is_found_and_what_became_of_the_trial() -> 
     trials = study(FAILED, replace(LEFT, promoted=True), replace(PROMOTED, promoted=False))
     assert found(trials, 1) == [
         (
-            "the rung after 3 epochs of the trials from 0 on promoted the trials [1], and by their "
-            "values these are [2]"
+            "the rung after 3 epochs of the trials from 0 on promoted the trials [1], but by "
+            "the values it should have promoted [2]"
         ),
         (
             "the rung after 3 epochs of the trials from 0 on promoted trial 1, which is pruned after 3 "
@@ -91,7 +91,7 @@ def test_a_decision_that_was_changed_is_found_and_what_became_of_the_trial() -> 
 def test_a_member_that_was_left_out_is_found() -> None:
     trials = study(FAILED, LEFT, replace(PROMOTED, number=3))
     trials[3] = replace(trials.pop(2), number=3)
-    assert "compared the trials [0, 1, 3], and its members are [0, 1, 2]" in found(trials, 3)[0]
+    assert "compared the trials [0, 1, 3], but its members are [0, 1, 2]" in found(trials, 3)[0]
 
 
 def test_a_value_that_was_nan_is_none() -> None:

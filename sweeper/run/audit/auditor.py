@@ -47,7 +47,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 _NO_GPU = "-1"
 """Value of CUDA_VISIBLE_DEVICES with which TensorFlow uses no GPU."""
 
-_NO_ROOM = "no idle slot was left, and audits had their share of the study's time"
+_NO_ROOM = "no slot was idle, and audits have used their share of the study's time"
 
 
 class Auditor:
@@ -325,7 +325,8 @@ def refuse_inexact(audits: Audits, study: str, *, accept: bool) -> str | None:
 
 def _words(study: str, message: str, advice: str) -> str:
     return (
-        f"exactness is not promised: an audit found that {message}. {advice}{'. ' if advice else ''}"
-        "Trials that were running are checkpointed. Mend the study and give it another name, or go "
-        f"on all the same: sweeper resume {study} --accept-inexact"
+        f"exactness is not promised: an audit found that {message}. "
+        f"{advice}{'. ' if advice else ''}Trials that were running are checkpointed. Fix the "
+        f"study and give it another name, or continue with the difference: sweeper resume {study} "
+        "--accept-inexact"
     )

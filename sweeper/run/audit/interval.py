@@ -246,7 +246,7 @@ class IntervalReplay:
             return
         size = sum(file.stat().st_size for file in source.rglob("*") if file.is_file())
         if size > _MOST_FILES:
-            msg = f"the trial's directory {source} holds {size >> 20} MB, too much to copy"
+            msg = f"the trial's directory {source} has {size >> 20} MB, which is too much to copy"
             raise DroppedError(msg)
         try:
             shutil.copytree(source, target, symlinks=True)
@@ -259,7 +259,7 @@ class IntervalReplay:
 def _other_end(replayed: Replayed) -> str:
     end = replayed.end
     if not isinstance(end, Failed):
-        return f"ends at step {getattr(end, 'step', None)} and takes no checkpoint there"
+        return f"ends at step {getattr(end, 'step', None)} without a checkpoint there"
     if end.fault == "memory" or (
         end.fault == "environment" and not end.error.startswith("RestoreError")
     ):
@@ -271,7 +271,7 @@ def _check(path: Path) -> None:
     try:
         load_checkpoint(path)
     except CheckpointError as error:
-        msg = f"what was pinned for it cannot be used: {error}"
+        msg = f"its pinned checkpoint cannot be used: {error}"
         raise DroppedError(msg) from error
 
 
@@ -301,11 +301,11 @@ class FoundDifference:
         """Probable causes, and what to do."""
         own = f" (look in {'; '.join(self.written[:_SHOWN])})" if self.written else ""
         return (
-            "Either data are drawn anew in each process (an unseeded split, shuffle or generator: "
-            "draw them from trial.seed), or something keeps state outside what a checkpoint holds: "
-            f"a file, os.environ, a library's object, another process{own}. Keep it where checkpoints "
-            "hold it (an attribute of a callback, trial.track), or compute it from epoch and step; "
-            "`sweeper check FILE` looks closer"
+            "Either data are drawn anew in each process (an unseeded split, shuffle or "
+            "generator: seed it with trial.seed), or the code keeps state outside of "
+            f"checkpoints: in a file, os.environ, an object of a library, another process{own}. "
+            "Keep such state in checkpoints (an attribute of a callback, trial.track), or "
+            "compute it from epoch and step; `sweeper check FILE` finds more"
         )
 
     def to_json(self) -> dict[str, Any]:

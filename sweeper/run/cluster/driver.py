@@ -83,7 +83,7 @@ class _Drive:
         if there:
             self._tell(
                 Notice(
-                    f"{min(there, slots)} of {slots} workers are there already, from an earlier "
+                    f"{min(there, slots)} of {slots} workers are already running, from an earlier "
                     f"run with --engine {request.engine}"
                 )
             )
@@ -117,8 +117,8 @@ class _Drive:
         nodes = cluster.nodes
         if nodes < 1:
             msg = (
-                f"the cluster of engine {request.engine!r} has no machines now, and {slots} workers "
-                "were to be placed there; scale it to one or more, and run this again"
+                f"the cluster of engine {request.engine!r} has no machines now, so {slots} "
+                "workers cannot be placed there; scale it to one or more, and run this again"
             )
             raise UsageError(msg)
         hosts = min(slots, nodes)
@@ -244,9 +244,9 @@ class _Drive:
         if ends or self._repository.stop_requested(self._study) is not None:
             raise Interrupted(say_unfinished(status))
         msg = (
-            f"no worker is left, and study {self._study!r} has {status.finished} of "
-            f"{status.target} trials finished; `sweeper status {self._study}` shows more, and "
-            "running it again places new workers"
+            f"all workers have ended, and study {self._study!r} has {status.finished} of "
+            f"{status.target} trials finished; `sweeper status {self._study!r}` shows more, and "
+            "another run starts new workers"
         )
         raise ExecutionError(msg)
 

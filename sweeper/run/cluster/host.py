@@ -57,8 +57,8 @@ def _begin(spec: HostSpec, listener: Listener) -> StudyStatus | None:
         if spec.unless_stopped and repository.stop_requested(spec.study) is not None:
             listener(
                 Notice(
-                    f"study {spec.study!r} was asked to stop, so this machine runs none of its trials; "
-                    f"`sweeper resume {spec.study}` goes on with it"
+                    f"study {spec.study!r} was asked to stop, so this machine runs none of its "
+                    f"trials; `sweeper resume {spec.study!r}` continues it"
                 )
             )
             return repository.status(spec.study)
@@ -77,12 +77,12 @@ def _check_machine(repository: Repository, spec: HostSpec) -> None:
         return
     here = socket.gethostname()
     advice = (
-        "a SQLite file is for the processes of one machine; copy it to a server with `sweeper db "
-        "copy`, and give that with --storage postgresql://…"
+        "a SQLite file is for processes of one machine; copy it to a server with `sweeper db "
+        "copy`, and use --storage postgresql://…"
     )
     if spec.placed_from not in (None, here):
         msg = (
-            f"this worker is on {here}, and its database is a file on {spec.placed_from}; {advice}"
+            f"this worker is on {here}, but its database is a file on {spec.placed_from}; {advice}"
         )
         raise ExecutionError(msg)
     others = {

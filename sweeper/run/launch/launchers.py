@@ -109,7 +109,7 @@ class WarmServer:
             ExecutionError: It imports none.
         """
         if self.source is None:
-            msg = "the warm server was started without a study, and imports none"
+            msg = "the warm server was started without a study, so it cannot import one"
             raise ExecutionError(msg)
         return self.source
 
@@ -174,8 +174,8 @@ class WarmServer:
         if forked is None:
             return None
         msg = (
-            f"trial {assignment.number} could not be given a process: {forked['error']}; use fewer "
-            "workers, or free memory"
+            f"no process could be forked for trial {assignment.number}: {forked['error']}; use "
+            "fewer workers, or free memory"
         )
         raise ExecutionError(msg)
 
@@ -268,8 +268,8 @@ class _ServedLauncher:
             if trial is not None:
                 return trial
         msg = (
-            f"the process that trials are started from died {_MOST_SERVERS} times in a row; look "
-            "for what kills it, or use isolation='spawn'"
+            f"the process from which trials are started died {_MOST_SERVERS} times in a row; find "
+            "out what kills it, or use isolation='spawn'"
         )
         raise ExecutionError(msg)
 
@@ -363,7 +363,9 @@ def open_launcher(
             although ``isolation`` says so.
     """
     if isolation == "inline":
-        msg = f"every {what} runs in a fresh process, so isolation 'inline' cannot be; use 'auto'"
+        msg = (
+            f"every {what} needs a fresh process, so isolation 'inline' cannot be used; use 'auto'"
+        )
         raise UsageError(msg)
     server = WarmServer(source)
     launcher: Launcher | None = None
@@ -376,7 +378,7 @@ def open_launcher(
             f"processes cannot be forked: {loaded.cannot_fork}; use isolation 'auto'",
         )
         if isolation == "auto" and loaded.cannot_fork:
-            notice(f"every {what} starts a Python of its own, because {loaded.cannot_fork}")
+            notice(f"every {what} starts a new Python, because {loaded.cannot_fork}")
         yield launcher, loaded
     finally:
         (launcher or server).close()

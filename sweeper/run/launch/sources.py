@@ -35,7 +35,7 @@ from sweeper.inspection.sources import meaning
 from sweeper.records.code import CodeFingerprint, digest_of
 from sweeper.run.protocol.messages import StudySource
 
-_GONE = "which is gone; give its new place: sweeper run FILE[:NAME]"
+_GONE = "which is missing; give its new path: sweeper run FILE[:NAME]"
 
 
 def target_source(target: str, study: str | None = None) -> StudySource:
@@ -72,8 +72,8 @@ def source_of(definition: StudyDefinition) -> StudySource:
             )
         msg = (
             f"study {definition.name!r} cannot be sent to the processes that run its trials: "
-            f"{error}; open files, locks and the like inside the functions, or run the study from "
-            "a file with `sweeper run FILE`"
+            f"{error}; open files and make locks inside the functions, or run the study from a "
+            "file with `sweeper run FILE`"
         )
         raise DefinitionError(msg) from error
     from sweeper.inspection.fingerprint import texts_of_cells
@@ -156,9 +156,9 @@ def load_source(source: StudySource) -> StudyDefinition:
         if changes:
             msg = (
                 f"the code of study {definition.name!r} was edited while it runs: "
-                f"{'; '.join(changes)}. Every trial so far ran under the old code and nothing is "
-                f"lost: restore it and resume, or see what `sweeper run {source.target}` says of the "
-                "change"
+                f"{'; '.join(changes)}. Every trial so far ran under the old code, and nothing is "
+                f"lost: restore the code and resume, or type `sweeper run {source.target}`, which "
+                "explains the change"
             )
             raise DefinitionChangedError(msg)
     return definition
@@ -246,15 +246,15 @@ def check_unchanged(
     if expected and seen and changed:
         msg = (
             f"{location} has changed since study {study!r} was run from it: {'; '.join(changed)}. "
-            f"Restore it, or type `sweeper run {source.target}`, which compares what the study uses "
-            "and says how to go on"
+            f"Restore it, or type `sweeper run {source.target}`, which compares the code that the "
+            "study uses and says how to continue"
         )
         raise StudyFileError(msg)
     was = f"{expected[:12]} was expected" if expected else "the database has none to compare"
     msg = (
-        f"{location} on this machine is not the file that study {study!r} is run from (its SHA-256 "
-        f"begins with {seen[:12] or 'nothing'}, and {was}). If it is the newer one, name it: "
-        f"sweeper run {source.target}. Otherwise copy the one that was run here"
+        f"{location} on this machine differs from the file of study {study!r} (its SHA-256 begins "
+        f"with {seen[:12] or 'nothing'}, and {was}). If it is newer, type: sweeper run "
+        f"{source.target}. Otherwise copy the study's file to this machine"
     )
     raise StudyFileError(msg)
 
@@ -279,8 +279,8 @@ def recall_source(
     """
     if "~" in study:
         msg = (
-            f"study {study!r} was set aside by `run --fresh`; it can be read and removed, and what "
-            "runs is the one that was begun in its place"
+            f"study {study!r} was renamed by `run --fresh`, so it can only be read and removed; "
+            "run the new study of the original name"
         )
         raise StudyFileError(msg)
     described = described or {}

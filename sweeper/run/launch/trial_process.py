@@ -46,7 +46,7 @@ class ExitStatus:
     def describe(self) -> str:
         """For a person, such as ``was killed by SIGSEGV`` or ``exited with code 3``."""
         if self.code is None:
-            return "vanished (its exit status is not known)"
+            return "vanished (its exit status is unknown)"
         if self.code >= 0:
             return f"exited with code {self.code}"
         try:

@@ -118,7 +118,7 @@ class MessagePipe:
             return None
         (length,) = _LENGTH.unpack_from(self._received)
         if length > self._most:
-            msg = f"{bytes(self._received[:200])!r}, which begins no message"
+            msg = f"{bytes(self._received[:200])!r}, which is not the beginning of a message"
             raise GarbledError(msg)
         end = _LENGTH.size + length
         if len(self._received) < end:
@@ -274,8 +274,8 @@ class Channel:
         except (ValueError, RecursionError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             msg = (
-                f"the pipe between a worker and its trial carried {received[:200]!r}, which is no "
-                f"message ({reason}); {_WHAT_TO_DO}"
+                f"the pipe between a worker and its trial carried {received[:200]!r}, which is "
+                f"not a message ({reason}); {_WHAT_TO_DO}"
             )
             raise GarbledError(msg) from error
 
@@ -286,7 +286,10 @@ class Channel:
             GarbledError: It did not.
         """
         if self.connection.is_within_message and self.connection.waited_for_rest >= patience:
-            msg = f"the pipe carried the beginning of a message and no end of it; {_WHAT_TO_DO}"
+            msg = (
+                "the pipe between a worker and its trial carried an incomplete message; "
+                f"{_WHAT_TO_DO}"
+            )
             raise GarbledError(msg)
 
     def close(self) -> None:

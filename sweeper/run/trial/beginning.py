@@ -85,8 +85,8 @@ class Beginning:
                 return loaded
         msg = (
             f"the checkpoint of step {start.step} of trial {start.parent}, with the digest "
-            f"{start.digest}, is in none of {', '.join(start.directories)}; bring it back, or "
-            "remove this branch's study and branch again"
+            f"{start.digest}, is in none of {', '.join(start.directories)}; restore it, or remove "
+            "this branch's study and branch again"
         )
         raise CheckpointError(msg)
 
@@ -122,9 +122,10 @@ class Beginning:
         start, shown = self.start, "\n  ".join(misfits)
         names = ", ".join(f"{name}={value!r}" for name, value in start.changed.items())
         return ParameterError(
-            f"what {names or 'no changed parameter'} makes does not fit the checkpoint of step "
-            f"{start.step} of trial {start.parent} (nothing was taken from it):\n  {shown}\nChange "
-            "parameters that leave the shapes as they are, or run this as a trial of its own"
+            f"with {names or 'no changed parameter'} the model does not fit the checkpoint of "
+            f"step {start.step} of trial {start.parent} (nothing was taken from it):\n  "
+            f"{shown}\nChange only parameters that do not affect shapes, or run this as a new "
+            "trial"
         )
 
 
@@ -174,7 +175,7 @@ def _built_apart(
     if not text.startswith("{"):
         msg = (
             f"the training could not be built with the parameters of trial {start.parent}, which "
-            f"this branch begins from: {text.strip() or 'the process that did so died'}"
+            f"this branch begins from: {text.strip() or 'its process died'}"
         )
         raise ParameterError(msg)
     return Initial.from_json(json.loads(text))
@@ -202,7 +203,7 @@ def _initial_of_parent(
 ) -> Initial:
     def ask(name: str, _distribution: Distribution) -> CategoricalChoice:
         if name not in start.params:
-            msg = f"it asks for parameter {name!r}, which trial {start.parent} never asked for"
+            msg = f"it asks for parameter {name!r}, which trial {start.parent} does not have"
             raise ParameterError(msg)
         value: CategoricalChoice = start.params[name]
         return value

@@ -59,7 +59,7 @@ def evaluate(definition: StudyDefinition, assignment: Assignment, link: Link) ->
     """
     order = assignment.evaluation
     if order is None:
-        msg = "the assignment is a trial, not an evaluation"
+        msg = "the assignment is a trial; expected an evaluation"
         raise ValueError(msg)
 
     def notice(message: str) -> None:
@@ -97,8 +97,8 @@ def evaluate(definition: StudyDefinition, assignment: Assignment, link: Link) ->
 
 def _another(expected: Candidate, seen: str) -> str:
     return (
-        f"the checkpoint {expected.path} has the digest {seen}, and the database lists "
-        f"{expected.digest}: the file has been replaced, so it was not evaluated"
+        f"the checkpoint {expected.path} has the digest {seen}, but the database lists "
+        f"{expected.digest}: the file was replaced, so it was not evaluated"
     )
 
 
@@ -131,20 +131,23 @@ def _held_out(
     data: Any = plan.data if own else _given(given, trial, seeds, plan.model._distribute_strategy)
     if own and plan.data.test is None:
         msg = (
-            "the study's data factory gives no data to evaluate on; a new study can return "
-            "Data(train=…, validation=…, test=(x, y)) from it, and this one can be given a function "
-            "`trial -> Data` of another file: --data FILE:NAME, or evaluate(data=…)"
+            "the study's data factory returns no test data; for this study give a function "
+            "`trial -> Data` of another file: --data FILE:NAME, or evaluate(data=…). In a new "
+            "study return Data(train=…, validation=…, test=(x, y))"
         )
         raise _RefusedError(msg)
     if not isinstance(data, Data):
         msg = (
-            f"{given.shown} gave a {type(data).__module__}.{type(data).__qualname__}; expected a "
-            "sweeper.Data(test=(x, y)), or a function `trial -> Data`"
+            f"{given.shown} returned a {type(data).__module__}.{type(data).__qualname__}; "
+            "expected a sweeper.Data(test=(x, y)), or a function `trial -> Data`"
         )
         raise _RefusedError(msg)
     held_out = open_held_out(data, notice)
     if held_out is None:
-        msg = f"{given.shown} gave a Data with neither test nor validation; expected Data(test=(x, y))"
+        msg = (
+            f"{given.shown} returned a Data with neither test nor validation; expected "
+            "Data(test=(x, y))"
+        )
         raise _RefusedError(msg)
     return data, held_out
 

@@ -100,8 +100,8 @@ def check_made_in(strategy: Any, model: keras.Model, factory: str) -> None:
     )
     msg = (
         f"the model factory {factory} returned model {model.name!r}, which was made {where}; with "
-        f"Study(strategy=…) the factory runs in the scope of the study's {type(strategy).__name__}: "
-        "make the model in it, and enter no scope of its own"
+        "Study(strategy=…) the factory runs in the scope of the study's "
+        f"{type(strategy).__name__}: make the model in that scope, and enter no other"
     )
     raise FactoryError(msg)
 

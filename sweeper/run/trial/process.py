@@ -156,7 +156,7 @@ def serve_trial(
 
 def failure_before_trial(error: BaseException) -> Failed:
     """Return the message to the worker about ``error``, raised before any of the trial's code ran."""
-    text = f"its process could not begin: {_text_of(error)}"
+    text = f"its process could not start: {_text_of(error)}"
     return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
 
 
@@ -174,7 +174,10 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
         return Failed(printable(str(error)), fault="definition")
     full = _disk_error(error)
     if full is not None:
-        text = f"{_text_of(error)} ({full}: make room, or make it writable, where the trial writes)"
+        text = (
+            f"{_text_of(error)} ({full}: free some space or make the disk writable where the "
+            "trial writes)"
+        )
         return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
     if isinstance(error, ParameterError):
         return Failed(error_line(error, where=True), of_study=error.of_study or not asked)

@@ -241,8 +241,8 @@ def _start(beginning: Beginning | None, origin: Origin | None, link: Link) -> Lo
     """Return the checkpoint of another trial that this one begins from."""
     if beginning is None:
         msg = (
-            "none of this branch's own checkpoints can be read, so it has to begin where its parent "
-            "was; they are set aside, and the next attempt does (sweeper resume)"
+            "none of this branch's own checkpoints can be read; they were renamed, and the next "
+            "attempt (sweeper resume) begins at the parent's checkpoint"
         )
         raise CheckpointError(msg)
     return beginning.load(lambda message: link.send(Warned(message)), origin)
@@ -333,7 +333,7 @@ def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:
         try:
             if leads_outside(directory):
                 link.send(
-                    Warned(f"{directory} is, or lies in, a symbolic link; nothing is deleted there")
+                    Warned(f"{directory} is, or is in, a symbolic link; nothing is deleted there")
                 )
                 continue
             sweep_leftovers(directory)

@@ -49,9 +49,9 @@ def check_new_study(paths: RunPaths, storage: str) -> None:
         foreign = foreign_owner(directory, None)
         if foreign is not None:
             msg = (
-                f"{directory} belongs to {foreign}, which is not in {storage}: its checkpoints "
-                f"would become this study's. Nothing was changed; name the database that it is in "
-                f"(--storage), give another --runs-dir or another name, or move {directory} away"
+                f"{directory} belongs to {foreign}, which is not in {storage}, so its checkpoints "
+                "must not be used. Nothing was changed; name that study's database (--storage), "
+                f"give another --runs-dir or another name, or move {directory} away"
             )
             raise ForeignCheckpointError(msg)
 
@@ -153,15 +153,15 @@ class Located:
         if missing is not None:
             again = f"from step {self.reached}" if self.reached else "from the beginning"
             return (
-                f"trial {number}: the database lists {listed} checkpoints, and the newest, of step "
-                f"{missing.step}, is not at {missing.path} any more; what came after is trained "
-                f"again, {again}. If they were moved, stop this, and say where they are now with "
-                "--runs-dir or --checkpoints"
+                f"trial {number}: the database lists {listed} checkpoints, and the newest, of "
+                f"step {missing.step}, is no longer at {missing.path}; the steps are trained "
+                f"again, {again}. If the checkpoints were moved, stop this run, and name their "
+                "place with --runs-dir or --checkpoints"
             )
         if self.apart:
             return (
-                f"trial {number} goes on from its checkpoints in {', '.join(self.apart)}; what it "
-                f"writes from now on goes to {files.parent}, where its own files are copied to "
+                f"trial {number} resumes from its checkpoints in {', '.join(self.apart)}; new "
+                f"files are written to {files.parent}, to which its own files are copied "
                 "(--runs-dir names another place)"
             )
         return None
@@ -225,7 +225,7 @@ def begin_files(parent: int, number: int, paths: RunPaths) -> None:
         temporary.rename(files)
     except (OSError, shutil.Error) as error:
         msg = (
-            f"what trial {parent} has written cannot be copied to {files}: {error}; check its disk, "
+            f"the files of trial {parent} cannot be copied to {files}: {error}; check the disk, "
             "then resume"
         )
         raise CheckpointError(msg) from error
@@ -257,8 +257,8 @@ def bring_files(newest: Path, files: Path) -> None:
         temporary.rename(files)
     except (OSError, shutil.Error) as error:
         msg = (
-            f"what the trial's code has written cannot be copied to {files}: {error}; copy it "
-            "there, or name the old place (--runs-dir)"
+            f"the files of the trial's code cannot be copied to {files}: {error}; copy them "
+            "there, or name the old directory (--runs-dir)"
         )
         raise CheckpointError(msg) from error
 
@@ -281,8 +281,8 @@ def _is_there(path: Path) -> bool:
         return path.is_dir()
     except OSError as error:
         msg = (
-            f"whether the checkpoint {path} is there cannot be seen: {error}; see that the disk "
-            "is there and may be read, then resume"
+            f"the checkpoint {path} cannot be looked up: {error}; check the disk and its "
+            "permissions, then resume"
         )
         raise CheckpointError(msg) from error
 

@@ -59,8 +59,8 @@ class DatabaseHealth:
     def error(self) -> DatabaseUnavailableError:
         """Return what to raise once it is given up."""
         return DatabaseUnavailableError(
-            f"the database has been away for {self.away_for:.0f} s ({self._error}); trials were "
-            "stopped at a checkpoint, and go on from there when the study is resumed"
+            f"the database was unreachable for {self.away_for:.0f} s ({self._error}); trials were "
+            "stopped at a checkpoint, and will resume from there"
         )
 
     def failed(self, error: DatabaseUnavailableError, since: float) -> None:
@@ -75,8 +75,9 @@ class DatabaseHealth:
             at = (datetime.now(UTC) - ago).astimezone().strftime("%H:%M:%S")
             self._tell(
                 Notice(
-                    f"the database is away since {at}: {error}. Training goes on and what trials "
-                    f"tell waits; after {self.limit:.0f} s they checkpoint and stop"
+                    f"the database is unreachable since {at}: {error}. Training continues, and "
+                    f"reports of trials are kept; after {self.limit:.0f} s trials checkpoint and "
+                    "stop"
                 )
             )
 
@@ -88,7 +89,7 @@ class DatabaseHealth:
             gone = self.away_for
             was_away, self._away_since = self._away_since is not None, None
         if was_away:
-            self._tell(Notice(f"the database is back after {gone:.0f} s"))
+            self._tell(Notice(f"the database is reachable again after {gone:.0f} s"))
 
     def retrying(
         self,

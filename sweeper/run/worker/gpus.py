@@ -99,8 +99,8 @@ def find_gpus(wanted: str) -> tuple[Gpu, ...]:
         if not ids:
             seen = "nvidia-smi and rocm-smi name none" if given is None else f"it is {given!r}"
             msg = (
-                f"--gpus all: no GPU was found here ({seen}); look at what CUDA_VISIBLE_DEVICES "
-                "says, name them with --gpus 0,1, or leave --gpus out"
+                f"--gpus all: no GPU was found here ({seen}); check CUDA_VISIBLE_DEVICES, name "
+                "the GPUs with --gpus 0,1, or leave --gpus out"
             )
             raise UsageError(msg)
     else:
@@ -111,8 +111,8 @@ def find_gpus(wanted: str) -> tuple[Gpu, ...]:
         if not known and not _ids(given or "") and not _has_driver():
             msg = (
                 f"--gpus {wanted}: no GPU was found here (neither nvidia-smi nor rocm-smi names "
-                f"one, CUDA_VISIBLE_DEVICES has no id, and {_DEVICES} has neither nvidia0 nor kfd); "
-                "leave --gpus out to train on the processor, or run on a machine that has one"
+                f"one, CUDA_VISIBLE_DEVICES has no id, and {_DEVICES} has neither nvidia0 nor "
+                "kfd); leave --gpus out to train on the CPU, or use a machine with a GPU"
             )
             raise UsageError(msg)
         missing = [i for i in ids if known and i not in known]
@@ -142,8 +142,8 @@ def share_gpus(
         if limit is None and trials_per_gpu > 1:
             if gpu.memory is None:
                 msg = (
-                    f"--trials-per-gpu {trials_per_gpu}: neither nvidia-smi nor rocm-smi says how "
-                    f"much memory GPU {gpu.id} has; say how much a trial may use: --gpu-memory MB"
+                    f"--trials-per-gpu {trials_per_gpu}: neither nvidia-smi nor rocm-smi reports "
+                    f"the memory of GPU {gpu.id}; set the memory of a trial with --gpu-memory MB"
                 )
                 raise UsageError(msg)
             limit = int(gpu.memory * _SHARED / trials_per_gpu)

@@ -53,9 +53,9 @@ class InlineTrials:
             configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
         except RuntimeError as error:
             msg = (
-                f"inline trials need {assignment.threads} TensorFlow threads, and this process has "
-                f"already run TensorFlow with others ({error}); start a fresh interpreter, or use "
-                "isolation='fork' or 'spawn'"
+                f"inline trials need {assignment.threads} TensorFlow threads, and this process "
+                f"has already run TensorFlow with another number ({error}); start a new Python, "
+                "or use isolation='fork' or 'spawn'"
             )
             raise ExecutionError(msg) from error
         try:

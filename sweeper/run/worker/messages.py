@@ -131,8 +131,9 @@ class TrialSearch:
         except Exception as error:
             epoch, value = question.values[-1]
             msg = (
-                f"the pruner raised {type(error).__name__}: {error}, when it was asked about epoch "
-                f"{epoch + 1} with the objective {value}; look at what it was made with"
+                f"the pruner raised {type(error).__name__}: {error}, when it was asked about "
+                f"epoch {epoch + 1} with the objective {value}; check the arguments with which it "
+                "was made"
             )
             return Judged(prune=False, error=msg)
 
@@ -174,14 +175,14 @@ def _of_branch(
     stored = parent.distributions.get(name)
     if stored is None or name not in params:
         msg = (
-            f"the branch asks for parameter {name!r}, which trial {parent.number} never asked for, so "
-            "it has no value: branch without the change that leads there"
+            f"the branch asks for parameter {name!r}, which trial {parent.number} does not have, "
+            "so it has no value; branch without the change that makes the code ask for it"
         )
         return Suggested(None, error=msg)
     if to_text(stored) != to_text(distribution):
         msg = (
-            f"the branch asks for parameter {name!r} as {distribution}, and trial {parent.number} "
-            f"asked for it as {stored}; restore the range"
+            f"the branch asks for parameter {name!r} as {distribution}, but in trial "
+            f"{parent.number} it is {stored}; restore the range"
         )
         return Suggested(None, error=msg)
     return Suggested(params[name])
@@ -385,8 +386,8 @@ class MessageHandler(TrialSupervisor):
         changed = differences(before, message.fingerprint)
         if changed:
             self._unreported = Notice(
-                f"trial {claim.number} resumes in another environment than it began in: {'; '.join(changed)}; "
-                "its result may differ in the last bits from an undisturbed one's"
+                f"trial {claim.number} resumes in a different environment: {'; '.join(changed)}; "
+                "its result may differ in the last bits from that of an uninterrupted trial"
             )
 
     def _epochs_ended(self, message: EpochsEnded) -> None:

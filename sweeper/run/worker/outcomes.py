@@ -158,9 +158,12 @@ def end_of(
     if death.overran is not None:
         return AttemptEnd(
             "failed",
-            error=f"the trial had taken {death.overran:.0f} s, and time_limit={settings.time_limit:g} "
-            f"s is what the study allows; it was killed with all that it started. A larger "
-            f"time_limit= and `sweeper retry {claim.study} {claim.number}` let it go on",
+            error=(
+                f"the trial took {death.overran:.0f} s, more than the study's "
+                f"time_limit={settings.time_limit:g} s, so it was killed with all processes that "
+                "it started. To continue it, set a larger time_limit= and type `sweeper retry "
+                f"{claim.study} {claim.number}`"
+            ),
             fault="time",
         )
     how = f"the trial's process {death.status.describe()}"
@@ -180,13 +183,13 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
     """
     error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
     again = (
-        "this trial begins anew then, and the others follow"
+        "then this trial starts again, and the others follow"
         if trained
-        else "this trial and the others begin then"
+        else "then this trial and the others begin"
     )
     msg = (
-        f"trial {claim.number} shows that no trial of the study can succeed: {failed.error}. So no "
-        f"other trial is begun. Correct the study and run it again: {again}. `sweeper logs "
+        f"trial {claim.number} shows that no trial of the study can succeed: {failed.error}. No "
+        f"other trial was started. Fix the study and run it again: {again}. `sweeper logs "
         f"{claim.study} {claim.number}` has the trial's output"
     )
     outcome = AttemptEnd("failed" if trained else "interrupted", error=error)
@@ -245,9 +248,9 @@ def _crash(
 
 def _again(left: int, allowed: int, kept: int | None) -> str:
     """Say where the next attempt begins; ``left`` counts it."""
-    how = "it begins anew, since it has no checkpoint"
+    how = "it starts again, because it has no checkpoint"
     if kept is not None:
-        how = f"it goes on from its checkpoint of step {kept}"
+        how = f"it resumes from its checkpoint of step {kept}"
     return f"{how} (retry {allowed - left + 1} of {allowed})"
 
 
@@ -274,10 +277,10 @@ def check_not_all_alike(study: str, found: tuple[int, str] | None) -> None:
     if found is not None:
         count, line = found
         msg = (
-            f"the {count} trials that have ended all failed with the same error, so the others are "
-            f"not begun: {line}. Mend the study and run it again: while no trial has a value, a "
-            "changed definition is taken as it is, and failed trials begin anew. If the study is "
-            f"not to blame, `sweeper retry {study} --failed` gives them another attempt; "
-            "failing_alike=0 in the Study goes on all the same"
+            f"all {count} trials so far failed with the same error, so no other trial was "
+            f"started: {line}. Fix the study and run it again: while no trial has a value, the "
+            "changed definition is used, and failed trials start again. If the cause is not in "
+            f"the study, `sweeper retry {study} --failed` gives them another attempt; "
+            "failing_alike=0 in the Study disables this check"
         )
         raise TrialError(msg)

@@ -233,12 +233,12 @@ class AttemptSupervisor(MessageHandler):
         if context.killing.is_set():
             raise _CutShortError(_KILLED)
         if context.health.given_up or (context.stopping.is_set() and context.health.away_for):
-            msg = "stopped while it waited for the database, which is away"
+            msg = "stopped while it waited for the unreachable database"
             raise _CutShortError(msg)
 
     def _check_lease(self) -> None:
         if self._lease.lost.is_set():
-            msg = "its lease ended unrenewed"
+            msg = "its lease expired without renewal"
             raise SupersededError(msg)
 
     def _report_lost(self, error: SupersededError) -> None:
@@ -246,7 +246,7 @@ class AttemptSupervisor(MessageHandler):
         self._context.tell(AttemptEnded(number, self._claim.attempt, "lost"))
         self._context.tell(
             Notice(
-                f"trial {number} was given to another worker because this one did not renew its "
+                f"another worker has taken trial {number}, because this one did not renew its "
                 f"lease for {seconds:g} s; its process is stopped ({error})"
             )
         )
@@ -265,9 +265,9 @@ class AttemptSupervisor(MessageHandler):
         if end.result == "failed" and context.fail_fast:
             line = (end.error or "").strip().splitlines()[-1]
             msg = (
-                f"trial {claim.number} failed, and the others were stopped because of --fail-fast: "
-                f"{line}. `sweeper resume {claim.study}` goes on with them, and `sweeper retry "
-                f"{claim.study} {claim.number}` gives it another attempt"
+                f"trial {claim.number} failed, and the others were stopped because of "
+                f"--fail-fast: {line}. `sweeper resume {claim.study}` resumes them, and `sweeper "
+                f"retry {claim.study} {claim.number}` gives it another attempt"
             )
             raise TrialError(msg)
         least = self._study.settings.failing_alike
@@ -335,9 +335,9 @@ class AttemptSupervisor(MessageHandler):
             longest = min(longest, _PARTING_AT_ONCE if context.killing.is_set() else _PARTING)
         if context.health.away_for > longest:
             msg = (
-                f"{context.health.error()}; the end of trial {self._claim.number}'s attempt could "
-                "not be written, so it counts as running until its lease ends, or this process is "
-                "seen to be gone"
+                f"{context.health.error()}; the end of the attempt at trial {self._claim.number} "
+                "could not be stored, so it counts as running until its lease expires or this "
+                "process ends"
             )
             raise DatabaseUnavailableError(msg)
 
