@@ -339,7 +339,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
         "run digits",
         "error: there is neither a file nor a module called 'digits'; give the Python "
         "file that defines the study, or FILE:NAME; the database has a study of this "
-        "name, which `sweeper resume digits` goes on with",
+        "name, which `sweeper resume digits` resumes",
         2,
         "a study",
     ),
@@ -347,7 +347,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
         "run digitz",
         "error: there is neither a file nor a module called 'digitz'; give the Python "
         "file that defines the study, or FILE:NAME; the database has a study 'digits', "
-        "which `sweeper resume digits` goes on with",
+        "which `sweeper resume digits` resumes",
         2,
         "a study",
     ),
@@ -486,7 +486,7 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run sweep.py:stdy",
-        "error: sweep.py has no name 'stdy'; expected a sweeper.Study; it holds study ('line')",
+        "error: sweep.py has nothing under the name 'stdy'; expected a sweeper.Study; it holds study ('line')",
         2,
         "files",
     ),

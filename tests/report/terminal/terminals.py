@@ -131,10 +131,7 @@ def third_moment(run: Watched) -> None:
     run.after(
         1,
         RunStopping(
-            (
-                "stopping: every trial finishes its step and writes a checkpoint; a second signal "
-                "kills"
-            )
+            "stopping: every trial finishes its step and writes a checkpoint; once more kills"
         ),
     )
 

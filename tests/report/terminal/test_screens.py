@@ -51,23 +51,34 @@ then: trial 1  val_accuracy 0.9312  learning_rate=0.003
 then: trial 0  val_accuracy 0.88  learning_rate=0.01
 Ctrl-C checkpoints and stops; go on with: sweeper resume digits
 """,
-    "trial 3 attempt 2 resumed at step 540 learning_rate=0.001\ntrial 5 attempt 1 failed "
-    "FactoryError: the model factory returned None\nnotice: trial 4: the checkpoint "
-    "step-000000120 does not verify; going on with\nthe one before it\ntrial 3 attempt 2 "
-    "complete value=0.95\nnotice: stopping: every trial finishes its step and writes a "
-    "checkpoint; a second signal kills\n\ndigits  5/16 done, 1 pruned, 1 failed, 1 running, 10 "
-    "waiting  21s, ~2m58s left\nlast checkpoint: 1.2 MiB in 34ms, training waited 2ms (trial 3, "
-    "step 600)\ntrial  state     epoch     step  steps/s    left  val_accuracy      loss\n    4  "
-    "training   2/10   30/120      1.8     25s          0.51       0.7\nbest: trial 3  "
-    "val_accuracy 0.95  learning_rate=0.001\nthen: trial 1  val_accuracy 0.9312  "
-    "learning_rate=0.003\nthen: trial 0  val_accuracy 0.88  learning_rate=0.01\nstopping: trial "
-    "4 finishes its step and writes a checkpoint; Ctrl-C again kills\ngo on with: sweeper "
-    "resume digits\n",
-    "trial 3 attempt 2 resumed at step 540 learning_rate=0.001\ntrial 5 attempt 1 failed "
-    "FactoryError: the model factory returned None\nnotice: trial 4: the checkpoint "
-    "step-000000120 does not verify; going on with\nthe one before it\ntrial 3 attempt 2 "
-    "complete value=0.95\nnotice: stopping: every trial finishes its step and writes a "
-    "checkpoint; a second signal kills\n",
+    """\
+trial 3 attempt 2 resumed at step 540 learning_rate=0.001
+trial 5 attempt 1 failed FactoryError: the model factory returned None
+notice: trial 4: the checkpoint step-000000120 does not verify; going on with
+the one before it
+trial 3 attempt 2 complete value=0.95
+notice: stopping: every trial finishes its step and writes a checkpoint; once
+more kills
+
+digits  5/16 done, 1 pruned, 1 failed, 1 running, 10 waiting  21s, ~2m58s left
+last checkpoint: 1.2 MiB in 34ms, training waited 2ms (trial 3, step 600)
+trial  state     epoch     step  steps/s    left  val_accuracy      loss
+    4  training   2/10   30/120      1.8     25s          0.51       0.7
+best: trial 3  val_accuracy 0.95  learning_rate=0.001
+then: trial 1  val_accuracy 0.9312  learning_rate=0.003
+then: trial 0  val_accuracy 0.88  learning_rate=0.01
+stopping: trial 4 finishes its step and writes a checkpoint; Ctrl-C again kills
+go on with: sweeper resume digits
+""",
+    """\
+trial 3 attempt 2 resumed at step 540 learning_rate=0.001
+trial 5 attempt 1 failed FactoryError: the model factory returned None
+notice: trial 4: the checkpoint step-000000120 does not verify; going on with
+the one before it
+trial 3 attempt 2 complete value=0.95
+notice: stopping: every trial finishes its step and writes a checkpoint; once
+more kills
+""",
 )
 """80 columns, 24 lines: as a trial is resumed; after ends and a checkpoint; stopping; at the end."""
 
@@ -104,16 +115,27 @@ then: trial 0  val_accuracy 0.88  learning_rate=0…
 Ctrl-C checkpoints and stops; go on with: sweeper
 resume digits
 """,
-    "trial 3 attempt 2 complete value=0.95\nnotice: stopping: every trial finishes its step\nand "
-    "writes a checkpoint; a second signal kills\n\ndigits  5/16 done, 1 pruned, 1 failed, 1 "
-    "running,\n10 waiting  21s, ~2m58s left\nlast checkpoint: 1.2 MiB in 34ms, training waited…\n"
-    "trial  epoch     step    left  val_accuracy\n    4   2/10   30/120     25s          0.51\n"
-    "best: trial 3  val_accuracy 0.95  learning_rate=0…\nthen: trial 1  val_accuracy 0.9312  "
-    "learning_rate…\nthen: trial 0  val_accuracy 0.88  learning_rate=0…\nstopping: trial 4 "
-    "finishes its step and writes a\ncheckpoint; Ctrl-C again kills\ngo on with: sweeper resume "
-    "digits\n",
-    "notice: stopping: every trial finishes its step\nand writes a checkpoint; a second signal "
-    "kills\n",
+    """\
+trial 3 attempt 2 complete value=0.95
+notice: stopping: every trial finishes its step
+and writes a checkpoint; once more kills
+
+digits  5/16 done, 1 pruned, 1 failed, 1 running,
+10 waiting  21s, ~2m58s left
+last checkpoint: 1.2 MiB in 34ms, training waited…
+trial  epoch     step    left  val_accuracy
+    4   2/10   30/120     25s          0.51
+best: trial 3  val_accuracy 0.95  learning_rate=0…
+then: trial 1  val_accuracy 0.9312  learning_rate…
+then: trial 0  val_accuracy 0.88  learning_rate=0…
+stopping: trial 4 finishes its step and writes a
+checkpoint; Ctrl-C again kills
+go on with: sweeper resume digits
+""",
+    """\
+notice: stopping: every trial finishes its step
+and writes a checkpoint; once more kills
+""",
 )
 """The same in 50 columns and 15 lines."""
 
