@@ -35,7 +35,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "audited": "whether, and as which, intervals of it are chosen to be audited",
         "anew_after": "the last attempt of which nothing is gone on with",
         "epochs": "how many it trains for, where it was extended; null for the definition's number",
-        "paused": "`waits` at a rung of the budget, `promoted` there and not gone on with yet; else null",
+        "paused": "`waits` at a rung of the budget, `promoted` there and not yet resumed; otherwise null",
     },
     "sweeper_rungs": {
         "bracket": "of its trials, from 0",

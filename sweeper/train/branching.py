@@ -135,7 +135,7 @@ class BranchReport:
         """For the trial's log."""
         lines = [f"This trial begins at step {step} of trial {parent}."]
         lines += [f"  taken  {name}" for name in (*self.taken, *self.state)]
-        lines += [f"  kept   {name} (as the changed parameters make it)" for name in self.kept]
+        lines += [f"  kept   {name} (from the changed parameters)" for name in self.kept]
         return "\n".join(lines)
 
 

@@ -100,8 +100,8 @@ class Data:
             raise DataError(msg)
         if split and self.validation is not None:
             msg = (
-                f"Data(validation=…, validation_split={split!r}): both say what to validate on; "
-                "leave one out"
+                f"Data(validation=…, validation_split={split!r}): both choose the validation "
+                "data; leave one out"
             )
             raise DataError(msg)
 

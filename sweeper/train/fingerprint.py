@@ -18,7 +18,7 @@ from typing import Any
 
 _LIBRARIES = ("tensorflow", "keras", "numpy")
 
-_WORDS = {"string_hash": "hash() of strings gives other numbers (PYTHONHASHSEED)"}
+_WORDS = {"string_hash": "hash() of strings has changed (PYTHONHASHSEED)"}
 """A difference in these words, where the values tell a person nothing."""
 
 _NOT_COMPARED = ("warm_start_report",)
@@ -110,7 +110,7 @@ def _difference(name: str, key: str, was: Any, now: Any) -> str:
     if name == "sources":
         return f"{key} has changed"
     if name == "warm_start":
-        return f"what it began from is no longer the same ({key}: digest {was}, now {now})"
+        return f"the file of its warm start has changed ({key}: digest {was}, now {now})"
     return f"{key} was {was} and is {now}"
 
 

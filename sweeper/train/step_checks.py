@@ -33,12 +33,12 @@ def loss_inputs(step: object, value: Any) -> tuple[Any, Any, Any]:
 def per_example(step: object, value: Any) -> list[Any]:
     """Return the tensors of ``value``, each with one value an example at least."""
     method = "per_example_loss(targets, predictions)"
-    expected = "one loss an example, of shape (examples, …)"
+    expected = "one loss for each example, of shape (examples, …)"
     something(step, method, value, expected)
     parts: list[Any] = keras.tree.flatten(value)
     for part in parts:
         if part is not None and len(getattr(part, "shape", ())) == 0:
-            hint = "what belongs to no example is for extra_losses()"
+            hint = "return losses that belong to no example from extra_losses()"
             raise _refusal(step, method, part, f"{expected}; {hint}")
     return parts
 
@@ -68,7 +68,7 @@ def variables(step: object, value: Any) -> list[Any]:
 
 def gradients(step: object, method: str, value: Any, trained: Sequence[Any]) -> list[Any]:
     """``value``, as one gradient a variable, of its shape."""
-    expected = f"{len(trained)} gradients, one a variable"
+    expected = f"{len(trained)} gradients, one for each variable"
     if not isinstance(value, Sequence) or len(value) != len(trained):
         raise _refusal(step, method, value, expected)
     for gradient, variable in zip(value, trained, strict=True):
@@ -140,15 +140,15 @@ def check_binding(step: Any, model: keras.Model) -> None:
             raise FactoryError(msg)
     if step.model is not None:
         msg = (
-            f"the {name} that the step factory returned is bound to another model already; make a "
+            f"the {name} that the step factory returned is already bound to another model; make a "
             "new one in the factory"
         )
         raise FactoryError(msg)
     own = [m for m in _OF_MODELS if getattr(type(model), m) is not getattr(keras.Model, m)]
     if own:
         msg = (
-            f"the model's class {type(model).__qualname__} has a {own[0]} of its own, which step= "
-            f"would put aside; leave out step=, or move it into {name}"
+            f"the model's class {type(model).__qualname__} has its own {own[0]}, which step= "
+            f"would replace; leave out step=, or move it into {name}"
         )
         raise FactoryError(msg)
 
@@ -182,9 +182,9 @@ def compile_with(
     changed = [argument for argument, value in given.items() if value != _DEFAULTS[argument]]
     if model.compiled and changed:
         msg = (
-            f"the model {model.name!r} is compiled, and {name} was given {changed[0]}= as well; leave "
-            "model.compile(…) out of the model factory, or give the step none of its arguments: "
-            "then it uses what the model was compiled with"
+            f"the model {model.name!r} is compiled, but {name} was also given {changed[0]}=; "
+            "leave model.compile(…) out of the model factory, or give the step no such argument: "
+            "then it uses those of compile"
         )
         raise FactoryError(msg)
     if not model.compiled:
@@ -200,9 +200,9 @@ def compile_with(
     ]
     if own_update and others and isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
         msg = (
-            f"{name}.update has other optimizers than self.optimizer, and in mixed precision its "
-            "gradients are scaled for self.optimizer alone; call minimize(loss, variables, optimizer) "
-            "for each in train_step(batch), or leave mixed precision"
+            f"{name}.update uses other optimizers than self.optimizer, and in mixed precision "
+            "gradients are scaled only for self.optimizer; call minimize(loss, variables, "
+            "optimizer) for each in train_step(batch), or leave mixed precision"
         )
         raise FactoryError(msg)
     losses = model._compile_loss

@@ -77,9 +77,7 @@ class WholeColumns:
         yield self._table(shown, folded=True)
         if shown < len(self.headers):
             names = ", ".join(self.headers[shown:])
-            yield Text(
-                f"not shown for want of room: {names}; --csv and --json have them", style="dim"
-            )
+            yield Text(f"too wide to show: {names}; --csv and --json have them", style="dim")
 
     def _table(self, shown: int, *, folded: bool = False) -> Table:
         table = plain_table()
@@ -275,7 +273,7 @@ def codes_lines(status: StudyStatus) -> list[RenderableType]:
     if not status.codes:
         return []
     lines: list[RenderableType] = [
-        Text("trials ran under several codes, and each code's are ranked apart:", "bold yellow")
+        Text("trials ran under different code, and are ranked separately for each:", "bold yellow")
     ]
     for group in status.codes:
         numbers = ", ".join(map(str, group.trials))
@@ -296,7 +294,7 @@ def lengths_lines(status: StudyStatus) -> list[RenderableType]:
         f"{epochs} for trial{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
         for epochs, numbers in sorted(lengths.items(), reverse=True)
     )
-    return [Text(f"epochs: {each}; trials are ranked by what each gave at its own length")]
+    return [Text(f"epochs: {each}; trials are ranked by their values at their own lengths")]
 
 
 def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:

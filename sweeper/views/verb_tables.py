@@ -143,7 +143,7 @@ class Comparison:
         for metric in self.metrics:
             courses = [[epoch.metrics.get(metric) for epoch in t.epochs] for t in self.trials]
             yield Curves(metric, list(zip(self._labels(), courses, strict=True)))
-        yield Text(f"{_MARK} differs; metrics are of each trial's latest epoch", style="dim")
+        yield Text(f"{_MARK} differs; metrics of each trial's latest epoch", style="dim")
 
     def _labels(self) -> list[str]:
         several = len({trial.study for trial in self.trials}) > 1
@@ -248,7 +248,7 @@ def _metrics(records: Sequence[EvaluationRecord], first: str | None) -> list[str
 _STYLES = {"ok": "green", "note": "yellow", "unpromised": "bold red", "broken": "bold red"}
 _ENDS = {
     0: "everything that is promised by default can be promised here",
-    1: "something is broken: no study can be run as things are",
+    1: "something is broken: no study can be run",
     4: "something that is promised by default cannot be promised here",
 }
 

@@ -583,9 +583,9 @@ BAD_INPUTS: tuple[BadInput, ...] = (
         "run unreported.py",
         NONE_CAN_SUCCEED
         + "ObjectiveError: trials are compared by 'val_loss' after 1 and 3 epochs, "
-        "and with validation_freq=2 there is no validation then; leave validation_freq out, or "
-        "choose the budget's min_epochs and factor so that each rung is after an epoch that "
-        "validates" + CORRECT_IT,
+        "and with validation_freq=2 there is no validation then; leave "
+        "validation_freq out, or choose the budget's min_epochs and factor so "
+        "that each rung follows an epoch with validation" + CORRECT_IT,
         1,
         "files",
     ),
@@ -605,9 +605,9 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run metric.py",
-        NONE_CAN_SUCCEED + "ObjectiveError: the objective is 'val_acuracy', and the model "
-        "reports no such metric, and Data(validation=…) is not given; it reports 'loss': name one of these"
-        + CORRECT_IT,
+        NONE_CAN_SUCCEED + "ObjectiveError: the model does not report the objective 'val_acuracy', "
+        "and Data(validation=…) is not given; it reports 'loss': name one of "
+        "these" + CORRECT_IT,
         1,
         "files",
     ),
@@ -620,8 +620,8 @@ BAD_INPUTS: tuple[BadInput, ...] = (
     ),
     BadInput(
         "run lengths.py",
-        "trial 0 failed: DataError: the arrays of Data(train=…) have different numbers "
-        "of samples: train[0] has 8, train[1] has 7; give as many of each sweeper show line 0",
+        "trial 0 failed: DataError: the arrays of Data(train=…) have different numbers of "
+        "samples: train[0] has 8, train[1] has 7; the numbers must be equal sweeper show line 0",
         3,
         "files",
     ),

@@ -262,7 +262,7 @@ def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
     ]
     assert status["best"]["number"] == 2
     shown = call("status", "edits").out
-    assert "each code's are ranked apart" in shown
+    assert "are ranked separately for each" in shown
     for group in status["codes"]:
         assert f"  {group['code']}" in shown
     assert call("show", "edits", "0", "--json").json["code"] == status["codes"][0]["code"]

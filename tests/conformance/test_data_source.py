@@ -509,7 +509,7 @@ def test_an_endless_shuffle_is_reported_with_how_to_do_without_its_repeat() -> N
     said: list[str] = []
     TfDataSource(short_last(), name="train", class_weight=None, notice=said.append)
     assert len(said) == 1
-    assert "Leave out the repeat(), to go on at once" in said[0]
+    assert "To avoid this, leave out the repeat()" in said[0]
     said.clear()
     finite = TF_DATA["shuffled"]()
     TfDataSource(finite, name="train", class_weight=None, notice=said.append)

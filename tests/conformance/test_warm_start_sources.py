@@ -229,7 +229,7 @@ def test_the_optimizers_state_is_taken_but_for_its_learning_rate(source: Source)
     target = built(source.factory, 2)
     target.optimizer.learning_rate.assign(0.5)
     if not source.has_optimizer:
-        with pytest.raises(WarmStartError, match="holds no optimizer's state"):
+        with pytest.raises(WarmStartError, match=r"has no (readable )?optimizer state"):
             match_warm_start(WarmStart(source.path, optimizer=True), target)
         return
     warm = match_warm_start(WarmStart(source.path, optimizer=True), target)

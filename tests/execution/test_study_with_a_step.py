@@ -86,8 +86,8 @@ def test_a_rehearsal_trains_by_the_step_and_names_its_line(tmp_path: Path) -> No
     report = rehearsed(broken, tmp_path / "b")
     (finding,) = report.findings
     assert finding.message == (
-        "Half.per_example_loss(targets, predictions) returned None; expected one loss an example, "
-        "of shape (examples, …) (does it end with `return`?)"
+        "Half.per_example_loss(targets, predictions) returned None; expected one loss for each "
+        "example, of shape (examples, …) (does it end with `return`?)"
     )
 
 

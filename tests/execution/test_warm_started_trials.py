@@ -117,7 +117,7 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     out, err = capsys.readouterr()
     if "lambda" in given:
         assert again == 4, err
-        assert "what it began from is no longer the same" in out + err
+        assert "the file of its warm start has changed" in out + err
     else:
         assert again == 1, out
 

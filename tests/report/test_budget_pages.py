@@ -183,7 +183,7 @@ def test_a_branch_names_its_parent_and_the_parent_its_branches(written: Written)
 @pytest.mark.parametrize(
     ("study", "said"),
     [
-        ("halved", ("0 0 1 4 1 (0.1), 3 (0.2)", "came to rungs of the budget 6 times")),
+        ("halved", ("0 0 1 4 1 (0.1), 3 (0.2)", "paused at rungs of the budget 6 times")),
         ("longer", (f"0 2 2 complete 0.5 {'2' * 32}", f"0 3 3 complete 0.25 {'3' * 32}")),
         ("branchy", (f"1 0 20 2 rate=0.25 {'cd' * 16}",)),
     ],
@@ -194,7 +194,7 @@ def test_the_report_has_who_went_on_and_from_where(
     path = tmp_path / "report.html"
     assert main(["report", study, "--storage", written.url, "--output", str(path)]) == 0
     text = text_of(path.read_text())
-    assert "Who went on, and from where" in text
+    assert "Resumed trials" in text
     for each in said:
         assert each in text, each
     assert "No trial was interrupted" in text, "a pause at a rung is no interruption"
@@ -212,5 +212,5 @@ def test_a_report_without_a_budget_has_no_such_section(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     assert main(["report", "plain", "--storage", url, "--output", str(path)]) == 0
     text = text_of(path.read_text())
-    assert "Who went on" not in text
+    assert "Resumed trials" not in text
     assert "each ran in one attempt" in text

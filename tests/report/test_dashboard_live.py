@@ -114,7 +114,7 @@ def test_the_resumed_trial_has_both_attempts(held: HeldStudy, opened: Watched) -
     expect(page.locator("#lead")).to_contain_text(f"{EPOCHS} of {EPOCHS} epochs")
     expect(page.locator("#attempt-1")).to_contain_text("crashed")
     expect(page.locator("#attempt-2")).to_contain_text("40 (resumed)")
-    expect(page.get_by_text("attempt 2 goes on at step 40")).to_be_visible()
+    expect(page.get_by_text("attempt 2 resumes at step 40")).to_be_visible()
     expect(page.get_by_text(str(trial.digest)).first).to_be_visible()
     attempts = page.get_by_role("region", name="Table: Attempts at the trial")
     assert attempts.locator("tbody tr").count() == 2

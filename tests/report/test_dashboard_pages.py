@@ -168,7 +168,7 @@ def test_only_what_changes_by_itself_is_kept_up_to_date(ask: Ask) -> None:
 def test_the_curves_have_a_line_where_the_attempt_went_on(ask: Ask) -> None:
     figure = json.loads(ask(f"/sweeper/studies/{STUDY}/trials/0/figures/trial-curves.json").body)
     assert [(line["x0"], line["x1"]) for line in figure["layout"]["shapes"]] == [(2, 2)]
-    assert "attempt 2 goes on at step 20" in figure["layout"]["annotations"][0]["text"]
+    assert "attempt 2 resumes at step 20" in figure["layout"]["annotations"][0]["text"]
     shown = {trace["name"] for trace in figure["data"] if trace["visible"] is True}
     assert shown == {"val_accuracy", "accuracy"}
     whole = json.loads(ask(f"/sweeper/studies/{STUDY}/trials/1/figures/trial-curves.json").body)

@@ -44,7 +44,7 @@ def test_a_resume_is_marked_where_the_attempt_went_on() -> None:
     drawn = traces(learning_curves(results(trial(0, [0.1, 0.2, 0.4, 0.5], killed_after=2))))
     mark = drawn["resumed here"]
     assert (list(mark.x), list(mark.y)) == ([2.0], [0.2])
-    assert f"attempt 2 goes on from step {2 * STEPS}" in mark.hovertext[0]
+    assert f"attempt 2 resumes at step {2 * STEPS}" in mark.hovertext[0]
     assert "resumed here" not in traces(learning_curves(results(trial(0, [0.1, 0.2]))))
 
 

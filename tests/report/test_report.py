@@ -130,14 +130,14 @@ def test_interruptions_verdicts_spread_environment_and_commands_are_there(
     url: str, written: Path
 ) -> None:
     found = tables_of(written.read_text())
-    interrupted = found["Attempts that did not go through at once"]
+    interrupted = found["Attempts that were interrupted or resumed"]
     assert [row[:5] for row in interrupted] == [
         ["1", "1", "crashed", "0", "35"],
         ["1", "2", "complete", "30", "60"],
         ["2", "1", "failed", "0", "0"],
     ]
     assert interrupted[0][8] == f"Killed: {NASTY}"
-    verified = found["What was run again and compared"]
+    verified = found["Replays and their verdicts"]
     assert verified[0][:3] == ["0", "killed and resumed", "holds"]
     spread = found["How far the answer spreads"]
     assert spread[0][1:] == [
@@ -222,7 +222,7 @@ def test_only_a_report_is_replaced_unless_it_is_forced(
     path.write_text("my only copy")
     options = ["report", "other", "--storage", url, "--output", str(path)]
     assert main(options) == 2
-    assert "is no report of sweeper's" in capsys.readouterr().err
+    assert "is not a report of sweeper" in capsys.readouterr().err
     assert path.read_text() == "my only copy"
     assert main([*options, "--force"]) == 0
     assert main(options) == 0
@@ -257,7 +257,7 @@ def test_pictures_are_written_as_png_and_a_missing_browser_is_said(
     monkeypatch.setenv("PATH", str(tmp_path))
     capsys.readouterr()
     assert main(["report", "other", *options, str(tmp_path / "none")]) == 2
-    assert "--png draws in Chrome or Chromium, and none was found" in capsys.readouterr().err
+    assert "--png needs Chrome or Chromium, and none was found" in capsys.readouterr().err
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(

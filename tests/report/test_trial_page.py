@@ -66,9 +66,9 @@ def test_metrics_without_room_are_named_and_the_objective_stays() -> None:
     assert max(map(len, text.splitlines())) <= 80
     [header] = [line for line in text.splitlines() if line.startswith("epoch")]
     assert header.split()[:2] == ["epoch", objective]
-    assert "not shown for want of room: " in text
+    assert "too wide to show: " in text
     assert all(name in text for name in METRICS)
-    assert "not shown" not in shown(trial_page(record, objective=objective), 400)
+    assert "too wide to show" not in shown(trial_page(record, objective=objective), 400)
 
 
 def test_several_objectives_stand_by_their_names() -> None:

@@ -233,7 +233,7 @@ def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(
     path = Path(ran.results.best.checkpoints[-1].path)
     lines = str(misfit.value).splitlines()
     assert lines[0] == (
-        f"checkpoint {path} does not fit the model that the factory makes (nothing was assigned):"
+        f"checkpoint {path} does not fit the model of the factory (nothing was assigned):"
     )
     assert lines[1].endswith("/kernel) is float32[6, 20], and float32[6, 3] in it")
 

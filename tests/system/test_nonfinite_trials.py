@@ -29,7 +29,7 @@ def test_a_value_that_is_not_finite_fails_its_trial_with_the_reason(tmp_path: Pa
     assert "at the end of the last epoch, 2" in (failed.error or "")
     assert [math.isfinite(epoch.metrics["loss"]) for epoch in failed.epochs] == [False, False]
     notices = [e.message for e in swept.events if isinstance(e, Notice)]
-    assert len([text for text in notices if "training goes on, as in model.fit" in text]) == 1
+    assert len([text for text in notices if "training continues, as in model.fit" in text]) == 1
 
 
 def test_a_loss_that_is_not_the_value_fails_nothing(tmp_path: Path) -> None:

@@ -237,6 +237,6 @@ def test_an_objective_after_the_first_that_no_epoch_reports_is_refused(tmp_path:
         epochs=2, trials=1, sampler="random", threads=1""",
     )
     file = study.write(tmp_path / "two.py")
-    named = "the objective is 'recall', and the model reports no such metric"
+    named = "the model does not report the objective 'recall'"
     with pytest.raises(DefinitionError, match=named):
         sweep(file, tmp_path, workers=1, isolation="inline")

@@ -323,10 +323,10 @@ def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path: 
         measuring(data(), narrower).run(loaded[0])
     path = loaded[0].path
     assert str(refused.value) == (
-        f"checkpoint {path} does not fit the model that the factory makes (nothing was assigned):\n"
-        f"  model variable 1 ({loaded[0].state['model'][1]}) is in the checkpoint only\n"
-        "The study's code makes another model than when it was written; undo the change, or load "
-        "it with the code that wrote it"
+        f"checkpoint {path} does not fit the model of the factory (nothing was "
+        f"assigned):\n  model variable 1 ({loaded[0].state['model'][1]}) is in the checkpoint only\nThe study's code has "
+        "changed since the checkpoint was written; undo the change, or load it with the code that "
+        "wrote it"
     )
 
 
@@ -336,15 +336,15 @@ def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path: 
         (
             lambda: tf.data.Dataset.from_tensors((X, Y)).repeat(),
             (
-                "Data(test=…): tf.data.Dataset, endless, iterator checkpointed never ends; give it "
-                "an end, as take(…) does"
+                "Data(test=…): tf.data.Dataset, endless, iterator checkpointed never ends; "
+                "make it finite, for example with take(…)"
             ),
         ),
         (
             lambda: tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(100, seed=1).batch(10),
             (
-                "Data(test=…) is shuffled anew each time it is read, so every checkpoint would be "
-                "measured on another order of it; leave the shuffle out, or give it "
+                "Data(test=…) is reshuffled at each iteration, so every checkpoint would be "
+                "measured on another order; leave the shuffle out, or give it "
                 "reshuffle_each_iteration=False"
             ),
         ),

@@ -69,7 +69,7 @@ def test_the_split_takes_the_last_samples_before_any_shuffling() -> None:
     train, test, _ = opened(Data(train=({"a": X}, Y, None), validation_split=0.3))
     np.testing.assert_array_equal(train.arrays[1], Y[:7])
     np.testing.assert_array_equal(test.arrays[0]["a"], X[7:].astype("float32"))
-    with pytest.raises(DataError, match="leaves 0 to train on and 10 to validate on"):
+    with pytest.raises(DataError, match="leaves 0 for training and 10 for validation"):
         opened(Data(train=(X, Y), validation_split=0.99))
     with pytest.raises(DataError, match=r"needs arrays, and Data\(train=…\) is a .*Plain"):
         opened(Data(train=Plain(), validation_split=0.3))
@@ -130,7 +130,7 @@ def test_data_without_end_need_a_number_of_steps() -> None:
         (lambda: [(X, Y, Y, Y)], "a batch is a tuple of 4"),
         (lambda: ["text"], "a batch is a str"),
         (lambda: [(X, Y), (X,)], "different structures"),
-        (lambda: [(X, Y), (X[0], Y)], "in one place; expected arrays of one type and rank"),
+        (lambda: [(X, Y), (X[0], Y)], "in the same place; expected arrays of one dtype"),
         (lambda: [(np.array([{}]), Y)], "an array of Python objects"),
     ],
 )

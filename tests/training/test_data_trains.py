@@ -280,7 +280,7 @@ def test_one_notice_says_that_an_epoch_goes_on_with_the_next_pass_where_fit_ends
     told: list[str] = []
     given = Data(train=data(), batch_size=8, steps_per_epoch=steps_per_epoch)
     TrainingLoop(plan(model=classifying, data=lambda: given), Watcher(), told.append).run()
-    about = [each for each in told if "goes on with the next pass" in each]
+    about = [each for each in told if "continues with the next pass" in each]
     assert len(about) == notices
     assert all(
         f"(steps_per_epoch={steps_per_epoch})" in each and "has 7 batches" in each for each in about

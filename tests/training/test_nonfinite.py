@@ -73,7 +73,7 @@ def test_fit_goes_on_with_a_loss_that_is_infinite_and_says_so_once(tmp_path: Pat
     )
     assert [math.isfinite(loss) for loss in history.history["loss"]] == [False] * 3
     (notice,) = notices
-    assert "at the end of epoch 1 of 3; training goes on, as in model.fit" in notice
+    assert "at the end of epoch 1 of 3; training continues, as in model.fit" in notice
     assert "TerminateOnNaN" in notice
     assert "Study" not in notice
 

@@ -111,9 +111,9 @@ def test_a_rung_whose_epoch_reports_no_objective_is_refused_before_any_step() ->
     with pytest.raises(ObjectiveError) as refused:
         check_rungs((1, 3, 4), "val_loss", data)
     assert str(refused.value) == (
-        "trials are compared by 'val_loss' after 1 and 3 epochs, and with validation_freq=2 there is "
-        "no validation then; leave validation_freq out, or choose the budget's min_epochs and factor "
-        "so that each rung is after an epoch that validates"
+        "trials are compared by 'val_loss' after 1 and 3 epochs, and with validation_freq=2 "
+        "there is no validation then; leave validation_freq out, or choose the budget's "
+        "min_epochs and factor so that each rung follows an epoch with validation"
     )
     with pytest.raises(ObjectiveError, match="after epoch 3, which reported 'loss'; report it"):
         check_rung("score", EpochRecord(2, {"loss": 0.5}))

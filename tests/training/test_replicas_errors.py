@@ -37,24 +37,25 @@ def arrays(samples: int, **options: Any) -> Callable[[], Data]:
 
 def test_a_last_batch_smaller_than_the_replicas_is_refused_before_training() -> None:
     assert refused(DataError, arrays(65, batch_size=16)) == (
-        "Data(train=…, batch_size=16): 65 samples come in batches the last of which has 1 sample, "
-        "fewer than the 2 replicas of the MirroredStrategy; batch_size=15 leaves none such"
+        "Data(train=…, batch_size=16): 65 samples come in batches the last of which has 1 "
+        "sample, fewer than the 2 replicas of the MirroredStrategy; batch_size=15 leaves no "
+        "such batch"
     )
 
 
 def test_a_batch_size_smaller_than_the_replicas_is_refused() -> None:
     assert refused(DataError, arrays(64, batch_size=1)) == (
-        "Data(train=…, batch_size=1): 64 samples come in batches each of which has 1 sample, fewer "
-        "than the 2 replicas of the MirroredStrategy; batch_size=2 leaves none such"
+        "Data(train=…, batch_size=1): 64 samples come in batches each of which has 1 sample, "
+        "fewer than the 2 replicas of the MirroredStrategy; batch_size=2 leaves no such batch"
     )
 
 
 def test_a_last_batch_of_validation_smaller_than_the_replicas_is_refused() -> None:
     data = arrays(64, batch_size=16, validation=digits(33))
     assert refused(DataError, data) == (
-        "Data(validation=…, validation_batch_size=16): 33 samples come in batches the last of which "
-        "has 1 sample, fewer than the 2 replicas of the MirroredStrategy; validation_batch_size=15 "
-        "leaves none such"
+        "Data(validation=…, validation_batch_size=16): 33 samples come in batches the last of "
+        "which has 1 sample, fewer than the 2 replicas of the MirroredStrategy; "
+        "validation_batch_size=15 leaves no such batch"
     )
 
 
@@ -81,7 +82,7 @@ def test_a_batch_too_small_to_be_shared_is_refused_where_it_comes(kind: str) -> 
     use = "validation" if kind == "validation" else "train"
     assert refused(DataError, given) == (
         f"Data({use}=…): {shown} has 1 sample, fewer than the 2 replicas of the MirroredStrategy; "
-        "give batches of at least 2 samples, and leave out or fill up what is over at the end"
+        "give batches of at least 2 samples, and drop or fill the last one"
     )
 
 
@@ -106,10 +107,11 @@ def own_step() -> keras.Model:
 
 def test_batches_that_a_step_of_the_users_own_cannot_share_equally_are_refused() -> None:
     assert refused(DataError, arrays(64, batch_size=15), own_step) == (
-        "Data(train=…, batch_size=15): 64 samples come in batches each of which has 15 samples, which "
-        "the 2 replicas of the MirroredStrategy cannot share equally, as the model's own train_step() "
-        "needs it: what it divides by the number of replicas is right for equal shares only (Keras's "
-        "own steps, and a TrainingStep, take any); batch_size=14 leaves none such"
+        "Data(train=…, batch_size=15): 64 samples come in batches each of which has 15 "
+        "samples, which the 2 replicas of the MirroredStrategy cannot share equally, as the "
+        "model's own train_step() requires: it divides by the number of replicas, which is "
+        "right for equal shares only (Keras's own steps and a TrainingStep accept any); "
+        "batch_size=14 leaves no such batch"
     )
 
 
@@ -121,9 +123,10 @@ def test_a_step_of_the_users_own_is_told_what_it_must_do_and_logs_the_mean_over_
     loop.run()
     assert told == [
         (
-            "the model's own train_step() runs on the 2 replicas of the MirroredStrategy, each with its "
-            "share of a batch, and gradients are added up: divide the loss of a share by 2, or train "
-            "another model than on one device; Keras's own steps and a TrainingStep do it by themselves"
+            "the model's own train_step() runs on the 2 replicas of the MirroredStrategy, each "
+            "with its share of a batch, and gradients are summed: divide the loss of a share "
+            "by 2, otherwise the training differs from that on one device; Keras's own steps "
+            "and a TrainingStep do this by themselves"
         )
     ]
 
@@ -195,15 +198,16 @@ def test_an_optimizer_made_outside_the_scope_is_refused() -> None:
         (
             {"optimizer": lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)},
             (
-                "its optimizer SGD has gradient_accumulation_steps, and Keras adds up no gradients inside "
-                "its condition; use a larger batch_size, which replicas share"
+                "its optimizer SGD has gradient_accumulation_steps, and Keras does not sum "
+                "gradients inside its condition; use a larger batch_size, which replicas share"
             ),
         ),
         (
             {"optimizer": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))},
             (
-                "its optimizer is a LossScaleOptimizer, and Keras adds up no gradients inside its "
-                "condition; use the policy 'mixed_bfloat16', which needs no loss scaling"
+                "its optimizer is a LossScaleOptimizer, and Keras does not sum gradients "
+                "inside its condition; use the policy 'mixed_bfloat16', which needs no loss "
+                "scaling"
             ),
         ),
         (
@@ -213,8 +217,9 @@ def test_an_optimizer_made_outside_the_scope_is_refused() -> None:
                 )
             },
             (
-                "its optimizer SGD has ema_overwrite_frequency, and Keras overwrites no weights inside "
-                "its condition; leave it out: averages take the weights' place when training ends"
+                "its optimizer SGD has ema_overwrite_frequency, and Keras does not overwrite "
+                "weights inside its condition; leave it out: the averages replace the weights "
+                "when training ends"
             ),
         ),
     ],
@@ -235,8 +240,8 @@ def test_a_model_that_xla_compiles_is_refused() -> None:
         return model
 
     assert refused(FactoryError, model=build) == (
-        "model 'net' cannot be trained on the 2 replicas of the MirroredStrategy: it is compiled with "
-        "jit_compile=True, and XLA makes one program for one device; leave it out"
+        "model 'net' cannot be trained on the 2 replicas of the MirroredStrategy: it is "
+        "compiled with jit_compile=True, and XLA compiles for one device only; leave it out"
     )
 
 
@@ -247,9 +252,9 @@ def test_a_loss_that_is_one_number_for_a_batch_is_refused() -> None:
     x, _ = digits(64)
     data = Data(train=(x, x[:, :4]), batch_size=16)
     assert refused(FactoryError, lambda: data, compiled(loss=lambda: mean)) == (
-        "a loss function of the model gives one number for a whole batch; on 2 replicas nobody can "
-        "tell whether these are to be added or averaged: let it give a value for each sample, and "
-        "Keras takes the mean"
+        "a loss function of the model returns one number for a whole batch; on 2 replicas it "
+        "is unknown whether these numbers have to be summed or averaged: return a value for "
+        "each sample, and Keras takes the mean"
     )
 
 
@@ -264,7 +269,7 @@ def test_strategies_whose_replicas_are_not_in_this_process_are_refused() -> None
     )
     for kind, words in {
         tf.distribute.ParameterServerStrategy: "take steps at their own pace",
-        tf.distribute.TPUStrategy: "has ever been run on a TPU",
+        tf.distribute.TPUStrategy: "was never tested on a TPU",
         tf.distribute.experimental.CentralStorageStrategy: "keeps weights everywhere",
     }.items():
         with pytest.raises(FactoryError, match=words):

@@ -216,9 +216,9 @@ def test_a_global_seed_generator_that_replicas_would_make_is_refused() -> None:
     with pytest.raises(UncapturableError) as refused:
         train(plan(model=under(noisy), data=unvalidated), Watcher())
     assert str(refused.value) == (
-        "the step draws from Keras's global seed generator (keras.random without a seed), which "
-        "every replica would make for itself, in a thread where no checkpoint finds it; give the "
-        "call a keras.random.SeedGenerator, made where the layer is"
+        "the step draws from Keras's global seed generator (keras.random without a seed), of "
+        "which every replica would make its own, in a thread that checkpoints do not cover; "
+        "give the call a keras.random.SeedGenerator that the layer makes"
     )
 
 
@@ -273,8 +273,8 @@ def test_a_checkpoint_of_two_replicas_is_not_trained_on_by_one(tmp_path: Path) -
     with pytest.raises(RestoreError) as refused:
         train(plan(model=one_layer, data=unvalidated), Watcher(), loaded)
     assert (
-        "model.distribute_strategy was a MirroredStrategy of 2 replicas when it was written, and is "
-        "a _DefaultDistributionStrategy of 1 replicas now" in str(refused.value)
+        "model.distribute_strategy was a MirroredStrategy of 2 replicas when the checkpoint "
+        "was written, and is a _DefaultDistributionStrategy of 1 replicas now" in str(refused.value)
     )
 
 

@@ -163,8 +163,8 @@ def test_optimizers_of_a_step_s_own_are_built_before_the_first_step_or_refused()
     with pytest.raises(FactoryError) as refused:
         train(adversarial(GanStep), Watcher())
     assert str(refused.value) == (
-        "step.of_critic, a keras.src.optimizers.adam.Adam, is not built, and on the 2 replicas of "
-        "the MirroredStrategy its slots must be there before the first step: call its "
-        "build(variables), with the variables that it trains, in on_bind() of the step, or use one "
-        "optimizer"
+        "step.of_critic, a keras.src.optimizers.adam.Adam, is not built, and on the 2 replicas "
+        "of the MirroredStrategy its slots must exist before the first step: call its "
+        "build(variables), with the variables that it trains, in on_bind() of the step, or use "
+        "one optimizer"
     )

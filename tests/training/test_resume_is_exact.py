@@ -421,7 +421,7 @@ def test_an_optimizer_that_is_exchanged_is_refused_by_the_component_of_the_parts
     def make() -> TrainingPlan:
         return plan(model=one_layer, data=unvalidated, callbacks=lambda: [Exchanges()], epochs=1)
 
-    with pytest.raises(UncapturableError, match=r"model\.optimizer was exchanged during training"):
+    with pytest.raises(UncapturableError, match=r"model\.optimizer was replaced during training"):
         train(make(), Watcher())
     leave_out(monkeypatch, "parts")
     train(make(), Watcher())

@@ -177,7 +177,7 @@ def test_what_is_tracked_comes_back_by_name(tmp_path: Path) -> None:
     with pytest.raises(RestoreError) as raised:
         train(light(tracked=lambda: renamed), Watcher(), load_newest([tmp_path], pytest.fail))
     assert "the tracked object 'other' is not in it" in str(raised.value)
-    assert "it has a tracked object 'step' more" in str(raised.value)
+    assert "it has an unexpected tracked object 'step'" in str(raised.value)
 
 
 def test_a_trial_tracks_an_object_under_a_name_of_its_own(tmp_path: Path) -> None:
@@ -501,7 +501,7 @@ def test_objects_that_came_during_training_and_are_of_the_earlier_layout_are_ref
     earlier = {"changed": {}, "left_out": [], "new": [{"kind": "list", "values": [1]}]}
     loaded = replace(loaded, state={**loaded.state, "user_state": earlier})
     with pytest.raises(
-        RestoreError, match=r"in an old form: sweeper 0\.1\.0 wrote .* start it anew"
+        RestoreError, match=r"in an old format: sweeper 0\.1\.0 wrote .* start it again"
     ):
         train(light(), Watcher(), loaded)
 

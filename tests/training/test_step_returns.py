@@ -59,16 +59,16 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "per_example_loss is None": (
         {"per_example_loss": returns(None)},
         (
-            "MyStep.per_example_loss(targets, predictions) returned None; expected one loss an example, "
-            "of shape (examples, …) (does it end with `return`?)"
+            "MyStep.per_example_loss(targets, predictions) returned None; expected one loss "
+            "for each example, of shape (examples, …) (does it end with `return`?)"
         ),
     ),
     "per_example_loss is a number": (
         {"per_example_loss": lambda self, targets, predictions: tf.reduce_sum(predictions)},
         (
-            "MyStep.per_example_loss(targets, predictions) returned a float32 tensor of shape (); "
-            "expected one loss an example, of shape (examples, …); what belongs to no example is for "
-            "extra_losses()"
+            "MyStep.per_example_loss(targets, predictions) returned a float32 tensor of shape "
+            "(); expected one loss for each example, of shape (examples, …); return losses "
+            "that belong to no example from extra_losses()"
         ),
     ),
     "reduce": (
@@ -92,22 +92,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "process_gradients is None": (
         {"process_gradients": returns(None)},
         (
-            "MyStep.process_gradients(gradients, values) returned None; expected 6 gradients, one a "
-            "variable"
+            "MyStep.process_gradients(gradients, values) returned None; expected 6 gradients, "
+            "one for each variable"
         ),
     ),
     "process_gradients is too short": (
         {"process_gradients": lambda self, gradients, values: gradients[:2]},
         (
-            "MyStep.process_gradients(gradients, values) returned a list of 2; expected 6 gradients, "
-            "one a variable"
+            "MyStep.process_gradients(gradients, values) returned a list of 2; expected 6 "
+            "gradients, one for each variable"
         ),
     ),
     "process_gradients has another order": (
         {"process_gradients": lambda self, gradients, values: gradients[::-1]},
         (
-            "MyStep.process_gradients(gradients, values) returned a float32 tensor of shape (4,); "
-            "expected 6 gradients, one a variable: 'hidden/kernel' has the shape [8, 16]"
+            "MyStep.process_gradients(gradients, values) returned a float32 tensor of shape "
+            "(4,); expected 6 gradients, one for each variable: 'hidden/kernel' has the shape "
+            "[8, 16]"
         ),
     ),
     "logs": (
@@ -171,9 +172,9 @@ def test_a_step_without_a_loss_is_refused() -> None:
 def test_what_model_and_step_are_both_compiled_with_is_refused() -> None:
     model = compiled()
     assert refused(MyStep(optimizer="sgd", loss="mse"), model) == (
-        f"the model {model.name!r} is compiled, and MyStep was given optimizer= as well; leave "
-        "model.compile(…) out of the model factory, or give the step none of its arguments: then "
-        "it uses what the model was compiled with"
+        f"the model {model.name!r} is compiled, but MyStep was also given optimizer=; leave "
+        "model.compile(…) out of the model factory, or give the step no such argument: then it "
+        "uses those of compile"
     )
 
 
@@ -184,8 +185,8 @@ def test_a_model_with_a_step_of_its_own_is_refused() -> None:
 
     name = OwnLoss.__qualname__
     assert refused(MyStep(optimizer="sgd"), OwnLoss()) == (
-        f"the model's class {name} has a compute_loss of its own, which step= would put aside; "
-        "leave out step=, or move it into MyStep"
+        f"the model's class {name} has its own compute_loss, which step= would replace; leave out "
+        "step=, or move it into MyStep"
     )
 
 
@@ -193,8 +194,8 @@ def test_a_step_that_is_used_twice_is_refused() -> None:
     step = default()
     step.bind(uncompiled())
     assert refused(step, uncompiled()) == (
-        "the TrainingStep that the step factory returned is bound to another model already; make a "
-        "new one in the factory"
+        "the TrainingStep that the step factory returned is already bound to another model; "
+        "make a new one in the factory"
     )
 
 
@@ -219,9 +220,9 @@ def test_other_optimizers_in_an_update_are_refused_in_mixed_precision() -> None:
 
     scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
     assert refused(Both(scaling), uncompiled()) == (
-        f"{Both.__qualname__}.update has other optimizers than self.optimizer, and in mixed precision "
-        "its gradients are scaled for self.optimizer alone; call minimize(loss, variables, optimizer) "
-        "for each in train_step(batch), or leave mixed precision"
+        f"{Both.__qualname__}.update uses other optimizers than self.optimizer, and in mixed precision "
+        "gradients are scaled only for self.optimizer; call minimize(loss, variables, "
+        "optimizer) for each in train_step(batch), or leave mixed precision"
     )
     Both("sgd").bind(uncompiled())
 

@@ -122,7 +122,7 @@ def test_layers_in_a_list_fit_by_keras_2s_names(tmp_path: Path) -> None:
     assert equal(begun(path, model), EXPECTED)
     model.compile("sgd", "mse")
     theirs = tf.train.Checkpoint(net=model, optimizer=model.optimizer).save(str(tmp_path / "own"))
-    with pytest.raises(WarmStartError, match="does not show TensorFlow what layers in lists"):
+    with pytest.raises(WarmStartError, match="does not track layers in lists"):
         match_warm_start(WarmStart(theirs), model)
 
 
@@ -146,7 +146,7 @@ def test_two_parts_that_fit_alike_must_be_told_apart(tmp_path: Path) -> None:
     with pytest.raises(WarmStartError) as raised:
         match_warm_start(WarmStart(path), dense_net())
     assert str(raised.value) == (
-        f"the warm start {path} has 2 objects that the model 'net' fits equally; say which: "
+        f"the warm start {path} has 2 objects that fit the model 'net' equally; choose one: "
         "root='discriminator' or root='generator'"
     )
     assert equal(begun(path, dense_net(), root="generator"), EXPECTED)
@@ -165,9 +165,9 @@ def test_a_checkpoint_of_tensorflow_1_is_refused_with_what_it_has(tmp_path: Path
     with pytest.raises(WarmStartError) as raised:
         match_warm_start(WarmStart(path), dense_net())
     assert str(raised.value) == (
-        f"the warm start {path} is a TensorFlow 1 checkpoint, which files values by the names of "
-        "graph variables (dense/kernel); expected an object-based one: load it into a model there, "
-        "and write that with tf.train.Checkpoint or save_weights"
+        f"the warm start {path} is a TensorFlow 1 checkpoint, which stores values by the names of "
+        "graph variables (dense/kernel); expected an object-based one: load it into a model "
+        "with TensorFlow 1's API, and write that with tf.train.Checkpoint or save_weights"
     )
 
 
@@ -175,10 +175,10 @@ def test_an_optimizer_in_another_form_is_refused(tmp_path: Path) -> None:
     model = dense_net()
     model.optimizer.build(model.trainable_variables)
     path = saved(tmp_path, net=NET, optimizer={"iter": np.array(3.0)})
-    with pytest.raises(WarmStartError, match="is not in Keras 3's form"):
+    with pytest.raises(WarmStartError, match="does not have Keras 3's format"):
         match_warm_start(WarmStart(path, optimizer=True), model)
     bare = saved(tmp_path / "bare", net=NET)
-    with pytest.raises(WarmStartError, match=f"{bare} holds no optimizer's state"):
+    with pytest.raises(WarmStartError, match=f"{bare} has no optimizer state"):
         match_warm_start(WarmStart(bare, optimizer=True), model)
 
 
@@ -240,8 +240,8 @@ def test_only_what_is_named_is_taken_and_looked_at(tmp_path: Path) -> None:
     with pytest.raises(WarmStartError) as raised:
         match_warm_start(WarmStart(path, only=["l1", "tail"]), dense_net())
     assert str(raised.value) == (
-        f"the warm start {path} is to give ['tail'] only, and no variable of the model has a name "
-        "that begins so; its variables are net/first/kernel, net/first/bias, net/last/kernel…"
+        f"the warm start {path} has only=['tail'], but no variable of the model has a name that "
+        "begins so; its variables are net/first/kernel, net/first/bias, net/last/kernel…"
     )
 
 
@@ -338,20 +338,19 @@ def test_what_is_no_source_is_refused_with_what_was_seen(tmp_path: Path) -> None
             f"directory); {EXPECTED_KINDS}"
         ),
         "notes.txt": (
-            f"the warm start {tmp_path / 'notes.txt'} is a file that begins with b'hello, wo', "
-            f"which is of no known format; {EXPECTED_KINDS}"
+            f"the warm start {tmp_path / 'notes.txt'} is a file that begins with b'hello, wo', which is not a known "
+            f"format; {EXPECTED_KINDS}"
         ),
         "empty.h5": (
-            f"the warm start {tmp_path / 'empty.h5'} is an empty file, which is of no known "
-            f"format; {EXPECTED_KINDS}"
+            f"the warm start {tmp_path / 'empty.h5'} is an empty file, which is not a known format; {EXPECTED_KINDS}"
         ),
         "exported": (
             f"the warm start {exported} is a directory with saved_model.pb; {EXPECTED_KINDS}; of a "
             f"SavedModel, give {exported / 'variables' / 'variables'}"
         ),
         "data.h5": (
-            f"the warm start {tmp_path / 'data.h5'} is an HDF5 file with pixels, and not weights "
-            "that Keras wrote; expected a file of model.save_weights('….weights.h5')"
+            f"the warm start {tmp_path / 'data.h5'} is an HDF5 file with pixels; expected Keras weights, a file of "
+            "model.save_weights('….weights.h5')"
         ),
     }.items():
         with pytest.raises(WarmStartError) as raised:
@@ -369,8 +368,8 @@ def test_a_model_whose_variables_a_batch_would_still_make_is_refused(tmp_path: P
     with pytest.raises(WarmStartError) as raised:
         match_warm_start(WarmStart(path), unbuilt)
     assert str(raised.value) == (
-        "the model 'late' has no variables yet in 'first', so a warm start would be lost on it; "
-        "build it in the model factory: model.build(shape), or call it on a batch"
+        "the model 'late' has no variables yet in 'first', so a warm start would have no "
+        "effect there; build it in the model factory: model.build(shape), or call it on a batch"
     )
 
 
@@ -488,7 +487,7 @@ def test_another_trials_checkpoint_is_found_by_its_directory_and_step(tmp_path: 
     assert locate(replace(newest, at=8)).path.name == "step-000000008"
     with pytest.raises(WarmStartError) as raised:
         locate(replace(newest, at=9))
-    assert str(raised.value) == f"{trial} keeps no checkpoint at step 9; there are some at 8, 16"
+    assert str(raised.value) == f"{trial} has no checkpoint at step 9; it has some at 8, 16"
     target = plan(model=one_layer, epochs=1).model
     loaded = load_checkpoint(locate(newest).path)
     match_warm_start(newest, target).assign()
@@ -510,8 +509,8 @@ def test_a_file_that_has_changed_is_refused(base: Path) -> None:
     with pytest.raises(CheckpointError) as raised:
         match_warm_start(options, model)
     assert str(raised.value) == (
-        f"the warm start {base} has changed: its digest is {after}, and {before} was expected; put "
-        "the file back that the study began from, or give the study another name"
+        f"the warm start {base} has changed: its digest is {after}, expected {before}; restore the file "
+        "with which the study began, or give the study another name"
     )
 
 
@@ -525,8 +524,8 @@ def test_a_digest_is_of_the_content_alone(base: Path, tmp_path: Path) -> None:
     assert digest_now(WarmStart(base), said.append) == {}
     assert len(said) == 1
     assert said[0].endswith(
-        "This trial began from it and goes on from its own checkpoint; without it, it can be "
-        "neither begun again nor verified"
+        "This trial began from it and resumes from its own checkpoint; without the file it can "
+        "be neither started again nor verified"
     )
 
 

@@ -78,7 +78,7 @@ class Decoder:
             return node
         read = self.readers.get(node[TAG])
         if read is None:
-            msg = f"a value of the unknown form {node[TAG]!r} was written; {EARLIER}"
+            msg = f"it contains a value of the unknown kind {node[TAG]!r}; {EARLIER}"
             raise UnplaceableError(msg)
         return self.keep(node, read(self, node))
 
@@ -90,7 +90,7 @@ class Decoder:
 
     def _same(self, node: Json) -> Any:
         if node["as"] not in self._made:
-            msg = f"an object that two places share was written by an earlier version; {EARLIER}"
+            msg = f"it contains a shared object in the format of an earlier version; {EARLIER}"
             raise UnplaceableError(msg)
         return self._made[node["as"]]
 
@@ -98,14 +98,14 @@ class Decoder:
         """Return the class that an object of ``node`` has."""
         cls = None if isinstance(node["class"], str) else self.decode(node["class"])
         if not isinstance(cls, type):
-            msg = f"{node['class']} was a class, and is {cls!r} now"
+            msg = f"{node['class']} was a class when the checkpoint was written, and is {cls!r} now"
             raise UnplaceableError(msg)
         return cls
 
     def _named(self, node: Json) -> Any:
         found = find_named(node["v"])
         if found is None:
-            msg = f"{node['v'].replace(':', '.')} was held, and there is nothing of that name now"
+            msg = f"it contains {node['v'].replace(':', '.')}, which does not exist now"
             raise UnplaceableError(msg)
         return found
 
@@ -188,7 +188,7 @@ class Decoder:
         else:
             name = state["bit_generator"]
             if name not in _BIT_GENERATORS:
-                msg = f"a generator of the unknown kind {name!r} was held"
+                msg = f"it contains a generator of the unknown kind {name!r}"
                 raise UnplaceableError(msg)
             seeds = (
                 np.random.SeedSequence(**self.decode(node["seeds"])) if "seeds" in node else None
@@ -211,8 +211,8 @@ def set_state_of_generator(generator: Any, state: Any) -> None:
 
 
 EARLIER = (
-    "sweeper 0.1.0 wrote objects in another layout before the first release: finish the trial with the version "
-    "that began it, or start it anew with this one"
+    "sweeper 0.1.0 wrote objects in another format before the first release: finish the trial "
+    "with the version that began it, or start it again with this one"
 )
 """Advice for a checkpoint whose objects are in the layout of an earlier version."""
 

@@ -230,7 +230,9 @@ class Encoder:
         }
 
     def _class(self, cls: type, path: str) -> Json:
-        return self._named(cls, path, f"a {class_name(cls)}, of a class that no name leads to")
+        return self._named(
+            cls, path, f"a {class_name(cls)}, whose class cannot be found by its name"
+        )
 
     def _factory(self, factory: Any, path: str) -> Json:
         if factory is None or isinstance(factory, type):
@@ -257,9 +259,7 @@ class Encoder:
         return name
 
 
-_ORDER = (
-    "a {} whose order no other can be given (a dict or a list keeps its order: dict.fromkeys(…))"
-)
+_ORDER = "a {} whose order cannot be restored (a dict or a list keeps its order: dict.fromkeys(…))"
 _GENERATORS = (random.Random, np.random.RandomState)
 
 

@@ -191,7 +191,7 @@ def fill_set(thing: Any, members: Sequence[Any], filling: Filling | None = None)
     set.clear(thing)
     _fill(thing, members, filling or Filling(range(len(members))))
     if has_an_order(members) and not all(map(is_, set.__iter__(thing), members)):
-        msg = "a set gave its members in another order, and cannot be filled so that it does again"
+        msg = "a set had another order of iteration, which cannot be restored"
         raise UnplaceableError(msg)
 
 

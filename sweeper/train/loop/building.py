@@ -114,8 +114,8 @@ def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
         msg = (
             f"{path}, a {class_name(type(optimizer))}, is not built, and on the "
             f"{strategy.num_replicas_in_sync} replicas of the {type(strategy).__name__} its slots "
-            f"must be there before the first step: call its build(variables), with the variables that "
-            f"it trains, in {where}, or use one optimizer"
+            "must exist before the first step: call its build(variables), with the variables "
+            f"that it trains, in {where}, or use one optimizer"
         )
         raise FactoryError(msg)
 

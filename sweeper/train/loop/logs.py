@@ -98,9 +98,9 @@ def check_objective(objective: str, reported: Shapes, hint: str = "") -> None:
     if objective in reported:
         components = list(_names(objective, reported[objective]))
         msg = (
-            f"the objective {objective!r} is a metric of shape {list(reported[objective])}, and an "
-            f"objective is one number; name a component, {_listed(components)}, or give the "
-            "metric an average (average='macro', say)"
+            f"the objective {objective!r} is a metric of shape {list(reported[objective])}, and "
+            f"an objective must be one number; name a component, {_listed(components)}, or give "
+            "the metric an average (average='macro', say)"
         )
         raise ObjectiveError(msg)
     whole = objective.partition("[")[0]
@@ -110,8 +110,8 @@ def check_objective(objective: str, reported: Shapes, hint: str = "") -> None:
     names = {each for name, shape in reported.items() for each in _names(name, shape)}
     listed = sorted(names) if len(names) <= MOST_COMPONENTS else sorted(reported)
     msg = (
-        f"the objective is {objective!r}, and the model reports no such metric{hint}; it "
-        f"reports {', '.join(map(repr, listed))}: name one of these"
+        f"the model does not report the objective {objective!r}{hint}; it reports "
+        f"{', '.join(map(repr, listed))}: name one of these"
     )
     raise ObjectiveError(msg)
 
@@ -150,10 +150,10 @@ def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
     silent = [epochs for epochs in rungs if not data.validates_after(epochs - 1)]
     if silent:
         msg = (
-            f"trials are compared by {objective!r} after {' and '.join(map(str, silent))} epochs, and "
-            f"with validation_freq={data.validation_freq!r} there is no validation then; leave "
-            "validation_freq out, or choose the budget's min_epochs and factor so that each rung "
-            "is after an epoch that validates"
+            f"trials are compared by {objective!r} after {' and '.join(map(str, silent))} epochs, "
+            f"and with validation_freq={data.validation_freq!r} there is no validation then; "
+            "leave validation_freq out, or choose the budget's min_epochs and factor so that "
+            "each rung follows an epoch with validation"
         )
         raise ObjectiveError(msg)
 
@@ -166,9 +166,9 @@ def check_rung(objective: str, last: EpochRecord) -> None:
     """
     if objective not in last.metrics:
         msg = (
-            f"trials are compared by {objective!r} after epoch {last.epoch + 1}, which reported "
-            f"{', '.join(map(repr, sorted(last.metrics)))}; report it after every epoch, or choose "
-            "another budget or objective"
+            f"trials are compared by {objective!r} after epoch {last.epoch + 1}, but that epoch "
+            f"reported only {', '.join(map(repr, sorted(last.metrics)))}; report it after every "
+            "epoch, or choose another budget or objective"
         )
         raise ObjectiveError(msg)
 
@@ -207,7 +207,7 @@ class Reported:
             self._notice(
                 f"the metric {metric!r} has {np.size(value):,} components, and only metrics of up "
                 f"to {MOST_COMPONENTS:,} are stored by component; checkpoints and model.history "
-                "hold it whole"
+                "contain it completely"
             )
         return ((name, number) for name, number in numbers if name in self._objectives)
 
@@ -265,7 +265,7 @@ class Reported:
         ends = "the callback keras.callbacks.TerminateOnNaN() ends it"
         if self._objectives:
             ends += ', and Study(nonfinite="fail") fails the trial'
-        self._notice(f"{seen}; training goes on, as in model.fit. {ends}")
+        self._notice(f"{seen}; training continues, as in model.fit. {ends}")
 
     def _not_finite(self, epoch: EpochRecord) -> Iterator[tuple[str, float]]:
         """Yield the losses and objectives of ``epoch`` that are NaN or infinite."""
@@ -291,7 +291,7 @@ def check_value(objective: str, value: float, at: At, epochs: int) -> None:
         return
     where = f"at the end of the last epoch, {epochs}" if at == "last" else f"in all {epochs} epochs"
     msg = (
-        f"the objective {objective!r} is {value} {where}, and no trial can be ranked by that: lower the "
-        "learning rate, clip the gradients, or look for invalid samples"
+        f"the objective {objective!r} is {value} {where}, so the trial cannot be ranked: lower "
+        "the learning rate, clip the gradients, or look for invalid samples"
     )
     raise NonFiniteError(msg)

@@ -82,7 +82,7 @@ def put_arrays(arrays: Any, name: str, notice: Callable[[str], None]) -> ArrayPl
     if room is None or size <= room:
         return ArrayPlacement(arrays, None)
     notice(
-        f"the {name} data are {size / 2**20:,.0f} MiB, of which at most {room / 2**20:,.0f} MiB are "
+        f"the {name} data have {size / 2**20:,.0f} MiB, and at most {room / 2**20:,.0f} MiB are "
         "placed on a GPU; they stay in the host's memory, and each batch is copied from there"
     )
     return ArrayPlacement(arrays, _HOST)
@@ -130,7 +130,7 @@ def make_runner(
             model, source, step, kept, steps_per_epoch=steps_per_epoch, goes_on=goes_on
         )
     if not isinstance(source, _Specified):
-        msg = f"{type(source).__name__} tells no form of its batches; give it a method spec()"
+        msg = f"{type(source).__name__} does not describe its batches; give it a method spec()"
         raise TypeError(msg)
     reader = Reader(source, steps_per_epoch, goes_on=goes_on, name=name, notice=notice)
     if isinstance(source, TfDataSource):

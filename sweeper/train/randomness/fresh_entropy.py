@@ -112,9 +112,9 @@ class FreshEntropy:
         code = asker.f_code
         if is_users(code.co_filename):
             self._taken = (
-                f"{code.co_filename}:{asker.f_lineno}: {code.co_name} takes random numbers from the "
-                "operating system (os.urandom, uuid or secrets), other ones in every process; whatever "
-                "training takes from them is other when a trial is resumed. Draw from trial.seed"
+                f"{code.co_filename}:{asker.f_lineno}: {code.co_name} takes random numbers from "
+                "the operating system (os.urandom, uuid or secrets), which differ in every "
+                "process, so a resumed trial differs if training uses them. Draw from trial.seed"
             )
         # What hears it expects the training's thread; another thread's line waits for a checkpoint.
         if thread == threading.get_ident():
@@ -130,10 +130,10 @@ class FreshEntropy:
         self._tell_taken()
         if self._elsewhere is not None:
             msg = (
-                f"{self._elsewhere}: an unseeded generator of random numbers was made in another "
-                "thread than the training's (in a Python function that TensorFlow calls, say), "
-                "where its numbers are the system's and a resumed trial would draw others; give it "
-                "a seed, such as [trial.seed, the number of the sample]"
+                f"{self._elsewhere}: a random generator without a seed was made in another thread "
+                "than the training's (for example in a Python function that TensorFlow calls), "
+                "so a resumed trial would draw other numbers; give it a seed, such as "
+                "[trial.seed, the number of the sample]"
             )
             raise UncapturableError(msg)
         return {"drawn": self.drawn}

@@ -64,10 +64,10 @@ class GlobalSeedGenerator:
         for _, name, took_in in self._later:
             if took_in is not generator:
                 msg = (
-                    f"the function {name} was traced with Keras's global seed generator, and "
-                    "clear_session() or set_random_seed() has made that another one since; a "
-                    "resumed trial would trace it with the new one. Give the keras.random call in "
-                    "it a keras.random.SeedGenerator of your own"
+                    f"the function {name} was traced with Keras's global seed generator, which "
+                    "clear_session() or set_random_seed() has since replaced; a resumed trial "
+                    "would trace it with the new one. Pass your own keras.random.SeedGenerator "
+                    "to the keras.random call in it"
                 )
                 raise UncapturableError(msg)
 
@@ -91,8 +91,8 @@ class GlobalSeedGenerator:
         if saved["traced"] != (self._traced is not None):
             now, was = ("does not use", "did") if saved["traced"] else ("uses", "did not")
             found.append(
-                f"the training step {now} Keras's global seed generator, and {was} when it was "
-                "written"
+                f"the training step {now} Keras's global seed generator, and {was} when the "
+                "checkpoint was written"
             )
         for key in ("traced", "state"):
             if saved["traced"] if key == "traced" else saved["present"] and not saved["same"]:
@@ -217,8 +217,9 @@ class TensorFlowRandom:
             return []
         return [
             (
-                f"TensorFlow's global generator had a state on {was} replicas when it was written, and "
-                f"has one on {now} now; call tf.random.get_global_generator() in the model factory"
+                f"TensorFlow's global generator had a state on {was} replicas when the checkpoint "
+                f"was written, and has one on {now} now; call tf.random.get_global_generator() in "
+                "the model factory"
             )
         ]
 

@@ -135,7 +135,7 @@ class SliceRule:
         if self.is_broken_by(samples):
             msg = (
                 f"Data({self.use}=…): {shown} has {_samples(samples)}{self._why(samples)}; give "
-                f"batches of {self._wanted()}, and leave out or fill up what is over at the end"
+                f"batches of {self._wanted()}, and drop or fill the last one"
             )
             raise DataError(msg)
 
@@ -170,7 +170,7 @@ class SliceRule:
         msg += (
             f"give batches of {self._wanted()}"
             if found is None
-            else f"{name}={found} leaves none such"
+            else f"{name}={found} leaves no such batch"
         )
         raise DataError(msg)
 
@@ -188,9 +188,9 @@ class SliceRule:
         if samples < self.replicas:
             return f", fewer than the {self.replicas} replicas of the {self.strategy}"
         return (
-            f", which the {self.replicas} replicas of the {self.strategy} cannot share equally, as "
-            f"the model's own {self.own} needs it: what it divides by the number of replicas is "
-            "right for equal shares only (Keras's own steps, and a TrainingStep, take any)"
+            f", which the {self.replicas} replicas of the {self.strategy} cannot share equally, "
+            f"as the model's own {self.own} requires: it divides by the number of replicas, which "
+            "is right for equal shares only (Keras's own steps and a TrainingStep accept any)"
         )
 
     def _wanted(self) -> str:
@@ -283,9 +283,9 @@ class _Scaling:
         ) -> Any:
             if reduction in _MEANS and values.shape.rank == 0:
                 msg = (
-                    "a loss function of the model gives one number for a whole batch; on "
-                    f"{len(self._slices)} replicas nobody can tell whether these are to be added or "
-                    "averaged: let it give a value for each sample, and Keras takes the mean"
+                    "a loss function of the model returns one number for a whole batch; on "
+                    f"{len(self._slices)} replicas it is unknown whether these numbers have to be "
+                    "summed or averaged: return a value for each sample, and Keras takes the mean"
                 )
                 raise FactoryError(msg)
             if reduction == "mean_with_sample_weight" and sample_weight is not None:

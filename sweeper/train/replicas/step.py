@@ -100,9 +100,9 @@ def _one_global_generator(shared: Any) -> Iterator[None]:
         yield
         if global_seed_generator() is not shared:
             msg = (
-                "the step draws from Keras's global seed generator (keras.random without a seed), "
-                "which every replica would make for itself, in a thread where no checkpoint finds it; "
-                "give the call a keras.random.SeedGenerator, made where the layer is"
+                "the step draws from Keras's global seed generator (keras.random without a "
+                "seed), of which every replica would make its own, in a thread that checkpoints "
+                "do not cover; give the call a keras.random.SeedGenerator that the layer makes"
             )
             raise UncapturableError(msg)
     finally:

@@ -107,8 +107,8 @@ def split_arrays(given: Batch, fraction: float) -> tuple[Batch, Batch]:
     at = math.floor(samples * (1.0 - fraction))
     if at in (0, samples):
         msg = (
-            f"Data(validation_split={fraction!r}) of {samples:,} samples leaves {at:,} to train on "
-            f"and {samples - at:,} to validate on; both need at least 1"
+            f"Data(validation_split={fraction!r}) of {samples:,} samples leaves {at:,} for "
+            f"training and {samples - at:,} for validation; both need at least 1"
         )
         raise DataError(msg)
     return (
@@ -157,7 +157,7 @@ def _to_numpy(value: Any, path: str) -> Any:
     kind = type(value)
     if "sparse" in f"{kind.__module__}.{kind.__qualname__}".lower():
         msg = (
-            f"Data({path}) is a sparse {kind.__qualname__}, whose samples cannot be gathered by "
+            f"Data({path}) is a sparse {kind.__qualname__}, whose samples cannot be selected by "
             "index; give its dense array, or a tf.data.Dataset of sparse batches"
         )
         raise DataError(msg)
@@ -200,26 +200,26 @@ def _cast_ragged(ragged: Any, floatx: str) -> Any:
 def _common_length(nest: Any, name: str) -> int:
     leaves = _leaves(nest)
     if not leaves:
-        msg = f"Data({name}=…) holds no array"
+        msg = f"Data({name}=…) contains no array"
         raise DataError(msg)
     lengths = {path: _length(array) for path, array in leaves}
     if len(set(lengths.values())) != 1:
         shown = ", ".join(f"{name}{path} has {length:,}" for path, length in lengths.items())
         msg = (
-            f"the arrays of Data({name}=…) have different numbers of samples: {shown}; give as "
-            "many of each"
+            f"the arrays of Data({name}=…) have different numbers of samples: {shown}; the "
+            "numbers must be equal"
         )
         raise DataError(msg)
     (samples,) = set(lengths.values())
     if samples == 0:
-        msg = f"Data({name}=…) holds arrays with no sample in them"
+        msg = f"Data({name}=…) contains arrays without samples"
         raise DataError(msg)
     return samples
 
 
 def _with_class_weight(batch: tuple[Any, ...], weights: Mapping[int, float], name: str) -> Batch:
     if len(batch) == 3 and batch[2] is not None:
-        msg = f"Data({name}=…) has sample weights, and class_weight is given as well; leave one out"
+        msg = f"Data({name}=…) has sample weights together with class_weight; leave one out"
         raise DataError(msg)
     if len(batch) < 2 or isinstance(batch[1], tuple | list | Mapping) or is_ragged(batch[1]):
         msg = "class_weight needs a single array of targets, Data(train=(x, y))"

@@ -134,7 +134,7 @@ def spec_of(batches: Sequence[Batch], name: str) -> BatchSpec:
         DataError: There is none, or they differ in more than lengths.
     """
     if not batches:
-        msg = f"Data({name}=…) gave no batch; expected at least one in an epoch"
+        msg = f"Data({name}=…) has no batch; expected at least one in an epoch"
         raise DataError(msg)
     try:
         structure = tf.nest.map_structure(lambda *leaves: _spec(leaves, name), *batches)
@@ -178,8 +178,8 @@ def _spec(leaves: Sequence[Any], name: str) -> Any:
     if len(ranks) != 1 or len(dtypes) != 1 or 0 in ranks:
         shown = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
         msg = (
-            f"Data({name}=…): the first batches hold {shown} in one place; expected arrays of one "
-            "type and rank, at least 1"
+            f"Data({name}=…): the first batches have {shown} in the same place; expected arrays "
+            "of one dtype and one rank, at least 1"
         )
         raise DataError(msg)
     shapes = zip(*(tuple(tensor.shape) for tensor in tensors), strict=True)
@@ -231,8 +231,8 @@ def _array(leaf: Any, name: str) -> Any:
     array = np.asarray(leaf)
     if array.dtype == object:
         msg = (
-            f"Data({name}=…): a batch holds a {type(leaf).__name__}, an array of Python objects; "
-            "give numbers of one type"
+            f"Data({name}=…): a batch contains a {type(leaf).__name__}, an array of Python "
+            "objects; give numbers of one type"
         )
         raise DataError(msg)
     return array

@@ -58,7 +58,10 @@ class EpochFunctionSource:
             )
             raise DataError(msg) from None
         except ValueError:
-            notice(f"Data({name}=…): {self._shown} does not tell its arguments; it is given one")
+            notice(
+                f"Data({name}=…): the signature of {self._shown} is unknown; it is called with "
+                "one argument, the epoch"
+            )
 
     @property
     def _shown(self) -> str:
@@ -94,8 +97,8 @@ class EpochFunctionSource:
             raise DataError(msg)
         if step:
             self._notice(
-                f"Data({self._name}=…): to go on at step {step:,} of epoch {epoch + 1}, "
-                f"{self._shown}({epoch}) is drawn from its beginning and {step:,} batches are "
+                f"Data({self._name}=…): to resume at step {step:,} of epoch {epoch + 1}, "
+                f"{self._shown}({epoch}) is read from its beginning and {step:,} batches are "
                 "dropped"
             )
         batches = iter(made)
@@ -103,8 +106,9 @@ class EpochFunctionSource:
         dropped = sum(1 for _ in islice(batches, step))
         if dropped < step:
             msg = (
-                f"Data({self._name}=…): {self._shown}({epoch}) gave {dropped:,} batches now and at "
-                f"least {step:,} before; it must give the same whenever the epoch is the same"
+                f"Data({self._name}=…): {self._shown}({epoch}) yielded {dropped:,} batches now "
+                f"and at least {step:,} before; it must yield the same batches each time it is "
+                "called with the same epoch"
             )
             raise DataError(msg)
         return self._standardized(batches)

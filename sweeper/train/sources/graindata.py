@@ -98,15 +98,12 @@ class GrainSource:
                 )
                 raise RestoreError(msg) from None
         elif step:
-            self._notice(
-                f"Data({self._name}=…): to go on where training was, {step:,} batches are read "
-                "and dropped"
-            )
+            self._notice(f"Data({self._name}=…): to resume, {step:,} batches are read and dropped")
             dropped = sum(1 for _ in islice(iterator, step))
             if dropped < step:
                 msg = (
-                    f"Data({self._name}=…): the grain dataset gave {dropped:,} batches now and at "
-                    f"least {step:,} before; it must give the same in every pass"
+                    f"Data({self._name}=…): the grain dataset yielded {dropped:,} batches now and "
+                    f"at least {step:,} before; it must yield the same in every pass"
                 )
                 raise DataError(msg)
         self._iterator, self._pass = iterator, pass_

@@ -113,13 +113,16 @@ def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
             notice=notice,
         )
         if source.endless:
-            msg = f"Data(test=…): {source.describe()} never ends; give it an end, as take(…) does"
+            msg = (
+                f"Data(test=…): {source.describe()} never ends; make it finite, for example with "
+                "take(…)"
+            )
             raise DataError(msg)
         held_out = HeldOut("test", data.test, source, None)
     if getattr(held_out.source, "reshuffling", None):
         msg = (
-            f"Data({held_out.name}=…) is shuffled anew each time it is read, so every checkpoint "
-            "would be measured on another order of it; leave the shuffle out, or give it "
+            f"Data({held_out.name}=…) is reshuffled at each iteration, so every checkpoint would "
+            "be measured on another order; leave the shuffle out, or give it "
             "reshuffle_each_iteration=False"
         )
         raise DataError(msg)
@@ -171,8 +174,9 @@ def _open(
         return GrainSource(given, name=name, class_weight=class_weight, notice=notice)
     if hasattr(given, "__next__"):
         msg = (
-            f"Data({name}=…) is a {_what(given)}, whose position no checkpoint can hold and which "
-            f"one epoch uses up; pass the function that makes it, Data({name}=lambda epoch: …)"
+            f"Data({name}=…) is a {_what(given)}, whose position cannot be saved and which is "
+            f"exhausted after one epoch; pass the function that makes it, Data({name}=lambda "
+            "epoch: …)"
         )
         raise DataError(msg)
     if is_arrays(given):
@@ -195,8 +199,8 @@ def _refuse_shared_shuffle(train: DataSource, test: DataSource) -> None:
         return
     if set(train.reshuffling) & set(test.reshuffling):
         msg = (
-            "Data(train=…) and Data(validation=…) are parts of one dataset that is shuffled anew "
-            "for every epoch, so samples move from one part to the other; split it before "
+            "Data(train=…) and Data(validation=…) are parts of one dataset that is reshuffled in "
+            "every epoch, so samples move from one part to the other; split it before "
             "shuffle(…), or give that shuffle reshuffle_each_iteration=False"
         )
         raise DataError(msg)

@@ -90,8 +90,8 @@ class PyDatasetSource:
         self._between = watch
         if dataset.use_multiprocessing:
             notice(
-                f"{shown}: use_multiprocessing=True is read ahead by {dataset.workers} threads, "
-                "which give the same batches in the same order"
+                f"{shown}: with use_multiprocessing=True, {dataset.workers} threads read ahead "
+                "instead of processes; the batches and their order are the same"
             )
 
     @property
@@ -124,7 +124,7 @@ class PyDatasetSource:
         if self._between is not None and self._between.changed():
             msg = (
                 f"{self._shown}: making batches has changed the dataset, and with "
-                f"workers={self._dataset.workers} it was read ahead of the training; use workers=1"
+                f"workers={self._dataset.workers} it is read ahead of the training; use workers=1"
             )
             raise UncapturableError(msg)
         if not tells_its_state(self._dataset):

@@ -19,9 +19,10 @@ from sweeper.train.data import Batch, CapturableSource, DataSource, HooksEpochs
 def continued_epoch(steps_per_epoch: int, batches: int) -> str:
     """Return the notice of epochs that a pass of so many ``batches`` ends inside."""
     return (
-        f"Data(steps_per_epoch={steps_per_epoch:,}): a pass over the training data has {batches:,} "
-        "batches, so a pass ends inside an epoch, which goes on with the next pass; model.fit would end "
-        "the epoch there. For one pass per epoch, leave steps_per_epoch out"
+        f"Data(steps_per_epoch={steps_per_epoch:,}): a pass over the training data has "
+        f"{batches:,} batches, so a pass ends inside an epoch, and the epoch continues with the "
+        "next pass; model.fit would end the epoch there. For one pass per epoch, leave "
+        "steps_per_epoch out"
     )
 
 
@@ -155,7 +156,7 @@ class Reader:
         at = self._at
         if at.drawn == 0:
             msg = (
-                f"Data({self._name}=…): {self.source.describe()} gave no batch in epoch "
+                f"Data({self._name}=…): {self.source.describe()} yielded no batch in epoch "
                 f"{at.epoch}; expected at least one"
             )
             raise DataError(msg)

@@ -349,11 +349,12 @@ class TfDataSource:
         stateful = self._stateful_ops(parts)
         if self.written and (in_part or self._replays or cached_order(dataset, moved)):
             msg = (
-                f"Data({name}=…): a function of this dataset writes a variable (a Keras layer or "
-                "generator with random state, say), and is not called once for each element of an epoch: "
-                "a cache() keeps what it gave, a shuffle stands before a cache() or repeat(), or "
-                "validation_steps ends a reading early. Call cache() before it, shuffle after repeat(), "
-                "put a take(…) at the end, or put the layer into the model"
+                f"Data({name}=…): a function of this dataset writes a variable (for example of a "
+                "Keras layer or generator with random state), and is not called exactly once for "
+                "each element of an epoch: a cache() keeps its results, a shuffle precedes a "
+                "cache() or repeat(), or validation_steps ends an iteration early. Call cache() "
+                "before it, shuffle after repeat(), add a take(…) at the end, or put the layer "
+                "into the model"
             )
             raise UncapturableError(msg)
         # A batch() lets go of the shuffle before it that has run dry, and TensorFlow then saves none
@@ -365,9 +366,9 @@ class TfDataSource:
         self._calls_python = bool(stateful)
         if self._replays:
             notice(
-                f"Data({name}=…): a shuffle stands before a cache(), a finite repeat() or in a "
-                "concatenate(), so its order in one epoch depends on the epochs before; a resumed "
-                "trial reads all of them again. Shuffle after these, to go on at once"
+                f"Data({name}=…): a shuffle is before a cache(), a finite repeat() or in a "
+                "concatenate(), so its order in one epoch depends on the epochs before; a "
+                "resumed trial reads all of them again. To avoid this, shuffle after these"
             )
         elif stateful:
             causes = sorted(set().union(*stateful.values()))
@@ -378,16 +379,16 @@ class TfDataSource:
             )
         elif goes_on_wrong:
             notice(
-                f"Data({name}=…): TensorFlow cannot save the position of an endless dataset that is "
-                "shuffled anew in each pass; a resumed trial reads all batches before it again. "
-                "Leave out the repeat(), to go on at once: steps_per_epoch goes on from pass to "
-                "pass by itself"
+                f"Data({name}=…): TensorFlow cannot save the position of an endless dataset that "
+                "is reshuffled in each pass; a resumed trial reads all earlier batches again. To "
+                "avoid this, leave out the repeat(): steps_per_epoch continues from pass to pass "
+                "by itself"
             )
         if self._processors is not None:
             notice(
-                f"Data({name}=…): an interleave(…) without cycle_length reads as many inputs at once "
-                f"as there are processors ({self._processors} here), so its order is another one "
-                "elsewhere, and a trial resumes only where there are as many; give cycle_length=…"
+                f"Data({name}=…): an interleave(…) without cycle_length reads as many inputs at "
+                f"once as there are processors ({self._processors} here), so its order depends on "
+                "that number, and a trial resumes only with the same number; give cycle_length=…"
             )
         self._made = 0
         self._made_late = [] if self._replays else list(made_when_read(dataset))
@@ -458,9 +459,9 @@ class TfDataSource:
             return None
         if len(state) > _LARGE_BYTES:
             self._notice(
-                f"Data({self._name}=…): each checkpoint inside an epoch holds {len(state):,} bytes "
-                "of the dataset's shuffle, cache and prefetch buffers; smaller buffers make "
-                "smaller checkpoints"
+                f"Data({self._name}=…): each checkpoint inside an epoch contains {len(state):,} "
+                "bytes of the dataset's shuffle, cache and prefetch buffers; use smaller buffers "
+                "for smaller checkpoints"
             )
         tensors[f"{name}/iterator"] = np.frombuffer(state, np.uint8)
         return {"pass": opened.pass_, "tensor": f"{name}/iterator"}
@@ -473,9 +474,9 @@ class TfDataSource:
         was = saved.get("processors", self._processors)
         if was != self._processors:
             msg = (
-                f"Data({self._name}=…): an interleave(…) without cycle_length read {was} inputs at "
-                f"once where the checkpoint was written, one a processor, and would read "
-                f"{self._processors} here, in another order; resume where there are {was} "
+                f"Data({self._name}=…): an interleave(…) without cycle_length read {was} inputs "
+                "at once where the checkpoint was written, one for each processor, and would "
+                f"read {self._processors} here, in another order; resume on a machine with {was} "
                 "processors, or begin a new study with cycle_length=…"
             )
             raise RestoreError(msg)
@@ -499,8 +500,8 @@ class TfDataSource:
             return iter(self._dataset)
         if self._made > pass_:
             msg = (
-                f"Data({self._name}=…): pass {pass_} of a reshuffling dataset was asked for after "
-                f"pass {self._made - 1}; its seeds are drawn in rising order only"
+                f"Data({self._name}=…): pass {pass_} of a reshuffling dataset was requested after "
+                f"pass {self._made - 1}; passes must be requested in ascending order"
             )
             raise DataError(msg)
         self._leave_open_pass(pass_)
@@ -537,15 +538,12 @@ class TfDataSource:
             iter(part)
 
     def _skip(self, iterator: Any, step: int) -> None:
-        self._notice(
-            f"Data({self._name}=…): to go on where training was, {step:,} batches are read and "
-            "dropped"
-        )
+        self._notice(f"Data({self._name}=…): to resume, {step:,} batches are read and dropped")
         skipped = sum(1 for _ in zip(range(step), iterator, strict=False))
         if skipped < step:
             msg = (
-                f"Data({self._name}=…): the dataset gave {skipped:,} batches now and at least "
-                f"{step:,} before; it must give the same in every pass"
+                f"Data({self._name}=…): the dataset yielded {skipped:,} batches now and at least "
+                f"{step:,} before; it must yield the same in every pass"
             )
             raise DataError(msg)
 
@@ -565,8 +563,8 @@ class TfDataSource:
             return False
         if not np.any(node._seed) and not np.any(node._seed2):
             msg = (
-                f"Data({self._name}=…): {kind.strip('_')} has no seed, so TensorFlow draws one that "
-                "no checkpoint can hold; make the dataset inside the data factory, where the "
+                f"Data({self._name}=…): {kind.strip('_')} has no seed, so TensorFlow draws one "
+                "that cannot be saved; make the dataset inside the data factory, where the "
                 "trial's seed is set, or give it seed=…"
             )
             raise UncapturableError(msg)

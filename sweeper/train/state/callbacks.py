@@ -73,7 +73,7 @@ def cut_back(logger: keras.callbacks.CSVLogger, size: int) -> None:
     if now < size:
         msg = (
             f"CSVLogger's file {file} has {now} bytes, and had {size} at the checkpoint: rows are "
-            "missing; bring the file back, or retry the trial from its start"
+            "missing; restore the file, or retry the trial from its start"
         )
         raise RestoreError(msg)
     _truncate(file, size)
@@ -258,9 +258,9 @@ def _refuse(callback: keras.callbacks.Callback) -> None:
     for base in LEFT_OUT:
         if isinstance(callback, base):
             msg = (
-                f"callback {type(callback).__name__} cannot be used: it extends {base.__name__}, which "
-                "restores weights and epochs of its own over those that sweeper restores; make a "
-                "keras.callbacks.Callback of what it does besides"
+                f"callback {type(callback).__name__} cannot be used: it extends {base.__name__}, "
+                "which would overwrite the weights and epochs that sweeper restores; move its "
+                "other code to a keras.callbacks.Callback"
             )
             raise UncapturableError(msg)
 

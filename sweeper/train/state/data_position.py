@@ -144,7 +144,7 @@ class Reopening:
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         del tensors
         return [
-            f"Data({use}=…) was read again after a resume, and is not now"
+            f"Data({use}=…) was to be read again after a resume, and is not now"
             for use in saved
             if use not in self._data
         ]

@@ -70,8 +70,8 @@ class KerasSettings:
 
 
 _TWO_PHASES = (
-    "what trains in two phases is exact when both are made in the factory: two optimizers of which "
-    "the step takes one, or rates and `trainable` flags that a callback changes"
+    "for a training in two phases, make both in the factory: two optimizers of which the step "
+    "uses one, or rates and `trainable` flags that a callback changes"
 )
 
 
@@ -147,7 +147,7 @@ class FixedParts:
         now = {name: _shown(part) for name, part in self._now().items()}
         was = saved["parts"]
         return [
-            f"{name} was {was[name]} when it was written, and is {shown} now"
+            f"{name} was {was[name]} when the checkpoint was written, and is {shown} now"
             for name, shown in now.items()
             if was.get(name, shown) != shown
         ]
@@ -191,10 +191,10 @@ class FixedParts:
 
     def _refuse(self, name: str, was: Any, now: Any) -> None:
         msg = (
-            f"{name} was exchanged during training: it was {_shown(was)}, and is "
-            f"{'another' if _shown(was) == _shown(now) else _shown(now)} now. A step "
-            "that is traced goes on with the first, and a resumed trial would have the one of the "
-            f"factory; compile the model once, and change values instead; {_TWO_PHASES}"
+            f"{name} was replaced during training: it was {_shown(was)}, and is "
+            f"{'another' if _shown(was) == _shown(now) else _shown(now)} now. The traced step "
+            "still uses the first, and a resumed trial would use the factory's; compile the "
+            f"model once, and change values instead; {_TWO_PHASES}"
         )
         raise UncapturableError(msg)
 

@@ -346,11 +346,11 @@ class TrainingState:
         known = {component.name for component in self.components} | {"position"}
         if _SEVERAL_PROCESSES in loaded.state:
             found.append(
-                "it was written by a trial that trained in several processes "
-                "(MultiWorkerMirroredStrategy), which this version does not do"
+                "it was written by a trial in several processes (MultiWorkerMirroredStrategy), "
+                "which this version does not support"
             )
             known.add(_SEVERAL_PROCESSES)
-        found += [f"it has a component {n!r} more" for n in loaded.state if n not in known]
+        found += [f"it has an unexpected component {n!r}" for n in loaded.state if n not in known]
         found += [
             f"it has a tensor {n!r} of no component"
             for n in loaded.tensors
@@ -363,8 +363,8 @@ class TrainingState:
         if found:
             shown = "\n  ".join(found)
             msg = (
-                f"checkpoint {loaded.path} does not fit this trial's model (nothing was restored):"
-                f"\n  {shown}\nThe study's code makes another model than when it was written; undo "
-                "the change, or give the changed study another name"
+                f"checkpoint {loaded.path} does not fit this trial's model (nothing was "
+                f"restored):\n  {shown}\nThe study's code has changed since the checkpoint was "
+                "written; undo the change, or give the changed study another name"
             )
             raise RestoreError(msg)

@@ -48,7 +48,7 @@ class Tracked:
                 try:
                     saved[name] = encoder.encode(value.get_state(), path)
                 except NotPlainError as error:
-                    msg = f"the tracked object {name!r}: {error}, which a checkpoint cannot hold"
+                    msg = f"the tracked object {name!r}: {error}, which cannot be saved"
                     raise UncapturableError(msg) from None
             elif known != path:
                 saved[name] = {TAG: "same", "as": known}
@@ -78,7 +78,7 @@ class Tracked:
         found = [f"the tracked object {n!r} is not in it" for n in self._objects if n not in saved]
         for name, node in saved.items():
             if name not in self._objects:
-                found.append(f"it has a tracked object {name!r} more")
+                found.append(f"it has an unexpected tracked object {name!r}")
                 continue
             try:
                 self._bring_back(name, node, tensors, Decoder(tensors), dry=True)
@@ -150,10 +150,10 @@ def check_trackable(name: str, value: object) -> None:
     ):
         return
     msg = (
-        f"track({name!r}, …) was given a {class_name(type(value))}, whose value cannot be brought "
-        "back into it; give a tf.Variable, a tf.random.Generator, a Keras layer, optimizer, metric "
+        f"track({name!r}, …) was given a {class_name(type(value))}, whose value cannot be "
+        "restored; give a tf.Variable, a tf.random.Generator, a Keras layer, optimizer, metric "
         "or SeedGenerator, a NumPy Generator, or an object with get_state() and set_state(state) "
-        "(for a number that counts: tf.Variable(0, trainable=False))"
+        "(for a counter: tf.Variable(0, trainable=False))"
     )
     raise UncapturableError(msg)
 

@@ -133,9 +133,9 @@ def load_variables(model: keras.Model, loaded: LoadedCheckpoint) -> None:
     if found:
         shown = "\n  ".join(found)
         msg = (
-            f"checkpoint {loaded.path} does not fit the model that the factory makes (nothing was "
-            f"assigned):\n  {shown}\nThe study's code makes another model than when it was written; "
-            "undo the change, or load it with the code that wrote it"
+            f"checkpoint {loaded.path} does not fit the model of the factory (nothing was "
+            f"assigned):\n  {shown}\nThe study's code has changed since the checkpoint was "
+            "written; undo the change, or load it with the code that wrote it"
         )
         raise RestoreError(msg)
     variables.restore(saved, loaded.tensors)

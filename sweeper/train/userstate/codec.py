@@ -144,8 +144,8 @@ class UserEncoder(Encoder):
         if function:
             # The place of a member that has left stays taken, and nothing tells whether there is one.
             what = (
-                f"a set, and {function} may take members from it, after which no other can be made that "
-                "goes on alike (a dict keeps its order: dict.fromkeys(…))"
+                f"a set, and {function} may remove members from it, after which its later order "
+                "cannot be restored (a dict keeps its order: dict.fromkeys(…))"
             )
             raise NotPlainError(path, thing, what)
         return super()._filling(thing, members, path)
@@ -269,7 +269,7 @@ class UserDecoder(Decoder):
     def thing_at(self, path: str) -> Any:
         """Return the object that was at ``path`` when training began."""
         if path not in self._nodes:
-            msg = f"{path} was there when training began, and is not now"
+            msg = f"{path} existed when training began, and does not exist now"
             raise UnplaceableError(msg)
         return self._nodes[path].thing
 
@@ -288,7 +288,10 @@ class UserDecoder(Decoder):
             found = base.__dict__.get(node["name"])
             if isinstance(found, types.FunctionType):
                 return types.MethodType(found, owner)
-        msg = f"the method {node['name']!r} of a {type(owner).__qualname__} was held, and is gone"
+        msg = (
+            f"it contains the method {node['name']!r} of a {type(owner).__qualname__}, which does "
+            "not exist now"
+        )
         raise UnplaceableError(msg)
 
     def _view(self, node: Json) -> Any:
@@ -314,7 +317,7 @@ class UserDecoder(Decoder):
     def _metric(self, node: Json) -> Any:
         cls = getattr(keras.metrics, node["class"], None)
         if cls is None:
-            msg = f"a metric {node['class']} was held, and Keras has none now"
+            msg = f"it contains a metric {node['class']}, which Keras does not have now"
             raise UnplaceableError(msg)
         made = cls.from_config(self.decode(node["config"]))
         for variable, key in zip(made.variables, node["v"], strict=True):
@@ -334,7 +337,7 @@ class UserDecoder(Decoder):
     def _iterator(self, node: Json) -> Any:
         function = self.decode(node["of"])
         if function not in _ITERATORS:
-            msg = f"an iterator made by {function!r} was held, which makes none"
+            msg = f"it contains an iterator made by {function!r}, which does not make one now"
             raise UnplaceableError(msg)
         made = function(*(self.decode(each) for each in node["arguments"]))
         state = self.decode(node["state"])

@@ -38,13 +38,15 @@ from sweeper.train.userstate.walk import Walk
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
 
 _MAKES_ANEW = (
-    "keep numbers, strings, arrays, variables or containers of these there, or make it anew where it "
-    "is used; what only writes, such as a log, is exempted by trial.output_only(…)"
+    "keep numbers, strings, arrays, variables or containers of these there, or make a new one "
+    "where it is used; an object that only writes output, such as a log, is exempted by "
+    "trial.output_only(…)"
 )
 _OF_CALLBACK = (
-    "keep numbers, strings, arrays, variables or containers of these there, or give the callback two "
-    "methods, get_state(self), which returns such values, and set_state(self, state), which takes "
-    "them back; what only writes, such as a log, is exempted by trial.output_only(…)"
+    "keep numbers, strings, arrays, variables or containers of these there, or give the callback "
+    "two methods, get_state(self), which returns such values, and set_state(self, state), which "
+    "restores them; an object that only writes output, such as a log, is exempted by "
+    "trial.output_only(…)"
 )
 
 
@@ -98,8 +100,8 @@ class UserState:
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
             self._notice(
-                f"the study's code leads to more than {MOST:,} objects; what those beyond keep is not "
-                "looked at, and not in the checkpoints"
+                f"the study's code reaches more than {MOST:,} objects; the state of the others is "
+                "not in the checkpoints"
             )
 
     def _written_alone(self, walk: Walk) -> dict[str, list[tuple[ObjectPath, Any]]]:
@@ -129,10 +131,10 @@ class UserState:
             if holder is None or written.count(each) > 1 or _key(holder) in in_step:
                 what = "a variable" if holder is None else holder.path
                 msg = (
-                    f"{what} is written by a function of a dataset, which reads ahead of the training, "
-                    "and is used elsewhere as well, or is nowhere to be found in the study's code; its "
-                    "value at a checkpoint belongs to no position. Give the function a layer or "
-                    "generator of its own"
+                    f"{what} is written by a function of a dataset, which reads ahead of the "
+                    "training, and is also used elsewhere or not found in the study's code; so "
+                    "its value at a checkpoint belongs to no position. Give the function its own "
+                    "layer or generator"
                 )
                 raise UncapturableError(msg)
 
@@ -186,10 +188,10 @@ class UserState:
             return
         function, value, was, now = found
         msg = (
-            f"{function} was traced by TensorFlow during training, with {value} = {was!r} in its graph "
-            f"for good, and {value} is {now!r} now: this training goes on with the first, and a resumed "
-            f"one would be traced with the second. Give {value} to the function as a tensor, or keep it "
-            "in a tf.Variable"
+            f"{function} was traced by TensorFlow during training, with {value} = {was!r} as a "
+            f"constant in its graph, and {value} is {now!r} now: this training continues with the "
+            f"first value, and a resumed one would be traced with the second. Pass {value} to the "
+            "function as a tensor, or keep it in a tf.Variable"
         )
         raise UncapturableError(msg)
 
@@ -247,7 +249,7 @@ class UserState:
                 raise UncapturableError(_cannot(where, error.what)) from None
         for holder in gone_on:
             if id(holder.thing) not in encoder.placed:
-                what = "an iterator that has gone on, where no checkpoint can put another"
+                what = "an iterator that has advanced, and whose position cannot be restored"
                 raise UncapturableError(_cannot(holder.path, what))
         return {"changed": changed}
 
@@ -308,7 +310,7 @@ class UserState:
             # Callbacks have yet to make what they make when training begins.
             return []
         if saved.get("new"):
-            return [f"objects that came during training are in it in an old form: {EARLIER}"]
+            return [f"it contains objects made during training in an old format: {EARLIER}"]
         by_path = self._by_path()
         found = []
         for path, node in saved["changed"].items():
@@ -317,7 +319,9 @@ class UserState:
                 found.append(f"{path} is in the checkpoint only")
                 continue
             if ("value" in node) is not isinstance(holder, Value):
-                found.append(f"{path} is something else than when the checkpoint was written")
+                found.append(
+                    f"{path} is another kind of object than when the checkpoint was written"
+                )
                 continue
             if isinstance(holder, Value):
                 try:
@@ -347,9 +351,9 @@ class UserState:
                     decoder.structure(holder, node)
             except (UnplaceableError, AttributeError, KeyError, TypeError, ValueError) as error:
                 msg = (
-                    f"{path} cannot be brought back from the checkpoint: {error}; the study's code "
-                    "makes something else than when it was written; undo the change, or give the "
-                    "changed study another name"
+                    f"{path} cannot be restored from the checkpoint: {error}; the study's code "
+                    "has changed since it was written: undo the change, or give the changed "
+                    "study another name"
                 )
                 raise RestoreError(msg) from error
 
@@ -388,6 +392,4 @@ def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
 
 def _cannot(where: str, what: str) -> str:
     advice = _OF_CALLBACK if where.startswith("callback ") else _MAKES_ANEW
-    return (
-        f"{where} changed during training, and is {what}, which a checkpoint cannot hold; {advice}"
-    )
+    return f"{where} changed during training, and is {what}, which cannot be saved; {advice}"

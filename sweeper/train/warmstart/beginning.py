@@ -91,7 +91,7 @@ class WarmValues:
         finally:
             self._source.close()
         if self._located.digest() != self.report.digest:
-            msg = f"the warm start {self._located.path} was changed while it was read; begin again"
+            msg = f"the warm start {self._located.path} was changed while it was read; start again"
             raise CheckpointError(msg)
 
 
@@ -112,9 +112,9 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
     digest = located.digest()
     if options.digest not in (None, digest):
         msg = (
-            f"the warm start {located.path} has changed: its digest is {digest}, and "
-            f"{options.digest} was expected; put the file back that the study began from, or give "
-            "the study another name"
+            f"the warm start {located.path} has changed: its digest is {digest}, expected "
+            f"{options.digest}; restore the file with which the study began, or give the study "
+            "another name"
         )
         raise CheckpointError(msg)
     source = open_source(located)
@@ -189,8 +189,8 @@ def _chosen(matched: Matched, options: WarmStart, located: LocatedFile) -> Match
     if unused:
         some = ", ".join(each.name for each in matched.candidates[:_MOST_NAMES])
         msg = (
-            f"the warm start {located.path} is to give {unused!r} only, and no variable of the "
-            f"model has a name that begins so; its variables are {some}…"
+            f"the warm start {located.path} has only={unused!r}, but no variable of the model has "
+            f"a name that begins so; its variables are {some}…"
         )
         raise WarmStartError(msg)
     return Matched(tuple(chosen), matched.extra, matched.shown)
@@ -201,8 +201,8 @@ def _optimizer_of(model: keras.Model, source: WarmStartSource) -> Matched:
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not optimizer.built:
         msg = (
-            f"optimizer=True: the model {model.name!r} has no optimizer whose variables are made "
-            "before its first step; begin without it (optimizer=False)"
+            f"optimizer=True: the model {model.name!r} has no optimizer with variables before its "
+            "first step; leave it out (optimizer=False)"
         )
         raise WarmStartError(msg)
     matched = source.match_optimizer(optimizer)
@@ -234,8 +234,9 @@ def _check_built(model: keras.Model) -> None:
     if not model.variables or (model.run_eagerly and late):
         named = ", ".join(map(repr, late[:_MOST_NAMES])) or repr(model.name)
         msg = (
-            f"the model {model.name!r} has no variables yet in {named}, so a warm start would be "
-            "lost on it; build it in the model factory: model.build(shape), or call it on a batch"
+            f"the model {model.name!r} has no variables yet in {named}, so a warm start would "
+            "have no effect there; build it in the model factory: model.build(shape), or call it "
+            "on a batch"
         )
         raise WarmStartError(msg)
 

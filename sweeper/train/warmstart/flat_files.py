@@ -100,7 +100,9 @@ class SafetensorsFile:
         try:
             self._tensors = NamedTensors(path)
         except ValueError as error:
-            msg = f"the warm start {path} is no whole safetensors file: {error}; write it again"
+            msg = (
+                f"the warm start {path} is not a complete safetensors file: {error}; write it again"
+            )
             raise WarmStartError(msg) from error
 
     def match(self, model: Any, options: WarmStart) -> Matched:
@@ -109,7 +111,7 @@ class SafetensorsFile:
 
     def match_optimizer(self, optimizer: Any) -> Matched:
         del optimizer
-        msg = f"the warm start {self._path} is a safetensors file, which holds no optimizer's state"
+        msg = f"the warm start {self._path} is a safetensors file, which has no optimizer state"
         raise WarmStartError(msg)
 
     def stored(self, key: str) -> Stored:
@@ -149,7 +151,7 @@ class SweeperCheckpoint:
     def match_optimizer(self, optimizer: Any) -> Matched:
         names: list[str] = self._loaded.state["optimizer"]
         if not names:
-            msg = f"the warm start {self._path} holds no optimizer's state"
+            msg = f"the warm start {self._path} has no optimizer state"
             raise WarmStartError(msg)
         keys = [f"optimizer/{index:05d}" for index in range(len(names))]
         candidates = [

@@ -216,7 +216,7 @@ def locate(options: WarmStart) -> LocatedFile:
         if path.is_file():
             return _of_file(path)
     except OSError as error:
-        msg = f"the warm start {path} cannot be looked at: {error}"
+        msg = f"the warm start {path} cannot be read: {error}"
         raise WarmStartError(msg) from error
     prefixed = _prefix(path)
     if prefixed is not None:
@@ -247,8 +247,8 @@ def digest_now(options: WarmStart, notice: Callable[[str], None]) -> dict[str, s
         return {str(located.path): located.digest()}
     except (WarmStartError, CheckpointError) as error:
         notice(
-            f"{error}. This trial began from it and goes on from its own checkpoint; without it, it "
-            "can be neither begun again nor verified"
+            f"{error}. This trial began from it and resumes from its own checkpoint; without the "
+            "file it can be neither started again nor verified"
         )
         return {}
 
@@ -269,7 +269,7 @@ def _of_file(path: Path) -> LocatedFile:
     if path.name == "checkpoint":
         return _in_directory(path.parent, WarmStart(path.parent))
     seen = "an empty file" if not head else f"a file that begins with {head!r}"
-    msg = f"the warm start {path} is {seen}, which is of no known format; {EXPECTED}"
+    msg = f"the warm start {path} is {seen}, which is not a known format; {EXPECTED}"
     raise WarmStartError(msg)
 
 
@@ -285,7 +285,7 @@ def _in_directory(path: Path, options: WarmStart) -> LocatedFile:
         prefixed = None if latest is None else _prefix(path / json.loads(latest[1]))
         if prefixed is not None:
             return prefixed
-        msg = f"{state} names no checkpoint that is there; give the prefix of one, such as ckpt-3"
+        msg = f"{state} names no existing checkpoint; give the prefix of one, such as ckpt-3"
         raise WarmStartError(msg)
     names = sorted(p.name for p in path.iterdir())
     hint = ""
@@ -310,7 +310,7 @@ def _at(path: Path, steps: list[tuple[CheckpointName, str, Path]], options: Warm
     wanted = [found for name, _, found in steps if name.step == options.at]
     if not wanted:
         there = ", ".join(str(name.step) for name, _, _ in steps)
-        msg = f"{path} keeps no checkpoint at step {options.at}; there are some at {there}"
+        msg = f"{path} has no checkpoint at step {options.at}; it has some at {there}"
         raise WarmStartError(msg)
     return wanted[-1]
 

@@ -232,8 +232,8 @@ _DEEPEST = 2
 _UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, LookupError)
 """Errors that TensorFlow raises for a damaged file."""
 _IN_A_LIST = (
-    "not in it: Keras 3 does not show TensorFlow what layers in lists and dictionaries hold; save such a model "
-    "with save_weights"
+    "not in it: Keras 3 does not track layers in lists and dictionaries for TensorFlow; save "
+    "such a model with save_weights"
 )
 
 
@@ -258,9 +258,10 @@ class TensorFlowCheckpoint:
         if graph is None:
             some = ", ".join(sorted(self._shapes)[:3]) or "no values"
             msg = (
-                f"the warm start {prefix} is a TensorFlow 1 checkpoint, which files values by the "
-                f"names of graph variables ({some}); expected an object-based one: load it into a "
-                "model there, and write that with tf.train.Checkpoint or save_weights"
+                f"the warm start {prefix} is a TensorFlow 1 checkpoint, which stores values by "
+                f"the names of graph variables ({some}); expected an object-based one: load it "
+                "into a model with TensorFlow 1's API, and write that with tf.train.Checkpoint "
+                "or save_weights"
             )
             raise WarmStartError(msg)
         self._graph = ObjectGraph.parse(graph)
@@ -334,8 +335,8 @@ class TensorFlowCheckpoint:
         if len(best) > 1:
             names = " or ".join(f"root={path!r}" for _, path in best.values())
             msg = (
-                f"the warm start {self._prefix} has {len(best)} objects that the model "
-                f"{model.name!r} fits equally; say which: {names}"
+                f"the warm start {self._prefix} has {len(best)} objects that fit the model "
+                f"{model.name!r} equally; choose one: {names}"
             )
             raise WarmStartError(msg)
         return next(iter(best.values()))[0] if best else 0
@@ -361,12 +362,12 @@ class TensorFlowCheckpoint:
         nodes = (self._graph.child(at, name) for at in (0, self._root) for name in _OPTIMIZERS)
         node = next((found for found in nodes if found is not None), None)
         if node is None:
-            msg = f"the warm start {self._prefix} holds no optimizer's state"
+            msg = f"the warm start {self._prefix} has no optimizer state"
             raise WarmStartError(msg)
         if self._graph.child(node, "_variables") is None:
             msg = (
-                f"the optimizer's state in the warm start {self._prefix} is not in Keras 3's form; "
-                "begin without it (optimizer=False)"
+                f"the optimizer state in the warm start {self._prefix} does not have Keras 3's "
+                "format; leave it out (optimizer=False)"
             )
             raise WarmStartError(msg)
         walked = walk(self._graph, node, optimizer, {})

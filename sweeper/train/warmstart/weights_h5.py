@@ -62,8 +62,8 @@ class HDF5Weights:
             self._file = h5py.File(file, "r")
         except OSError as error:
             msg = (
-                f"the warm start {shown} cannot be opened as HDF5 ({error}); it may have been cut "
-                "off: write it again"
+                f"the warm start {shown} cannot be opened as HDF5 ({error}); it may have been "
+                "truncated: write it again"
             )
             raise WarmStartError(msg) from error
         try:
@@ -90,8 +90,8 @@ class HDF5Weights:
         else:
             some = ", ".join(list(self._datasets)[:4]) or "no values"
             msg = (
-                f"the warm start {self._shown} is an HDF5 file with {some}, and not weights that "
-                "Keras wrote; expected a file of model.save_weights('….weights.h5')"
+                f"the warm start {self._shown} is an HDF5 file with {some}; expected Keras "
+                "weights, a file of model.save_weights('….weights.h5')"
             )
             raise WarmStartError(msg)
 
@@ -116,7 +116,7 @@ class HDF5Weights:
         for variable in variables:
             filed = recorded.keys.get(id(variable))
             if filed is None:
-                reason = "not in it by itself: its layer has a save_own_variables of its own"
+                reason = "not in it separately: its layer has its own save_own_variables"
                 candidates.append(Candidate(variable, variable.path, None, (), reason))
                 continue
             key = renamed(filed, options.rename)
@@ -146,12 +146,14 @@ class HDF5Weights:
         made_up = re.compile(rf"{re.escape(kind[1])}(_\d+)?")
         if made_up.fullmatch(ours) or made_up.fullmatch(theirs):
             return ""
-        return f"called otherwise: {key} in it is of the layer {theirs!r}, and this is {ours!r}"
+        return (
+            f"the name differs: {key} in it belongs to the layer {theirs!r}, and this is {ours!r}"
+        )
 
     def match_optimizer(self, optimizer: Any) -> Matched:
         keys = [key for key in self._datasets if key.startswith(f"{_OPTIMIZER}vars/")]
         if not keys:
-            msg = f"the warm start {self._shown} holds no optimizer's state that can be read"
+            msg = f"the warm start {self._shown} has no readable optimizer state"
             raise WarmStartError(msg)
         candidates = []
         for index, variable in enumerate(optimizer.variables):
@@ -209,7 +211,10 @@ def _datasets(group: Any, path: str, shown: str) -> Iterator[tuple[str, Any]]:
         found = group[name] if isinstance(link, h5py.HardLink) else None
         outside = isinstance(found, h5py.Dataset) and (found.external or found.is_virtual)
         if found is None or outside:
-            msg = f"{where} in the warm start {shown} leads out of the file, which is not followed"
+            msg = (
+                f"{where} in the warm start {shown} is a link to another file, which is not "
+                "followed"
+            )
             raise WarmStartError(msg)
         if isinstance(found, h5py.Group):
             yield from _datasets(found, where, shown)
@@ -255,14 +260,14 @@ class KerasFile(HDF5Weights):
                 info = archive.getinfo(_WEIGHTS)
                 if info.file_size > max(_LARGE, _MOST_EXPANDED * info.compress_size):
                     msg = (
-                        f"{_WEIGHTS} in {path} claims {info.file_size} bytes, which it cannot hold"
+                        f"{_WEIGHTS} in {path} claims an impossible size of {info.file_size} bytes"
                     )
                     raise WarmStartError(msg)
                 content = archive.read(_WEIGHTS)
         except (zipfile.BadZipFile, EOFError, OSError) as error:
             msg = (
-                f"the warm start {path} is no whole .keras file ({error}); it may have been cut "
-                "off: write it again"
+                f"the warm start {path} is not a complete .keras file ({error}); it may have been "
+                "truncated: write it again"
             )
             raise WarmStartError(msg) from error
         super().__init__(io.BytesIO(content), str(path))

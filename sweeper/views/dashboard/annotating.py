@@ -316,8 +316,8 @@ def study_note(
     resumed = [trial.number for trial in trials if len(trial.attempts) > 1]
     if resumed:
         lines.append(
-            f"- Resumed: {_numbers(resumed)}. Duration here counts their pauses, too; their "
-            "attributes have work and pauses apart."
+            f"- Resumed: {_numbers(resumed)}. Duration here includes their pauses; their "
+            "attributes have working time and pauses."
         )
     if status.exactness.warning is not None:
         lines.append(f"- **Warning:** {_code(status.exactness.warning)}")

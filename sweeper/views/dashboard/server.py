@@ -136,7 +136,9 @@ class FencedApplication:
         method, path = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
         if method in {"GET", "HEAD"} or (method == "PUT" and _NOTE.fullmatch(path)):
             return None
-        return "sweeper serves this dashboard for reading and notes: workers rely on the rest"
+        return (
+            "this dashboard is read-only, except for notes, because workers rely on the other data"
+        )
 
 
 def _with_headers(start_response: StartResponse) -> StartResponse:
@@ -310,7 +312,7 @@ def _check_file(file: Path) -> None:
     if not file.is_file():
         msg = (
             f"there is no database {file}; run a study first (sweeper run FILE), or name another "
-            "place with --storage or --runs-dir"
+            "one with --storage or --runs-dir"
         )
         raise DatabaseUnavailableError(msg)
     try:

@@ -210,7 +210,7 @@ def _resumes(
         if not attempt.start_step or attempt.number <= trial.anew_after:
             continue
         x = attempt.start_step / steps
-        text = trial_text(trial, f"attempt {attempt.number} goes on from step {attempt.start_step}")
+        text = trial_text(trial, f"attempt {attempt.number} resumes at step {attempt.start_step}")
         yield x, _between(finite, x), text
 
 

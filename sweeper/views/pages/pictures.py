@@ -133,8 +133,8 @@ def write_png(pictures: Sequence[Picture], directory: Path) -> tuple[Path, ...]:
         kaleido.write_fig_from_object_sync(specs, kopts={"mathjax": False})
     except ChromeNotFoundError as error:
         msg = (
-            "--png draws in Chrome or Chromium, and none was found; install one, or set "
-            "BROWSER_PATH to where it is"
+            "--png needs Chrome or Chromium, and none was found; install one, or set "
+            "BROWSER_PATH to its path"
         )
         raise UsageError(msg) from error
     except (BrowserFailedError, KaleidoError, RuntimeError, OSError) as error:

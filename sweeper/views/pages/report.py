@@ -298,11 +298,11 @@ def _check_target(path: Path, *, force: bool) -> None:
         with path.open("rb") as file:
             begins = file.read(_LOOKED_AT).decode("utf-8", errors="replace")
     except OSError as error:
-        msg = f"{path} is there already and cannot be read: {error.strerror or error}; see --output"
+        msg = f"{path} already exists and cannot be read: {error.strerror or error}; see --output"
         raise UsageError(msg) from error
     if GENERATOR not in begins:
         msg = (
-            f"{path} is there already and is no report of sweeper's; name another file with "
+            f"{path} already exists and is not a report of sweeper; name another file with "
             "--output, or replace it with --force"
         )
         raise UsageError(msg)

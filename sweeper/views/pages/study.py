@@ -68,20 +68,20 @@ def study_page(shown: Shown, pictures: Sequence[Picture], frame: Frame) -> Page:
         ),
         _section(
             "budget",
-            "Who went on, and from where",
+            "Resumed trials",
             tables.rungs_table(results),
             tables.descent_table(shown),
             tables.lengths_table(results.trials, shown.address),
         ),
         Section(
             "interrupted",
-            "What was interrupted and resumed",
+            "Interrupted and resumed attempts",
             (_interruptions(results),),
             tables=(tables.interrupted_table(shown),),
         ),
         Section(
             "verified",
-            "What was verified and audited",
+            "Verifications and audits",
             (status.exactness.line,),
             tables=(tables.verified_table(results.trials, shown.address),),
         ),
@@ -188,8 +188,8 @@ def check_comparable(results: StudyResults, other: StudyResults) -> None:
     if ours != theirs:
         msg = (
             f"studies {one!r} and {two!r} cannot be compared: the first has the objective "
-            f"{objectives_text(results)}, the second {objectives_text(other)}; a number of one "
-            "says nothing about one of the other"
+            f"{objectives_text(results)}, the second {objectives_text(other)}; their values "
+            "cannot be compared"
         )
         raise UsageError(msg)
 
@@ -222,8 +222,7 @@ def _notices(shown: Shown, *, served: bool) -> tuple[str, ...]:
         found.append(f"{status.exactness.warning[0].upper()}{status.exactness.warning[1:]}.")
     if shown.row.definition.get("deterministic") is False:
         found.append(
-            "The study has deterministic=False: a trial that is run again need not give the same "
-            "bits, nor need one that was resumed."
+            "The study has deterministic=False: a repeated or resumed trial may give other bits."
         )
     if len(status.codes) > 1:
         groups = "; ".join(
@@ -232,10 +231,10 @@ def _notices(shown: Shown, *, served: bool) -> tuple[str, ...]:
             for g in status.codes
         )
         found.append(
-            f"Trials ran under several definitions or codes, and are ranked apart: {groups}."
+            f"Trials ran under different definitions or code, and are ranked separately: {groups}."
         )
     if status.finished < status.target and not served:
-        found.append("The study is not finished; what follows is what there is so far.")
+        found.append("The study is not finished; this page shows its present state.")
     return tuple(found)
 
 
@@ -244,8 +243,8 @@ def _answer(results: StudyResults) -> str:
     if status.objectives and status.pareto:
         front = ", ".join(str(trial.number) for trial in status.pareto)
         return (
-            f"With several objectives no one trial is the best; no other trial beats these in all: "
-            f"{front}."
+            "With several objectives there is no single best trial; no other trial beats these "
+            f"in all objectives: {front}."
         )
     if status.best is None:
         return "No trial is complete yet."
@@ -258,8 +257,8 @@ def _answer(results: StudyResults) -> str:
 def _interruptions(results: StudyResults) -> str:
     pauses = sum(a.outcome == "paused" for t in results.trials for a in t.attempts)
     paused = (
-        f" Trials came to rungs of the budget {pauses} times; a trial that was promoted there has "
-        "gone on in another attempt, which is no interruption."
+        f" Trials paused at rungs of the budget {pauses} times; a promoted trial resumes in "
+        "another attempt, which is not an interruption."
         if pauses
         else ""
     )
@@ -268,6 +267,6 @@ def _interruptions(results: StudyResults) -> str:
         each = "" if pauses else ": each ran in one attempt"
         return f"No trial was interrupted{each}.{paused}"
     return (
-        f"{len(several)} of {len(results.trials)} trials were interrupted. An attempt goes on from the "
-        f"newest checkpoint of the one before, at the step that is named.{paused}"
+        f"{len(several)} of {len(results.trials)} trials were interrupted. An attempt resumes "
+        f"from the newest checkpoint of the one before, at the given step.{paused}"
     )

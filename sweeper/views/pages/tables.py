@@ -537,7 +537,7 @@ def interrupted_table(shown: Shown) -> Table:
         *numbers("from step", "to step"),
         *texts("began (UTC)", "took", "host", "why"),
     )
-    return Table("Attempts that did not go through at once", columns, tuple(rows))
+    return Table("Attempts that were interrupted or resumed", columns, tuple(rows))
 
 
 def rungs_table(results: StudyResults) -> Table | None:
@@ -557,7 +557,7 @@ def rungs_table(results: StudyResults) -> Table | None:
         *numbers("from trial", "bracket", "after epoch", "compared"),
         *texts("promoted", "decided (UTC)"),
     )
-    return Table("What was decided at the rungs of the budget", columns, rows) if rows else None
+    return Table("Decisions at the rungs of the budget", columns, rows) if rows else None
 
 
 def descent_table(shown: Shown) -> Table | None:
@@ -576,10 +576,10 @@ def descent_table(shown: Shown) -> Table | None:
     )
     columns = (
         *texts("trial"),
-        *numbers("goes on from trial", "at step", "after epoch"),
+        *numbers("continues trial", "at step", "after epoch"),
         *texts("changed", "digest there"),
     )
-    return Table("Trials that go on from another one", columns, rows) if rows else None
+    return Table("Trials that continue another trial", columns, rows) if rows else None
 
 
 def lengths_table(trials: Iterable[TrialRecord], address: TrialAddress) -> Table | None:
@@ -602,7 +602,7 @@ def lengths_table(trials: Iterable[TrialRecord], address: TrialAddress) -> Table
         *numbers("length", "epochs trained"),
         *texts("state", "value", "digest"),
     )
-    return Table("What extended trials gave at each length", columns, rows) if rows else None
+    return Table("Results of extended trials at each length", columns, rows) if rows else None
 
 
 def verified_table(trials: Iterable[TrialRecord], address: TrialAddress) -> Table:
@@ -625,7 +625,7 @@ def verified_table(trials: Iterable[TrialRecord], address: TrialAddress) -> Tabl
             for audit in trial.audits
         ]
     columns = texts("trial", "how", "found", "when (UTC)", "what was said")
-    return Table("What was run again and compared", columns, tuple(rows))
+    return Table("Replays and their verdicts", columns, tuple(rows))
 
 
 def workers_table(workers: Sequence[WorkerRecord]) -> Table:
@@ -648,7 +648,7 @@ def _whereabouts(worker: WorkerRecord) -> str:
     if worker.live:
         return "at work"
     if worker.left_at is None:
-        return "gone without a word"
+        return "disappeared"
     return f"left {moment(worker.left_at)}{f': {worker.error}' if worker.error else ''}"
 
 
@@ -671,7 +671,7 @@ def environments_table(environments: Sequence[Environment]) -> Table:
         *texts("hosts", "versions", "processor", "devices", "threads (op/between)"),
         *numbers("attempts"),
     )
-    return Table("Where the attempts ran", columns, tuple(rows))
+    return Table("Environments of the attempts", columns, tuple(rows))
 
 
 def identity_table(shown: Shown) -> Table:
@@ -680,7 +680,7 @@ def identity_table(shown: Shown) -> Table:
     rows: list[Row] = [
         ("fingerprint of definition and code", Cell(row.fingerprint, kind="code")),
         ("fingerprint of the code", "none stored" if row.code is None else row.code.digest),
-        ("the study's file", shown.source or "not known: it was defined in a notebook or a script"),
+        ("the study's file", shown.source or "unknown: it was defined in a notebook or a script"),
     ]
     rows += [
         (f"digest of trial {t.number}", Cell(t.digest or "none", kind="code"))

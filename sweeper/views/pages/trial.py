@@ -130,7 +130,7 @@ def _resumes(trial: TrialRecord, now: datetime) -> dict[str, Any]:
                 "yref": "paper",
                 "yanchor": "bottom",
                 "showarrow": False,
-                "text": f"attempt {each.attempt.number} goes on at step {each.attempt.start_step}",
+                "text": f"attempt {each.attempt.number} resumes at step {each.attempt.start_step}",
                 "font": {"size": 12, "color": "#222222"},
             }
             for each in found
@@ -188,7 +188,7 @@ def trial_page(
         if trial.epochs
         else None,
         Section("checkpoints", "Checkpoints", tables=(_checkpoints(trial),)),
-        Section("verified", "What was verified and audited", tables=(_own(verified),)),
+        Section("verified", "Verifications and audits", tables=(_own(verified),)),
         Section("evaluations", "Evaluations on held-out data", tables=(_evaluations(trial),))
         if trial.evaluations
         else None,
@@ -300,8 +300,8 @@ def _rungs(trial: TrialRecord, objective: str) -> Table:
 
 def _curves(trial: TrialRecord, objective: str, now: datetime) -> Picture:
     alt = (
-        "Every metric by epoch, with a line where an attempt went on; the table of epochs has the "
-        "values."
+        "Every metric by epoch, with a line where an attempt resumed; the table of epochs has "
+        "the values."
     )
     return Picture(CURVES, "Curves", alt, lambda: trial_curves(trial, objective, now))
 
@@ -333,7 +333,7 @@ def _checkpoints(trial: TrialRecord) -> Table:
         for each in trial.checkpoints
     )
     columns = (*numbers("step", "after epoch", "size"), *texts("digest", "attempt", "path"))
-    return Table("Checkpoints that are kept", columns, rows)
+    return Table("Kept checkpoints", columns, rows)
 
 
 def _attempt_of(checkpoint: CheckpointRecord, attempts: Sequence[AttemptRecord]) -> str:

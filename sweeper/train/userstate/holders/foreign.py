@@ -68,7 +68,7 @@ class Opaque(Value):
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         del tensors
-        what = f"a {class_name(type(self.thing))}, of which no interface tells what is inside"
+        what = f"a {class_name(type(self.thing))}, whose content no API can read"
         raise NotPlainError(key, self.thing, what)
 
 

@@ -63,7 +63,7 @@ def take_output(body: Mapping[str, Any], class_of: Callable[[Json], Any]) -> Any
         return keras.utils.Progbar(**shown)
     cls = class_of(body["class"])
     if not module_of(cls).startswith("tqdm"):
-        msg = f"a progress bar was held, and {cls.__name__} is none now"
+        msg = f"it contains a progress bar, and {cls.__name__} is not one now"
         raise UnplaceableError(msg)
     return cls(
         total=shown["total"],

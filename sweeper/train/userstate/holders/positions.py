@@ -81,7 +81,7 @@ class Frame(Value):
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         del tensors
-        what = "a generator that has gone on"
+        what = "a generator that has advanced"
         raise NotPlainError(key, self.thing, what)
 
 
@@ -108,9 +108,12 @@ class File(Value):
         if isinstance(at, tuple) and at[0] != "raw":
             return {"content": encode(at[0], key, tensors), "at": at[1]}
         if not isinstance(at, int):
-            raise NotPlainError(key, self.thing, "a file that was closed or read meanwhile")
+            raise NotPlainError(key, self.thing, "a file that was closed or read during training")
         if not self.thing.readable() or self.thing.writable():
-            what = "a file that was written to; if nothing is ever read from it, exempt it: trial.output_only(file)"
+            what = (
+                "a file that was written to; if nothing reads it, exempt it: "
+                "trial.output_only(file)"
+            )
             raise NotPlainError(key, self.thing, what)
         return {"at": at}
 
@@ -168,9 +171,7 @@ class Queue(Value):
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         del tensors
-        what = (
-            "a queue of TensorFlow's with elements that no interface reads; use collections.deque"
-        )
+        what = "a TensorFlow queue whose elements no API can read; use collections.deque"
         raise NotPlainError(key, self.thing, what)
 
 
@@ -223,7 +224,7 @@ class Cache(Value):
     def capture(self, tensors: Tensors, key: str) -> Json:
         del tensors
         what = (
-            "a cache of functools whose function reads what training has changed, so it would keep "
-            "other results in a resumed trial; keep them in a dict of your own"
+            "a cache of functools whose function reads a value that training has changed, so it "
+            "would contain other results in a resumed trial; keep the results in your own dict"
         )
         raise NotPlainError(key, self.thing, what)
