@@ -330,8 +330,8 @@ def test_trials_that_cannot_be_evaluated_are_named_and_the_others_go_on(
         assert without.line == "trial 1 was not evaluated: it has no kept checkpoint"
         assert (misfit.trial, misfit.step) == (2, None)
         assert misfit.reason.startswith(
-            f"RestoreError: checkpoint {copy.checkpoints(2)[0]} does not fit the model that the "
-            "factory makes (nothing was assigned):\n  model variable 1 ("
+            f"RestoreError: checkpoint {copy.checkpoints(2)[0]} does not fit the model of the "
+            "factory (nothing was assigned):\n  model variable 1 ("
         )
         width.unlink()
         monkeypatch.chdir(copy.runs.parent)

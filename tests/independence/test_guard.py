@@ -68,7 +68,7 @@ def test_what_no_module_of_the_users_leads_to_is_refused_without_a_name(monkeypa
     with pytest.raises(IndependenceError) as raised:
         guarded(lambda: model(sys.modules["keras"].layers.shared_by_all[0]), Earlier())
     assert str(raised.value).startswith(
-        "layer 'hidden' is model.layers[0] of this trial and something that was there before "
+        "layer 'hidden' is model.layers[0] of this trial and an object that existed before "
     )
 
 

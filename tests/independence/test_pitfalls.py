@@ -79,6 +79,6 @@ def test_a_guard_that_takes_everything_to_be_old_refuses_what_is_sound(
     monkeypatch.setattr(guard.AgeLine, "older", lambda self, things: {id(t) for t in things})
     sound = next(file for file in ALLOWED if file.stem == "everything_inside")
     assert judge(sound, tmp_path).refusal == (
-        "model 'sequential' is the model of this trial and something that was there before "
+        "model 'sequential' is the model of this trial and an object that existed before "
         "build_model was called; build it inside build_model"
     )
