@@ -224,8 +224,9 @@ class HasFigures:
     def _figures(self) -> FigureSource:
         if self.figures is None:
             msg = (
-                f"these results of study {self.status.study!r} came from no study, so nothing "
-                "draws them; take those of Study.run, Study.results or load_study(name).results()"
+                f"these results of study {self.status.study!r} were not read from a study, so "
+                "they cannot be drawn; use those of Study.run, Study.results or "
+                "load_study(name).results()"
             )
             raise UsageError(msg)
         return self.figures

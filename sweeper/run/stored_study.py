@@ -492,8 +492,8 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
         return asked
     if len(stored.directions) > 1:
         msg = (
-            f"study {stored.name!r} has several objectives, so no trial of it is the best one; "
-            "name trials by their numbers (--trial)"
+            f"study {stored.name!r} has several objectives, so it has no best trial; name trials "
+            "by their numbers (--trial)"
         )
         raise UsageError(msg)
     leaders = repository.leaders(stored.name, asked.best)
@@ -501,7 +501,7 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
         errors = [t.error for t in repository.trials(stored.name) if t.state == "failed"]
         msg = (
             f"{none_complete(stored.name, stored.target, errors)}. So there is no best trial to "
-            f"extend; `sweeper resume {stored.name}` goes on with the study"
+            f"extend; `sweeper resume {stored.name}` continues the study"
         )
         raise UsageError(msg)
     return replace(asked, trials=tuple(leader.number for leader in leaders), best=None)
@@ -517,8 +517,8 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
     shown = [f"{n} ({kept[n].epoch} epochs)" if n in kept else n for n in sorted(set(names))]
     msg = (
         f"trial {trial.number} of study {trial.study!r} ended at step {ended}, and its checkpoint "
-        f"of that step is gone, from which it would train on; it has "
-        f"{', '.join(shown) or 'none any more'}. If they were moved, say where they are with "
+        "of that step is missing, so it cannot train further; its checkpoints: "
+        f"{', '.join(shown) or 'none any more'}. If they were moved, name their place with "
         "--runs-dir or --checkpoints; or extend the other trials with --trial"
     )
     raise CheckpointError(msg)
@@ -547,10 +547,10 @@ def _reads(
 def _goes_by_the_length(study: str, epochs: int, found: list[str]) -> str:
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return (
-        f"the code of study {study!r} looks at the number of epochs, so a trial that trains on to "
-        f"{epochs} is not the same as one that trained {epochs} from its beginning: "
-        f"{'; '.join(found[:_SHOWN])}{more}. Have it go by what does not change with the length, or "
-        "give --accept-inexact (accept_inexact=True) to train on all the same"
+        f"the code of study {study!r} depends on the number of epochs, so a trial extended to "
+        f"{epochs} differs from one that trained {epochs} from its beginning: "
+        f"{'; '.join(found[:_SHOWN])}{more}. Make the code independent of the number of epochs, "
+        "or give --accept-inexact (accept_inexact=True) to extend anyway"
     )
 
 

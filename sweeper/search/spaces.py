@@ -221,7 +221,7 @@ def check_grid(grid: Grid | None, trials: int) -> None:
             grid has fewer points than ``trials``.
     """
     if not grid:
-        msg = 'sampler="grid" needs grid={"name": [values, …]}, and none was given'
+        msg = 'sampler="grid" needs grid={"name": [values, …]}, which was not given'
         raise DefinitionError(msg)
     for name, values in grid.items():
         _check_values(name, values)
@@ -267,7 +267,7 @@ def grid_value(grid: Grid, number: int, name: str, distribution: Distribution) -
     point = grid_point(grid, number)
     if name not in point:
         msg = (
-            f"the trial suggests {name!r}, and the grid has only {', '.join(map(repr, grid))}; "
+            f"the trial suggests {name!r}, but the grid has only {', '.join(map(repr, grid))}; "
             f"add {name!r} to grid=, or do not suggest it"
         )
         raise ParameterError(msg)
@@ -281,10 +281,10 @@ def _check_values(name: str, values: Sequence[CategoricalChoice]) -> None:
     for index, value in enumerate(values):
         if not isinstance(value, CategoricalChoice):
             msg = (
-                f"grid[{name!r}] holds {value!r}, a {type(value).__name__}; "
-                "values must be None, bools, ints, floats or strings"
+                f"grid[{name!r}] contains {value!r}, a {type(value).__name__}; values must be "
+                "None, bools, ints, floats or strings"
             )
             raise DefinitionError(msg)
         if any(same_choice(value, earlier) for earlier in values[:index]):
-            msg = f"grid[{name!r}] holds {value!r} twice; leave one out"
+            msg = f"grid[{name!r}] contains {value!r} twice; leave one out"
             raise DefinitionError(msg)

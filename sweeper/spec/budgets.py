@@ -116,7 +116,7 @@ def describe_population(
     wrong = None
     if budget.size > concurrency:
         wrong = (
-            f"with concurrency={concurrency}: a generation's trials train side by side; give "
+            f"with concurrency={concurrency}: the trials of a generation train in parallel; give "
             f"concurrency={budget.size} or more, or a smaller size"
         )
     elif epochs % budget.every or epochs == budget.every:
@@ -131,7 +131,9 @@ def describe_population(
             f"{budget.size * (epochs // budget.every)}"
         )
     elif pruner is not None:
-        wrong = f"beside pruner={type(pruner).__name__}: both end trials early; give one of them"
+        wrong = (
+            f"together with pruner={type(pruner).__name__}: both end trials early; give one of them"
+        )
     elif len(objectives) > 1:
         names = ", ".join(repr(objective.name) for objective in objectives)
         wrong = f"with the objectives {names}: a generation is ranked by one value; give one"
@@ -276,8 +278,8 @@ def _within(distribution: FloatRange | IntRange, value: float) -> float | int:
 
 def _no_number(name: str, value: object) -> DefinitionError:
     return DefinitionError(
-        f"budget=Population(perturb={{{name!r}: …}}): parameter {name!r} is {value!r}, which cannot "
-        "be scaled; perturb only what is suggested with suggest_float or suggest_int"
+        f"budget=Population(perturb={{{name!r}: …}}): parameter {name!r} is {value!r}, which "
+        "cannot be scaled; perturb only parameters of suggest_float or suggest_int"
     )
 
 

@@ -99,9 +99,8 @@ def _made_here(hosts: int) -> Any:
         security = Security.temporary()
     except ImportError as error:
         msg = (
-            "a Dask cluster made on this machine needs a key for its connections, which needs the "
-            f"package 'cryptography'; {install_command('dask')}, or give a cluster with "
-            "--engine-address"
+            "a Dask cluster on this machine needs the package 'cryptography' for the key of its "
+            f"connections; {install_command('dask')}, or give a cluster with --engine-address"
         )
         raise UsageError(msg) from error
     # No part can do without its HTTP server, so each serves nothing until it is closed.
@@ -157,9 +156,9 @@ class RayCluster:
         if processors < _FEWEST:
             self.close()
             msg = (
-                f"the Ray cluster at {shown_url(address)} has {processors} processor"
-                f"{'' if processors == 1 else 's'}, and joblib places tasks on {_FEWEST} or more; "
-                "to Ray they are only numbers, so start it with: ray start --head "
+                f"the Ray cluster at {shown_url(address)} has {processors} "
+                f"processor{'' if processors == 1 else 's'}, and joblib needs {_FEWEST} or more; "
+                "the number need not be real, so start it with: ray start --head "
                 f"--num-cpus={_FEWEST}"
             )
             raise UsageError(msg)
@@ -229,9 +228,10 @@ def _let_nobody_else_in(*, imported: bool) -> None:
         if all(os.environ.get(name) == value for name, value in _CLOSED.items()):
             return
         msg = (
-            "ray was imported here before, so a cluster made now would be open to others; set "
-            f"{' '.join(f'{name}={value}' for name, value in _CLOSED.items())} and RAY_AUTH_TOKEN "
-            "before that, or call ray.init() yourself and sweeper uses that cluster"
+            "ray was already imported in this process, so a new cluster would be open to others; "
+            f"set {' '.join(f'{name}={value}' for name, value in _CLOSED.items())} and "
+            "RAY_AUTH_TOKEN before the import, or call ray.init() yourself and sweeper uses that "
+            "cluster"
         )
         raise UsageError(msg)
     if os.environ.get("RAY_AUTH_MODE") != "token":
@@ -252,9 +252,9 @@ def _check_on_loopback() -> None:
         return
     ray.shutdown()
     msg = (
-        f"the Ray cluster made here listens on {', '.join(addresses)}, and only this machine's "
-        "loopback was asked for; make one with `ray start --head` and give its address with "
-        "--engine-address, or use --engine dask"
+        f"the Ray cluster made here listens on {', '.join(addresses)}; expected only the loopback "
+        "interface. Make one with `ray start --head` and give its address with --engine-address, "
+        "or use --engine dask"
     )
     raise UsageError(msg)
 

@@ -145,8 +145,7 @@ _INSTEAD = {
     ),
     "CentralStorageStrategy": "use tf.distribute.MirroredStrategy, which keeps weights everywhere",
     "TPUStrategy": (
-        "nothing here has ever been run on a TPU, so nothing can be promised there; use "
-        "tf.distribute.MirroredStrategy on GPUs"
+        "sweeper was never tested on a TPU; use tf.distribute.MirroredStrategy on GPUs"
     ),
 }
 """Why a strategy is refused, and what to use; by the name of its class without ``V1`` or ``V2``."""
@@ -192,16 +191,17 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
         raise FactoryError(msg)
     if model.jit_compile:
         msg = (
-            f"model {model.name!r} cannot be trained {where}: it is compiled with jit_compile=True, "
-            "and XLA makes one program for one device; leave it out"
+            f"model {model.name!r} cannot be trained {where}: it is compiled with "
+            "jit_compile=True, and XLA compiles for one device only; leave it out"
         )
         raise FactoryError(msg)
     own = own_method(model, "train_step") if step is None else ""
     if own:
         return (
-            f"the model's own {own} runs {where}, each with its share of a batch, and gradients are "
-            f"added up: divide the loss of a share by {replicas}, or train another model than on one "
-            "device; Keras's own steps and a TrainingStep do it by themselves"
+            f"the model's own {own} runs {where}, each with its share of a batch, and gradients "
+            f"are summed: divide the loss of a share by {replicas}, otherwise the training "
+            "differs from that on one device; Keras's own steps and a TrainingStep do this by "
+            "themselves"
         )
     return None
 
@@ -238,16 +238,17 @@ def _optimizer(optimizer: Any) -> Iterator[str]:
     name = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         yield (
-            f"its optimizer is a {name}, and Keras adds up no gradients inside its condition; use "
-            "the policy 'mixed_bfloat16', which needs no loss scaling"
+            f"its optimizer is a {name}, and Keras does not sum gradients inside its condition; "
+            "use the policy 'mixed_bfloat16', which needs no loss scaling"
         )
     if getattr(optimizer, "gradient_accumulation_steps", None):
         yield (
-            f"its optimizer {name} has gradient_accumulation_steps, and Keras adds up no gradients "
-            "inside its condition; use a larger batch_size, which replicas share"
+            f"its optimizer {name} has gradient_accumulation_steps, and Keras does not sum "
+            "gradients inside its condition; use a larger batch_size, which replicas share"
         )
     if getattr(optimizer, "ema_overwrite_frequency", None):
         yield (
-            f"its optimizer {name} has ema_overwrite_frequency, and Keras overwrites no weights "
-            "inside its condition; leave it out: averages take the weights' place when training ends"
+            f"its optimizer {name} has ema_overwrite_frequency, and Keras does not overwrite "
+            "weights inside its condition; leave it out: the averages replace the weights when "
+            "training ends"
         )

@@ -173,10 +173,10 @@ def refuse_captured_shuffle(node: Any, name: str) -> None:
     op = captured_shuffle(node)
     if op is not None:
         msg = (
-            f"Data({name}=…): the function of {type(node).__name__.strip('_')} reads a "
-            f"dataset made outside it, with a {op} that draws a new seed whenever it is read; "
-            "how many it has drawn no checkpoint can hold. Make that dataset inside the "
-            "function, or give its shuffle reshuffle_each_iteration=False"
+            f"Data({name}=…): the function of {type(node).__name__.strip('_')} reads a dataset "
+            f"made outside it, with a {op} that draws a new seed at each iteration; the number of "
+            "draws cannot be saved. Make that dataset inside the function, or give its shuffle "
+            "reshuffle_each_iteration=False"
         )
         raise UncapturableError(msg)
 
@@ -194,10 +194,10 @@ def refuse_unseeded(op: Any, node: Any, name: str) -> None:
     """
     if op.op in STATEFUL_RANDOM and not (op.attr["seed"].i or op.attr["seed2"].i):
         msg = (
-            f"Data({name}=…): the function of {type(node).__name__.strip('_')} holds the random op "
-            f"{op.op} ({op.name}), which has no seed: TensorFlow draws one that no checkpoint can "
-            "hold; make the dataset inside the data factory, where the trial's seed is set, or give "
-            "the op a seed"
+            f"Data({name}=…): the function of {type(node).__name__.strip('_')} contains the "
+            f"random op {op.op} ({op.name}), which has no seed: TensorFlow draws one that cannot "
+            "be saved; make the dataset inside the data factory, where the trial's seed is set, "
+            "or give the op a seed"
         )
         raise UncapturableError(msg)
 
@@ -256,8 +256,8 @@ def rewinding_for(dataset: Any, parts: Mapping[int, Any], name: str) -> Rewindin
         return Rewinding(parts.values(), name)
     if repeats_for_ever(dataset):
         msg = (
-            f"Data({name}=…): validation_steps reads a part of an endless dataset whose shuffle "
-            "stands before its cache(), so what the cache holds depends on how far TensorFlow has "
+            f"Data({name}=…): validation_steps reads a part of an endless dataset with a shuffle "
+            "before its cache(), so the content of the cache depends on how far TensorFlow has "
             "read ahead; call cache() before shuffle(…), give that shuffle "
             "reshuffle_each_iteration=False, or leave out the repeat()"
         )

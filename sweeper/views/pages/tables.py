@@ -112,7 +112,7 @@ def _ending(attempt: AttemptRecord, *, left: bool) -> str:
         case "interrupted":
             said = "interrupted: it was asked to stop, and wrote a checkpoint"
         case "paused":
-            said = "paused: it came to a rung of the study's budget"
+            said = "paused: it reached a rung of the study's budget"
         case "lost":
             said = f"lost: its worker on {attempt.host} is gone"
         case "crashed":
@@ -121,7 +121,7 @@ def _ending(attempt: AttemptRecord, *, left: bool) -> str:
             said = f"failed: {why or 'its log has why'}"
         case _:
             said = attempt.outcome
-    return f"{said}; not gone on with, because the definition changed" if left else said
+    return f"{said}; not resumed, because the definition changed" if left else said
 
 
 _MOST_NAMED = 8
