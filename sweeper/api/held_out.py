@@ -1,4 +1,4 @@
-"""Held-out data for an evaluation: the study's own, a file's, or a function's of the caller."""
+"""Held-out data for an evaluation: from the study, a file, or a function of the caller."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ DataGiven = str | Data | Callable[[Trial], Data]
 
 
 def held_out_data(given: DataGiven | None) -> HeldOutData:
-    """Return how trial processes find the held-out data.
+    """Return a description of the held-out data that trial processes can load.
 
     Args:
-        given: What the caller said; None for the study's own ``Data(test=…)``.
+        given: The caller's argument; None for the study's own ``Data(test=…)``.
 
     Raises:
-        UsageError: It is none of what it can be, there is no such file, or it cannot be sent.
+        UsageError: It has the wrong type, there is no such file, or it cannot be sent.
     """
     if given is None:
         return HeldOutData()
