@@ -109,7 +109,7 @@ class TrialFiles:
         Args:
             at: ``"end"``, ``"best"`` or a step.
             objective: The study's objective; the first of several.
-            direction: Which way is better.
+            direction: ``"maximize"`` or ``"minimize"``.
 
         Raises:
             UsageError: ``at`` is none of these.

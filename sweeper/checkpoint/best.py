@@ -75,7 +75,7 @@ class BestSoFar:
 
     Args:
         objective: The metric.
-        direction: Which way is better.
+        direction: ``"maximize"`` or ``"minimize"``.
     """
 
     def __init__(self, objective: str, direction: Direction) -> None:
