@@ -1,4 +1,4 @@
-"""Next commands for the pages and notes, handed in by the command line."""
+"""Next commands for pages and notes, given by the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _none(_record: object) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Commands, exactly as they must be typed where the dashboard was started."""
+    """Commands, exactly as they must be typed in the dashboard's directory."""
 
     study: Callable[[StudyStatus], Sequence[str]] = _none
     trial: Callable[[TrialRecord], Sequence[str]] = _none
