@@ -28,7 +28,8 @@ class Retention(Protocol):
 def best_checkpoint(
     kept: Iterable[KeptCheckpoint], objective: str, direction: Direction
 ) -> KeptCheckpoint | None:
-    """Return the checkpoint taken at the end of the best epoch, the earlier of equals, or None if no checkpoint has the objective.
+    """Return the checkpoint taken at the end of the best epoch, the earlier of equals, or None if
+    no checkpoint has the objective.
 
     Of two at one step the later in ``kept`` stands for both. Those taken within an epoch know no
     objective.

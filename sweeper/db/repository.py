@@ -389,7 +389,8 @@ class Repository:
         return self.database.read(lambda c: stored_results.read_unfinished(c, study))
 
     def failing_alike(self, study: str, least: int) -> tuple[int, str] | None:
-        """Return how many trials have ended and their common error, if at least ``least`` ended and all failed alike; else None.
+        """Return how many trials have ended and their common error, if at least ``least`` ended and
+        all failed alike; else None.
 
         With the error's last line; None where it is not so, or all trials have ended.
         """

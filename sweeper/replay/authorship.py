@@ -1,7 +1,7 @@
-"""The code that the user wrote in a study, and its lines.
+"""The user's code in a study, and its lines.
 
-A process that has the study's code reads it once and sends what it learnt as plain values, so that
-whoever judges a difference can name the callback, the factory or the layer, and its line.
+A process that has the study's code reads it once and sends the result as plain values, so that
+findings can name the callback, the factory or the layer, and its line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.state.variables import walk
 
 _LONG = 600
-"""Characters of a message above which its middle is left out."""
+"""Length of a message above which its middle is left out."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class StudyCode:
     """The code of one study.
 
     Args:
-        name: The study's.
+        name: Name of the study.
         model, data, callbacks, step: Its factories.
     """
 
@@ -50,7 +50,7 @@ class StudyCode:
     _parts: list[type] = field(default_factory=list)
 
     def learn(self, plan: TrainingPlan) -> None:
-        """See what the factories made: callbacks, and the user's own layers."""
+        """Record the objects that the factories made: callbacks, and the user's layers."""
         self._callbacks = list(plan.callbacks)
         kinds = {type(found.value) for found in walk(plan.model, plan.step)}
         kinds |= {type(plan.step)}
@@ -60,7 +60,7 @@ class StudyCode:
         )
 
     def finding_of(self, error: BaseException, stage: str, check: str) -> Finding:
-        """Return ``error`` as a finding, at the user's innermost line or at what it speaks of."""
+        """Return ``error`` as a finding, at the user's innermost line or at the object that it names."""
         message = str(error)
         line = line_of_error(error)
         if isinstance(error, IndependenceError):
@@ -85,7 +85,7 @@ class StudyCode:
         return Finding("error", check, message, line or line_of(self.model))
 
     def line_of_message(self, message: str) -> Line | None:
-        """Return the line of the callback, the data or the factory that a message of ours names."""
+        """Return the line of the callback, the data or the factory that one of sweeper's messages names."""
         for callback in self._callbacks:
             kind = type(callback)
             if message.startswith(f"callback {kind.__qualname__}") and line_of(kind):
@@ -96,7 +96,7 @@ class StudyCode:
         return self._line_of_factory(message)
 
     def authors(self) -> StudyAuthors:
-        """Return everything learnt."""
+        """Return everything that was recorded."""
         parts = ", ".join(kind.__qualname__ for kind in self._parts)
         return StudyAuthors(
             model=Authored(name_of(self.model), line_of(self.model)),
@@ -113,7 +113,7 @@ class StudyCode:
         return Authored(kind.__qualname__, line, hooks, measured_names(kind))
 
     def _line_of_factory(self, path: str) -> Line | None:
-        """Return the line of the factory that made what ``path`` leads to."""
+        """Return the line of the factory that made the object at ``path``."""
         if path.startswith("callback"):
             return line_of(self.callbacks) or line_of(self.model)
         if path.startswith(("step", "the training step")) and self.step is not None:
@@ -129,7 +129,7 @@ class StudyCode:
 
 
 def _shortened(message: str) -> str:
-    """Return the first and last lines of a long message, as TensorFlow's errors hold whole tracebacks."""
+    """Return the first and last lines of a long message, because TensorFlow's contain tracebacks."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if len(message) <= _LONG or len(lines) < 3:
         return message

@@ -1,6 +1,6 @@
-"""On which line of the user's files something stands: a factory, a class, an error, an argument.
+"""Lines of factories, classes, errors and arguments in the user's files.
 
-Only Python's own bookkeeping is read (code objects, tracebacks, source files); nothing is run.
+Only code objects, tracebacks and source files are read; nothing is run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CACHED = functools._lru_cache_wrapper
 
 
 def unwrapped(thing: Any) -> Any:
-    """Return the function inside partials, bound methods and decorators; a class or object as it is."""
+    """Return the function inside partials, bound methods and decorators; a class or object unchanged."""
     for _ in range(32):
         if isinstance(thing, functools.partial):
             thing = thing.func
@@ -35,7 +35,7 @@ def unwrapped(thing: Any) -> Any:
 
 
 def line_of(thing: Any) -> Line | None:
-    """Return where a function, a class or an object's class is defined; None for a library's."""
+    """Return the line of a function, a class or an object's class; None for a library's."""
     thing = unwrapped(thing)
     if inspect.isfunction(thing):
         code = thing.__code__
@@ -53,7 +53,7 @@ def line_of(thing: Any) -> Line | None:
 
 
 def line_of_error(error: BaseException) -> Line | None:
-    """Return the innermost line of the user's own code that the error came through."""
+    """Return the innermost line of the user's code in the error's traceback."""
     found = None
     for frame, line in _frames(error.__traceback__):
         if is_users(frame):
@@ -62,9 +62,9 @@ def line_of_error(error: BaseException) -> Line | None:
 
 
 def line_of_argument(file: str, study: str, argument: str) -> Line | None:
-    """Return the line of ``argument=…`` in the call of ``Study`` that names this study; or of the call.
+    """Return the line of ``argument=…`` in this study's call of ``Study``, or of the call.
 
-    None where the file has no such call that could be found by reading it.
+    None if the file has no such call.
     """
     try:
         tree = ast.parse(Path(file).read_bytes())
@@ -94,5 +94,5 @@ def _frames(trace: types.TracebackType | None) -> Iterator[tuple[str, int]]:
 
 
 def _known(file: str) -> bool:
-    """Return whether lines of the user's ``file`` are known, as those of a notebook's cell are."""
+    """Return whether ``file`` is the user's and its lines are known, as for a notebook's cell."""
     return is_users(file) or (not Path(file).exists() and bool(linecache.getlines(file)))

@@ -1,4 +1,4 @@
-"""The forms in which a model can leave, a module each. Their names import no TensorFlow."""
+"""Export formats, one in each module. Their names can be read without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SUFFIXES = {
     "tf-checkpoint": "",
     "safetensors": ".safetensors",
 }
-"""Every form by name, with what its path ends with; empty for a directory."""
+"""Suffix of each format's path by the format's name; empty for a directory."""
 
 
 def check_format(name: str, path: str) -> None:
-    """Check that there is such a form, and that ``path`` is called as it is.
+    """Check the format's name and the suffix of ``path``.
 
     Raises:
-        UsageError: One of the two is not so.
+        UsageError: One of the two is wrong.
     """
     if name not in SUFFIXES:
         msg = f"{name!r} is not an export format; use one of {', '.join(SUFFIXES)}"

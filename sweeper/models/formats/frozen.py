@@ -1,7 +1,7 @@
-"""A frozen graph (``.pb``): one GraphDef whose variables are constants, with named ends.
+"""Frozen graph (``.pb``): one GraphDef with constants for variables, and named inputs and outputs.
 
-It is read by ``tf.graph_util.import_graph_def`` and by what reads TensorFlow 1's graphs. A model
-with lookup tables or other resources has more than constants, and cannot be frozen.
+It is read by ``tf.graph_util.import_graph_def`` and by tools for TensorFlow 1. A model with lookup
+tables or other resources cannot be frozen.
 """
 
 from __future__ import annotations

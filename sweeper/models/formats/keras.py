@@ -1,7 +1,7 @@
 """``.keras``: architecture, weights and how the model is compiled, read by ``keras.saving.load_model``.
 
-It names classes and holds none of their code. Where a reader cannot import the study's own layers,
-they must be registered there, so every class that is not Keras's is named in the card.
+It has the names of classes but not their code. Readers have to import or register the study's own
+classes, so the card lists every class that is not Keras's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class KerasFile:
 
 
 def _own_classes(config: Any) -> Iterator[str]:
-    """Yield the classes and functions in a config that are not Keras's own."""
+    """Yield the classes and functions in a config that do not belong to Keras."""
     if isinstance(config, dict):
         module = config.get("module")
         name = config.get("class_name")

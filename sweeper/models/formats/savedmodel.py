@@ -1,7 +1,7 @@
 """A SavedModel for TensorFlow Serving: the forward pass, its signature with named inputs, no code.
 
-Its reader needs nothing of the study's: the graph is in it. Graphs and eager calls round
-differently in the last bits, so predictions are compared to a tolerance.
+Its reader needs no code of the study, because it contains the graph. Graphs and eager calls round
+differently in the last bits, so predictions are compared with a tolerance.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class SavedModel:
 
 
 def shown(spec: Any) -> str:
-    """Return a tensor's type and shape, for a person: ``float32[?, 10]``."""
+    """Return a tensor's dtype and shape for display: ``float32[?, 10]``."""
     sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)
     return f"{spec.dtype.name}[{sizes}]"
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without TensorFlow's own report of what it wrote, which goes to the process's outputs."""
+    """Context manager that suppresses TensorFlow's output about the export."""
     logger = tf.get_logger()
     before = logger.level
     logger.setLevel(os.environ.get("SWEEPER_TF_LOG", "ERROR"))

@@ -1,6 +1,6 @@
-"""``.weights.h5``: the model's weights alone, for ``model.load_weights`` of a model of the same code.
+"""``.weights.h5``: only the model's weights, for ``model.load_weights`` of a model from the same code.
 
-Keras leaves out the states of seed generators (dropout and the like), which no prediction reads.
+Keras leaves out the states of seed generators (such as dropout's), which predictions do not use.
 """
 
 from __future__ import annotations
