@@ -4,7 +4,7 @@ Usage: ``python benchmarks/hyperband.py [SEEDS [TRIALS [EPOCHS]]]``; 10, 64 and 
 configurations of learning rate, units, dropout and momentum on the digits that ship with scikit-learn.
 
 Every configuration is trained whole, once, as a study of sweeper's. A promoted trial is the same trial
-run whole (`tests/training/test_pausing.py`), so what Hyperband gives, and after how many epochs, follows
+run whole (`tests/train/test_pausing.py`), so what Hyperband gives, and after how many epochs, follows
 from the curves: its rounds and decisions are `sweeper.spec.budgets`' own. For the first seed the study under
 Hyperband is run as well, and must have decided the same. Optuna's ``HyperbandPruner`` is shown the same
 curves, trial after trial in one process, as its users run it.

@@ -26,7 +26,7 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudyDefinition
 from sweeper.records.results import EpochRecord
-from sweeper.run.audit.auditor import Auditor
+from sweeper.run.auditing import Auditor
 from sweeper.run.protocol.messages import (
     Assignment,
     EpochsEnded,

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         UsageError,
         WarmStartError,
     )
-    from sweeper.models.card import Exported
+    from sweeper.models.exported import Exported
     from sweeper.records.lengths import LengthRecord
     from sweeper.records.results import (
         AttemptRecord,
@@ -107,7 +107,7 @@ _MODULES = {
         "UsageError",
         "WarmStartError",
     ),
-    "sweeper.models.card": ("Exported",),
+    "sweeper.models.exported": ("Exported",),
     "sweeper.api.fit": ("fit",),
     "sweeper.records.lengths": ("LengthRecord",),
     "sweeper.spec.retries": ("Retries",),

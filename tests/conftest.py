@@ -30,11 +30,11 @@ _ON_REQUEST = ("chaos", "pages", "soak", "whole")
 _LONGEST = "test_pages_run.py"
 """The file that begins before all others: its pages run one after the other, for two minutes."""
 
-_LONGEST_FIRST = ("system", "exactness", "training", "execution", "docs", "verification")
+_LONGEST_FIRST = ("system", "exactness", "train", "runs", "docs", "checks")
 """Directories whose files begin first, so that no long one is left to one process at the end: one of
 each in turn, because the first kind waits for processes of its own and the others compute."""
 
-_FAST = ("inspection", "search", "storage", "typing")
+_FAST = ("db", "inspection", "search", "spec", "support")
 """Directories whose tests take seconds in all: what ``--fast`` runs, with the files beside this one."""
 
 

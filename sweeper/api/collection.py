@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sweeper.checkpoint.best import Retention, retention
 from sweeper.checkpoint.identity import Origin, is_set_aside
 from sweeper.checkpoint.operations import FileOperations, free_pins
 from sweeper.checkpoint.reading import read_kept, read_manifest
@@ -27,7 +26,7 @@ from sweeper.db.repository import FoundCheckpoint, Repository
 from sweeper.errors import CheckpointError, DefinitionError
 from sweeper.records.results import CheckpointRecord, TrialRecord
 from sweeper.run.worker.checkpoints import check_directories
-from sweeper.spec.checkpointing import Keep, parse_keep
+from sweeper.spec.checkpointing import Keep, Retention, parse_keep, retention
 from sweeper.support.paths import (
     Location,
     RemotePath,

@@ -7,16 +7,19 @@ interrupted evaluation loses nothing. The study's directories are only read.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudyDefinition, StudySettings
-from sweeper.errors import CheckpointError, SweeperError
+from sweeper.definition.loading import split_target
+from sweeper.definition.trial import Trial
+from sweeper.errors import CheckpointError, SweeperError, UsageError
 from sweeper.records.evaluations import EvaluationRecord, ranked, ranking_objective
 from sweeper.records.events import (
     CheckpointMeasured,
@@ -29,7 +32,7 @@ from sweeper.records.events import (
 from sweeper.records.results import TrialRecord
 from sweeper.run.evaluations import EvaluationOrder, evaluate_trial
 from sweeper.run.launch.launchers import open_launcher
-from sweeper.run.launch.sources import recall_source, source_of
+from sweeper.run.launch.sources import pickle_by_value, recall_source, source_of
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import (
@@ -46,6 +49,54 @@ from sweeper.run.worker.checkpoints import locate
 from sweeper.spec.searching import Objective
 from sweeper.support.calling import run_side_by_side
 from sweeper.support.paths import RunPaths, scratch_directory
+from sweeper.train.data import Data
+
+DataGiven = str | Data | Callable[[Trial], Data]
+"""``FILE:NAME``, a `Data`, or a function ``trial -> Data``."""
+
+
+def held_out_data(given: DataGiven | None) -> HeldOutData:
+    """Return how trial processes find the held-out data.
+
+    Args:
+        given: What the caller said; None for the study's own ``Data(test=…)``.
+
+    Raises:
+        UsageError: It is none of what it can be, there is no such file, or it cannot be sent.
+    """
+    if given is None:
+        return HeldOutData()
+    if isinstance(given, str):
+        location, name = split_target(given)
+        if name is None or not location:
+            msg = (
+                f"--data {given!r} names no function; expected FILE:NAME, where NAME is a function "
+                "`trial -> Data`, or a Data, in that file"
+            )
+            raise UsageError(msg)
+        path = Path(location)
+        if path.suffix == ".py" and not path.is_file():
+            what = "is a directory" if path.is_dir() else "does not exist"
+            msg = f"{location} {what}; expected --data FILE:NAME with a Python file"
+            raise UsageError(msg)
+        target = f"{path.resolve()}:{name}" if path.is_file() else given
+        return HeldOutData(target=target, shown=given)
+    if not isinstance(given, Data) and not callable(given):
+        msg = (
+            f"data={given!r}; expected a function `trial -> Data`, a sweeper.Data(test=(x, y)), or "
+            "'FILE:NAME'"
+        )
+        raise UsageError(msg)
+    shown = "data" if isinstance(given, Data) else getattr(given, "__qualname__", repr(given))
+    try:
+        pickled = pickle_by_value(given)
+    except Exception as error:
+        msg = (
+            f"the data {shown} cannot be sent to the evaluation processes: {error}; give a "
+            "function `trial -> Data` that makes the data"
+        )
+        raise UsageError(msg) from error
+    return HeldOutData(pickled=pickled, path=tuple(sys.path), shown=shown)
 
 
 @dataclass(frozen=True, slots=True)

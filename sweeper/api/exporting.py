@@ -15,9 +15,8 @@ from pathlib import Path
 from sweeper.api.models import StoredModel, StudyModels, newest_of
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import ExecutionError, ExportError, StudyFileError
-from sweeper.models.card import Exported
+from sweeper.models.exported import Exported, check_code, check_target
 from sweeper.models.formats import check_format
-from sweeper.models.preconditions import check_code, check_target
 from sweeper.records.model_source import At
 from sweeper.run.launch.launchers import WarmServer, choose_launcher
 from sweeper.run.launch.trial_process import Launcher, WithoutDatabase, converse

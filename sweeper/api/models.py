@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeper.checkpoint.best import best_checkpoint
 from sweeper.checkpoint.end import read_end
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.identity import Origin
@@ -24,16 +23,15 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, ForeignCheckpointError, ParameterError, UsageError
-from sweeper.models.card import Exported
+from sweeper.models.exported import Exported, check_code, check_target
 from sweeper.models.formats import check_format
-from sweeper.models.preconditions import check_code, check_target
 from sweeper.records.model_source import At
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.sources import load_source, recall_source, target_source
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.trial.devices import import_tensorflow
 from sweeper.run.worker.checkpoints import locate
-from sweeper.spec.checkpointing import KeptCheckpoint
+from sweeper.spec.checkpointing import KeptCheckpoint, best_checkpoint
 from sweeper.spec.searching import Direction
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import (

@@ -18,7 +18,7 @@ from sweeper.support.shown import shown_url
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sweeper.api.held_out import DataGiven
+    from sweeper.api.evaluating import DataGiven
     from sweeper.api.models import StudyModels
     from sweeper.api.stored_study import StoredStudy
     from sweeper.records.evaluations import EvaluationRecord
@@ -290,8 +290,7 @@ class Study(StudyDefinition, CanBranch):
             SweeperError: No checkpoint could be evaluated.
         """
         end_reading()
-        from sweeper.api.evaluating import EvaluationRequest, evaluate_study
-        from sweeper.api.held_out import held_out_data
+        from sweeper.api.evaluating import EvaluationRequest, evaluate_study, held_out_data
         from sweeper.run.options import WorkerOptions
         from sweeper.spec.settings import load_settings
         from sweeper.views.terminal.live import progress_listener

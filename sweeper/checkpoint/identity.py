@@ -36,6 +36,7 @@ from typing import Any
 
 from sweeper.checkpoint.operations import open_regular
 from sweeper.errors import CheckpointError, ForeignCheckpointError
+from sweeper.records.printing import json_fields
 from sweeper.support.processes import ProcessIdentity
 
 _CHECKPOINT = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
@@ -142,15 +143,8 @@ class Origin:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that a manifest holds."""
-        return {
-            "study": self.study,
-            "identity": self.identity,
-            "trial": self.trial,
-            "seed": self.seed,
-            "definition": self.definition,
-            "parameters": dict(self.parameters),
-            "directory": self.directory,
-        }
+        names = ("study", "identity", "trial", "seed", "definition", "parameters", "directory")
+        return json_fields(self, *names)
 
     @classmethod
     def from_json(cls, content: Any) -> Origin:

@@ -18,10 +18,10 @@ from sweeper.checkpoint.format import (
     LoadedCheckpoint,
     Manifest,
     combine_digests,
+    decode_values,
 )
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.tensors import Array, read_tensors
-from sweeper.checkpoint.values import decode_values
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.support.paths import Location
 

@@ -22,10 +22,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
 
-from sweeper.checkpoint.best import Retention
 from sweeper.checkpoint.format import Committed, Snapshot
 from sweeper.errors import CheckpointError
-from sweeper.spec.checkpointing import KeptCheckpoint
+from sweeper.spec.checkpointing import KeptCheckpoint, Retention
 from sweeper.support.paths import Location
 
 _LOG = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ from sweeper.checks.interrupted_runs import (
 )
 from sweeper.checks.judging import Judgement, judge_runs, judge_trials
 from sweeper.definition.definition import StudyDefinition, StudySettings
-from sweeper.replay.lines import line_of_argument
+from sweeper.replay.authorship import line_of_argument
 from sweeper.replay.reports import (
     CheckReport,
     DataDigests,
@@ -54,10 +54,10 @@ from sweeper.run.launch.launchers import WarmServer, choose_launcher
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Failed, Rehearsal
-from sweeper.run.rehearsals import Draws, rehearse, validation_compares
+from sweeper.run.rehearsals import Drawn, rehearse, validation_compares
 from sweeper.run.replays import ReplayDiedError, Replayed, ReplayOrder, ReplayProcess, run_again
 from sweeper.search.spaces import check_grid
-from sweeper.search.spec import needs_definition, search_spec
+from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.support.calling import wait_for_all
 from sweeper.support.paths import scratch_directory
 
@@ -185,7 +185,7 @@ class _Opened:
     """A loaded study, with one launcher for each lane."""
 
     settings: StudySettings
-    draws: Draws
+    search: SamplerSpec
     launchers: tuple[Launcher, Launcher]
     cannot_fork: str
     imported_by_trials: str
@@ -208,7 +208,7 @@ def _servers(target: str) -> Iterator[_Opened]:
         definition: StudyDefinition | None = None
         if needs_definition(settings):
             definition = load_source(source)
-        draws = Draws(search_spec(settings, definition))
+        search = search_spec(settings, definition)
         launchers: list[Launcher] = []
         for server in servers:
             launcher = choose_launcher(server, loaded, "auto")
@@ -219,7 +219,7 @@ def _servers(target: str) -> Iterator[_Opened]:
         file = next((str(each) for each in files if each.is_file()), None)
         yield _Opened(
             settings,
-            draws,
+            search,
             (launchers[0], launchers[1]),
             loaded.cannot_fork,
             loaded.imported_by_trials,
@@ -377,7 +377,7 @@ class _Check:
             self._settings,
             self._directory / directory,
             rehearsal,
-            self._opened.draws,
+            self._opened.search,
             stopping=self._stopping,
         )
 
@@ -397,7 +397,7 @@ class _Check:
         order = ReplayOrder(
             settings=self._settings,
             number=0,
-            answers=self._opened.draws.of(0),
+            answers=Drawn(self._opened.search),
             checkpoints=(end,),
             kills=interruption.kills,
             ends_at=end,

@@ -21,10 +21,10 @@ from sweeper.checkpoint.format import (
     TENSORS_FILE,
     LoadedCheckpoint,
     Manifest,
+    decode_values,
 )
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
-from sweeper.checkpoint.values import decode_values
 from sweeper.checks.verify_findings import Finding, Level
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.records.results import CheckpointRecord, EpochRecord, TrialRecord

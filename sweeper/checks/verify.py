@@ -10,20 +10,17 @@ the first was.
 from __future__ import annotations
 
 import functools
+import random
+import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sweeper.checks.ancestors import (
-    STOPPED,
-    AncestorDiffersError,
-    Ancestors,
-    answers_of,
-    where_to_kill,
-)
+from sweeper.checkpoint.identity import CheckpointName
+from sweeper.checkpoint.reading import list_checkpoints
 from sweeper.checks.decisions import Redrawn, check_rungs, redraw, rejudge
 from sweeper.checks.kept_checkpoints import compare_end_models, references, what_is_kept
 from sweeper.checks.verify_findings import (
@@ -38,7 +35,8 @@ from sweeper.checks.witnesses import StoredTrial, compared, findings_of
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
-from sweeper.errors import MixedStudyError, SweeperError
+from sweeper.errors import CheckpointError, MixedStudyError, SweeperError
+from sweeper.records.ancestry import ParentRecord
 from sweeper.records.events import Event, Listener, Notice, TrialVerified, VerificationOpened
 from sweeper.records.results import TrialRecord
 from sweeper.records.status import none_complete
@@ -46,16 +44,152 @@ from sweeper.replay.reports import StudyAuthors
 from sweeper.run.compared_replays import ComparedReplay, ReplayComparison
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import load_source, recall_source
-from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.launch.trial_process import Launcher, Stopping
 from sweeper.run.rehearsals import read_authors
-from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
+from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder, run_again
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
+from sweeper.run.trial.pinning import link_checkpoint
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.support.calling import run_side_by_side
-from sweeper.support.paths import RunPaths, scratch_directory
+from sweeper.support.paths import Location, RemotePath, RunPaths, scratch_directory
 from sweeper.train.fingerprint import differences
+
+_LEAST_STEPS_TO_KILL = 3
+STOPPED = "the verification was stopped; verdicts until then are stored"
+
+
+def where_to_kill(seed: int, number: int, steps: int, start: int = 0) -> Kill | None:
+    """Return where the replay of trial ``number`` is killed; None where the trial is too short.
+
+    Its steps are drawn from ``seed``, so that the same one gives the same test again; the checkpoint
+    makes sure that there is something to resume from, mostly in the middle of an epoch.
+
+    Args:
+        seed: Any whole number.
+        number: The trial's.
+        steps: The step at its end.
+        start: The step that it begins at.
+    """
+    steps -= start
+    if steps < _LEAST_STEPS_TO_KILL:
+        return None
+    drawing = random.Random(f"{seed}:{number}")  # noqa: S311 - no secret
+    die = drawing.randrange(2, steps)
+    return Kill(start + drawing.randrange(1, die), start + die)
+
+
+class AncestorDiffersError(Exception):
+    """An ancestor, run again, is not what it was when the branch began; how, in a sentence."""
+
+
+@dataclass(frozen=True)
+class Ancestors:
+    """Gives a branch's replay what it begins from.
+
+    Attributes:
+        settings: The study's.
+        paths: Where its files are.
+        trial: Gives a trial of it, by its number.
+        launcher: Starts the processes.
+        tell: Called with events of the progress.
+        stopping: Ends a replay when it is set.
+        kept: Whether the parent's checkpoint is taken as it is kept, and no ancestor run again.
+    """
+
+    settings: StudySettings
+    paths: RunPaths
+    trial: Callable[[int], TrialRecord]
+    launcher: Launcher
+    tell: Callable[[Event], None]
+    stopping: Stopping
+    kept: bool = False
+
+    def provide(self, record: TrialRecord, directory: Path) -> None:
+        """Put the checkpoint that ``record`` begins from below ``directory``; nothing for no branch.
+
+        Raises:
+            AncestorDiffersError: It is otherwise than when the branch began.
+            Interrupted, ExecutionError: A replay was ended, or could not be run.
+            CheckpointError: What is kept cannot be had.
+        """
+        parent = record.parent
+        if parent is not None and self.kept:
+            self._provide_kept(record, directory)
+        elif parent is not None:
+            self._provide_again(record, parent, directory)
+
+    def _provide_again(self, record: TrialRecord, parent: ParentRecord, directory: Path) -> None:
+        before = self.trial(parent.number)
+        self.provide(before, directory)
+        position = (parent.step, parent.epoch)
+        order = ReplayOrder(
+            # It may have been extended before the branch was taken.
+            settings=replace(self.settings, epochs=before.length or self.settings.epochs),
+            number=before.number,
+            answers=answers_of(before),
+            checkpoints=(position,),
+            ends_at=position,
+            keep_all=True,
+            parent=before.parent,
+            when_stopped=STOPPED,
+        )
+        again = run_again(order, [self.launcher], directory, self.tell, self.stopping)
+        if again.reached is None:
+            msg = (
+                f"trial {before.number}, run again, does not reach step {parent.step}, where this "
+                "branch begins"
+            )
+            raise AncestorDiffersError(msg)
+        if again.reached.digest != parent.digest:
+            msg = (
+                f"trial {before.number}, run again, has the digest {again.reached.digest} at step "
+                f"{parent.step}, and this branch began from {parent.digest}"
+            )
+            raise AncestorDiffersError(msg)
+        path, own = Path(again.reached.path), RunPaths(directory, self.settings.name)
+        link_checkpoint(path, Path(str(own.branch_start(record.number))) / path.name)
+        self._copy_files(own.trial_files(before.number), own.trial_files(record.number))
+
+    def _provide_kept(self, record: TrialRecord, directory: Path) -> None:
+        start = self.paths.branch_start(record.number)
+        if isinstance(start, RemotePath):
+            msg = f"{start} is in an object store; verify without --from-parent"
+            raise SweeperError(msg)
+        found = [path for path in list_checkpoints(start) if _is_at(path, record)]
+        parent = 0 if record.parent is None else record.parent.number
+        for kept in sorted(self.paths.trial(parent).glob("attempt-*/checkpoints")):
+            # A population's member begins where its parent ended, of which there is no copy.
+            found += [path for path in list_checkpoints(kept) if _is_at(path, record)]
+        if not found:
+            msg = (
+                f"{start} has no checkpoint from which trial {record.number} can begin; verify it "
+                "without --from-parent, which runs its ancestors again"
+            )
+            raise CheckpointError(msg)
+        path, own = Path(str(found[0])), RunPaths(directory, self.settings.name)
+        link_checkpoint(path, Path(str(own.branch_start(record.number))) / path.name)
+        source = self.paths.trial_files(record.number)
+        self._copy_files(source, own.trial_files(record.number))
+
+    @staticmethod
+    def _copy_files(source: Path, target: Path) -> None:
+        if source.is_dir() and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(source, target, symlinks=True)
+
+
+def _is_at(path: Location, record: TrialRecord) -> bool:
+    name = CheckpointName.parse(path.name)
+    return name is not None and record.parent is not None and name.step == record.parent.step
+
+
+def answers_of(record: TrialRecord) -> Answers:
+    """Return a trial's parameters as they answer its replay: of a branch, from its parent's ranges."""
+    parent = record.parent
+    return Answers(record.params, record.distributions if parent is None else parent.distributions)
+
 
 _REPLAYED_STATES = ("complete", "pruned")
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sweeper.records.code import CodeGroup
+from sweeper.records.printing import json_fields
 from sweeper.records.results import VerificationMode, VerificationVerdict
 
 Level = Literal["error", "warning", "note"]
@@ -162,14 +163,8 @@ class TrialVerification:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "study": self.study,
-            "number": self.number,
-            "mode": self.mode,
-            "verdict": self.verdict,
-            "message": self.message,
-            "epoch": self.epoch,
-            "step": self.step,
-            "variable": self.variable,
+            **json_fields(self, "study", "number", "mode", "verdict", "message"),
+            **json_fields(self, "epoch", "step", "variable"),
             "findings": [asdict(finding) for finding in self.findings],
             "explanations": list(self.explanations),
             "compared": asdict(self.compared),
@@ -213,9 +208,7 @@ class StudyVerification:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "study": self.study,
-            "holds": self.holds,
-            "trials": [trial.to_json() for trial in self.trials],
+            **json_fields(self, "study", "holds", "trials"),
             "passed_over": [asdict(trial) for trial in self.passed_over],
             "surroundings": dict(self.surroundings),
             **({"codes": [group.to_json() for group in self.codes]} if self.codes else {}),

@@ -28,6 +28,8 @@ from sweeper.cli.options import (
     Storage,
     StudyName,
     Verbose,
+    flag,
+    option,
     verbosity_of,
 )
 from sweeper.cli.output import (
@@ -61,13 +63,11 @@ def check(
     *,
     workers: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--workers",
-            metavar="N",
+            "N",
+            "Trials side by side, for the estimates. (default: one per core; env: SWEEPER_WORKERS)",
             min=1,
-            help="Trials side by side, for the estimates. (default: one per core; "
-            "env: SWEEPER_WORKERS)",
-            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -133,60 +133,42 @@ def evaluate(
     *,
     trial: Annotated[
         int | None,
-        typer.Option(
-            "--trial",
-            metavar="N",
-            min=0,
-            help="The only trial to evaluate. (default: every trial)",
-            show_default=False,
-        ),
+        option("--trial", "N", "The only trial to evaluate. (default: every trial)", min=0),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--data",
-            metavar="FILE:NAME",
-            help="A Data or a function `trial -> Data`; its test data are used, or else its validation data. "
+            "FILE:NAME",
+            "A Data or a function `trial -> Data`; its test data are used, or else its validation data. "
             "(default: the study's own Data(test=…))",
-            show_default=False,
         ),
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME",
-            help="Metric to rank by. (default: the study's objective without val_)",
-            show_default=False,
+        option(
+            "--metric", "NAME", "Metric to rank by. (default: the study's objective without val_)"
         ),
     ] = None,
     direction: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--direction",
-            metavar="maximize|minimize",
-            help="Whether a larger value is better. (default: the objective's, or by the name)",
-            show_default=False,
+            "maximize|minimize",
+            "Whether a larger value is better. (default: the objective's, or by the name)",
         ),
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(
-            "--top",
-            metavar="K",
-            min=1,
-            help="Print only the best K; all are evaluated and stored.",
-            show_default=False,
-        ),
+        option("--top", "K", "Print only the best K; all are evaluated and stored.", min=1),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--workers",
-            metavar="N",
+            "N",
+            "Trials side by side. (default: one per core; env: SWEEPER_WORKERS)",
             min=1,
-            help="Trials side by side. (default: one per core; env: SWEEPER_WORKERS)",
-            show_default=False,
         ),
     ] = None,
     quiet: Quiet = False,
@@ -205,8 +187,7 @@ def evaluate(
     settings = load_settings(storage=storage, runs_dir=runs_dir, workers=workers)
     if verbosity != "quiet":
         say_beginning(f"the study {study}")
-    from sweeper.api.evaluating import EvaluationRequest, evaluate_study
-    from sweeper.api.held_out import held_out_data
+    from sweeper.api.evaluating import EvaluationRequest, evaluate_study, held_out_data
     from sweeper.run.options import WorkerOptions
     from sweeper.views.terminal.live import progress_listener
 
@@ -258,59 +239,38 @@ def verify(
     *,
     trial: Annotated[
         int | None,
-        typer.Option(
-            "--trial",
-            metavar="N",
-            min=0,
-            help="The trial to verify. (default: the best one)",
-            show_default=False,
-        ),
+        option("--trial", "N", "The trial to verify. (default: the best one)", min=0),
     ] = None,
-    all_trials: Annotated[
-        bool, typer.Option("--all", metavar="", help="Verify every finished trial.")
-    ] = False,
+    all_trials: Annotated[bool, flag("--all", help="Verify every finished trial.")] = False,
     interrupt: Annotated[
         bool,
-        typer.Option(
-            "--interrupt", metavar="", help="Kill each replay at a random step and resume it."
-        ),
+        flag("--interrupt", help="Kill each replay at a random step and resume it."),
     ] = False,
     seed: Annotated[
         int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            min=0,
-            help="Seed of the steps to kill at. (default: random; it is printed)",
-            show_default=False,
+        option(
+            "--seed", "N", "Seed of the steps to kill at. (default: random; it is printed)", min=0
         ),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--workers",
-            metavar="N",
+            "N",
+            "Replays side by side. (default: one per core; env: SWEEPER_WORKERS)",
             min=1,
-            help="Replays side by side. (default: one per core; env: SWEEPER_WORKERS)",
-            show_default=False,
         ),
     ] = None,
     from_parent: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--from-parent",
-            metavar="",
             help="Replay a branch from its parent's kept checkpoint, without replaying its ancestors.",
         ),
     ] = False,
     report: Annotated[
         Path | None,
-        typer.Option(
-            "--report",
-            metavar="PATH",
-            help="Also write the JSON report to this file.",
-            show_default=False,
-        ),
+        option("--report", "PATH", "Also write the JSON report to this file."),
     ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,

@@ -17,6 +17,8 @@ from sweeper.cli.options import (
     Storage,
     StudyName,
     complete_study,
+    flag,
+    option,
     study_name,
 )
 from sweeper.cli.output import print_json, read_settings
@@ -25,7 +27,7 @@ from sweeper.support.paths import RunPaths, absolute_location, is_name
 
 if TYPE_CHECKING:
     from sweeper.api.collection import Garbage
-    from sweeper.models.card import Exported
+    from sweeper.models.exported import Exported
     from sweeper.records.model_source import At
 
 
@@ -78,71 +80,47 @@ def export(
     *,
     form: Annotated[
         str,
-        typer.Option(
+        option(
             "--format",
-            metavar="FORMAT",
-            help="keras, weights, savedmodel, frozen, tf-checkpoint or safetensors.",
-            show_default=False,
+            "FORMAT",
+            "keras, weights, savedmodel, frozen, tf-checkpoint or safetensors.",
         ),
     ],
     output: Annotated[
         Path,
-        typer.Option(
-            "--output",
-            metavar="PATH",
-            help="File or directory to write; PATH.json and PATH.md describe it.",
-            show_default=False,
+        option(
+            "--output", "PATH", "File or directory to write; PATH.json and PATH.md describe it."
         ),
     ],
     trial: Annotated[
         int | None,
-        typer.Option(
-            "--trial",
-            metavar="N",
-            min=0,
-            help="The trial. (default: the best one)",
-            show_default=False,
-        ),
+        option("--trial", "N", "The trial. (default: the best one)", min=0),
     ] = None,
     at: Annotated[
         str,
-        typer.Option(
+        option(
             "--at",
-            metavar="end|best|STEP",
-            help="The model at the end of training, of the best kept epoch, or of a kept step. (default: end)",
-            show_default=False,
+            "end|best|STEP",
+            "The model at the end of training, of the best kept epoch, or of a kept step. (default: end)",
         ),
     ] = "end",
-    force: Annotated[
-        bool, typer.Option("--force", metavar="", help="Replace what is at PATH.")
-    ] = False,
+    force: Annotated[bool, flag("--force", help="Replace what is at PATH.")] = False,
     name: Annotated[
         str,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Name of TensorFlow's checkpoints: NAME-STEP. (default: ckpt)",
-            show_default=False,
-        ),
+        option("--name", "NAME", "Name of TensorFlow's checkpoints: NAME-STEP. (default: ckpt)"),
     ] = "ckpt",
     max_to_keep: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--max-to-keep",
-            metavar="K",
+            "K",
+            "Write the trial's newest K kept checkpoints; only for tf-checkpoint.",
             min=1,
-            help="Write the trial's newest K kept checkpoints; only for tf-checkpoint.",
-            show_default=False,
         ),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source",
-            metavar="FILE[:NAME]",
-            help="The study's file on this machine, if it has moved.",
-            show_default=False,
-        ),
+        option("--source", "FILE[:NAME]", "The study's file on this machine, if it has moved."),
     ] = None,
     accept_changes: AcceptChanges = False,
     as_json: AsJson = False,
@@ -250,19 +228,16 @@ def gc(
     *,
     keep_last: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--keep-last",
-            metavar="N",
+            "N",
+            "Keep the newest N checkpoints of finished trials, instead of the study's own rules.",
             min=1,
-            help="Keep the newest N checkpoints of finished trials, instead of the study's own rules.",
-            show_default=False,
         ),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Print what would be deleted, and delete nothing.", metavar=""
-        ),
+        flag("--dry-run", help="Print what would be deleted, and delete nothing."),
     ] = False,
     as_json: AsJson = False,
     storage: Storage = None,
@@ -330,9 +305,7 @@ def init(
             autocompletion=lambda: list(TEMPLATES),
         ),
     ] = TEMPLATES[0],
-    force: Annotated[
-        bool, typer.Option("--force", metavar="", help="Overwrite an existing file.")
-    ] = False,
+    force: Annotated[bool, flag("--force", help="Overwrite an existing file.")] = False,
     _debug: Debug = False,
 ) -> None:
     """Write a study file that runs as it is, for you to change; study.py by default."""
@@ -372,7 +345,7 @@ def _name(file: Path) -> str:
 def rm(
     study: StudyName,
     *,
-    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Do not ask.")] = False,
+    yes: Annotated[bool, flag("--yes", help="Do not ask.")] = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
     checkpoints: Checkpoints = None,

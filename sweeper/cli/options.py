@@ -149,6 +149,16 @@ def _set_debug(context: typer.Context, value: bool) -> None:
         context.ensure_object(Invocation).debug = True
 
 
+def option(name: str, metavar: str, help: str, **more: Any) -> Any:  # noqa: A002 - as typer calls it
+    """Return an option with a value, whose help says its default in words."""
+    return typer.Option(name, metavar=metavar, help=help, show_default=False, **more)
+
+
+def flag(*names: str, help: str) -> Any:  # noqa: A002 - as typer calls it
+    """Return an option without a value."""
+    return typer.Option(*names, metavar="", help=help)
+
+
 StudyName = Annotated[
     str,
     typer.Argument(
@@ -170,39 +180,32 @@ TrialNumber = Annotated[
 ]
 Storage = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--storage",
-        metavar="URL",
-        help="The database. (default: sqlite:///runs/sweeper.db; env: SWEEPER_STORAGE)",
-        show_default=False,
+        "URL",
+        "The database. (default: sqlite:///runs/sweeper.db; env: SWEEPER_STORAGE)",
     ),
 ]
 RunsDir = Annotated[
     Path | None,
-    typer.Option(
-        "--runs-dir",
-        metavar="PATH",
-        help="Directory of all files. (default: runs; env: SWEEPER_RUNS_DIR)",
-        show_default=False,
-    ),
+    option("--runs-dir", "PATH", "Directory of all files. (default: runs; env: SWEEPER_RUNS_DIR)"),
 ]
 Checkpoints = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--checkpoints",
-        metavar="PATH|URL",
-        help="Directory or URL of checkpoints, such as s3://bucket/prefix. "
+        "PATH|URL",
+        "Directory or URL of checkpoints, such as s3://bucket/prefix. "
         "(default: the runs directory; env: SWEEPER_CHECKPOINTS)",
-        show_default=False,
     ),
 ]
 AsJson = Annotated[
     bool,
-    typer.Option("--json", metavar="", help="Print one JSON value (NaN and infinities as null)."),
+    flag("--json", help="Print one JSON value (NaN and infinities as null)."),
 ]
 AsCsv = Annotated[
     bool,
-    typer.Option("--csv", metavar="", help="Print CSV, with a header (epochs from 0, as in JSON)."),
+    flag("--csv", help="Print CSV, with a header (epochs from 0, as in JSON)."),
 ]
 Debug = Annotated[
     bool,
@@ -215,11 +218,11 @@ Debug = Annotated[
 ]
 Quiet = Annotated[
     bool,
-    typer.Option("-q", "--quiet", metavar="", help="Print only problems, on standard error."),
+    flag("-q", "--quiet", help="Print only problems, on standard error."),
 ]
 Verbose = Annotated[
     bool,
-    typer.Option("-v", "--verbose", metavar="", help="Print every epoch and checkpoint, too."),
+    flag("-v", "--verbose", help="Print every epoch and checkpoint, too."),
 ]
 Grace = Annotated[
     float | None,
@@ -232,116 +235,84 @@ Grace = Annotated[
 ]
 FailFast = Annotated[
     bool,
-    typer.Option("--fail-fast", metavar="", help="Stop with an error as soon as a trial fails."),
+    flag("--fail-fast", help="Stop with an error as soon as a trial fails."),
 ]
 AcceptChanges = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--accept-changes",
-        metavar="",
         help="Continue although the definition or code has changed; earlier trials are ranked apart.",
     ),
 ]
 AcceptInexact = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--accept-inexact",
-        metavar="",
         help="Continue although an audit found a difference; status, show and best say so.",
     ),
 ]
 Gpus = Annotated[
     str | None,
-    typer.Option(
-        "--gpus",
-        metavar="all|0,1",
-        help="Bind each slot to one of these GPUs. (env: SWEEPER_GPUS)",
-        show_default=False,
-    ),
+    option("--gpus", "all|0,1", "Bind each slot to one of these GPUs. (env: SWEEPER_GPUS)"),
 ]
 TrialsPerGpu = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--trials-per-gpu",
-        metavar="N",
+        "N",
+        "Trials side by side on a GPU, which share its memory. (default: 1)",
         min=1,
-        help="Trials side by side on a GPU, which share its memory. (default: 1)",
-        show_default=False,
     ),
 ]
 GpuMemory = Annotated[
     int | None,
-    typer.Option(
-        "--gpu-memory",
-        metavar="MB",
-        min=1,
-        help="GPU memory of one trial. (default: an equal share of 90%)",
-        show_default=False,
+    option(
+        "--gpu-memory", "MB", "GPU memory of one trial. (default: an equal share of 90%)", min=1
     ),
 ]
 Fresh = Annotated[
     bool,
-    typer.Option(
-        "--fresh",
-        metavar="",
-        help="Begin a new study; the existing one is renamed NAME~1.",
-    ),
+    flag("--fresh", help="Begin a new study; the existing one is renamed NAME~1."),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--workers",
-        metavar="N",
+        "N",
+        "Trials side by side. (default: one per core; env: SWEEPER_WORKERS)",
         min=1,
-        help="Trials side by side. (default: one per core; env: SWEEPER_WORKERS)",
-        show_default=False,
     ),
 ]
 Trials = Annotated[
     int | None,
-    typer.Option(
-        "--trials",
-        metavar="N",
-        min=1,
-        help="Total number of trials, instead of the study's own.",
-        show_default=False,
-    ),
+    option("--trials", "N", "Total number of trials, instead of the study's own.", min=1),
 ]
 Epochs = Annotated[
     int | None,
-    typer.Option(
-        "--epochs",
-        metavar="N",
-        min=1,
-        help="Total number of epochs of each trial, finished trials included.",
-        show_default=False,
+    option(
+        "--epochs", "N", "Total number of epochs of each trial, finished trials included.", min=1
     ),
 ]
 Engine = Annotated[
     str | None,
-    typer.Option(
-        "--engine",
-        metavar="local|dask|ray",
-        help="Where workers run. (default: local; env: SWEEPER_ENGINE)",
-        show_default=False,
+    option(
+        "--engine", "local|dask|ray", "Where workers run. (default: local; env: SWEEPER_ENGINE)"
     ),
 ]
 EngineAddress = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--engine-address",
-        metavar="URL",
-        help="The cluster. (default: one on this machine; env: SWEEPER_ENGINE_ADDRESS)",
-        show_default=False,
+        "URL",
+        "The cluster. (default: one on this machine; env: SWEEPER_ENGINE_ADDRESS)",
     ),
 ]
 Isolation = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--isolation",
-        metavar="auto|fork|spawn|inline",
-        help="How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
-        show_default=False,
+        "auto|fork|spawn|inline",
+        "How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
     ),
 ]
 

@@ -19,6 +19,8 @@ from sweeper.cli.options import (
     StudyName,
     TrialNumber,
     complete_trial,
+    flag,
+    option,
 )
 from sweeper.cli.output import (
     PATIENCE,
@@ -136,11 +138,7 @@ def best(
     *,
     all_code: Annotated[
         bool,
-        typer.Option(
-            "--all-code",
-            metavar="",
-            help="Compare all trials, also those that ran under other code.",
-        ),
+        flag("--all-code", help="Compare all trials, also those that ran under other code."),
     ] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -304,8 +302,8 @@ def dashboard(
 
     Its URL is printed; sweeper's pages are below it, at sweeper/.
     """
-    from sweeper.views.dashboard.advice import Advice
     from sweeper.views.dashboard.server import is_loopback, open_dashboard
+    from sweeper.views.pages.content import Advice
 
     settings = read_settings(storage, runs_dir)
     server = open_dashboard(
@@ -359,10 +357,9 @@ def logs(
     *,
     follow: Annotated[
         bool,
-        typer.Option(
+        flag(
             "-f",
             "--follow",
-            metavar="",
             help="Follow the log, through all attempts, until the trial has its result.",
         ),
     ] = False,
@@ -492,34 +489,21 @@ def report(
     *,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            metavar="FILE.html",
-            help="The file. (default: STUDY-report.html)",
-            show_default=False,
-        ),
+        option("--output", "FILE.html", "The file. (default: STUDY-report.html)"),
     ] = None,
     compare: Annotated[
         str | None,
-        typer.Option(
-            "--compare",
-            metavar="OTHER",
-            help="Show another study with the same objective beside it.",
-            show_default=False,
-        ),
+        option("--compare", "OTHER", "Show another study with the same objective beside it."),
     ] = None,
     png: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--png",
-            metavar="DIR",
-            help="Also write each figure as PNG to this directory; needs Chrome or Chromium.",
-            show_default=False,
+            "DIR",
+            "Also write each figure as PNG to this directory; needs Chrome or Chromium.",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", metavar="", help="Replace a file that is not a report.")
-    ] = False,
+    force: Annotated[bool, flag("--force", help="Replace a file that is not a report.")] = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
     _debug: Debug = False,

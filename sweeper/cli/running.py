@@ -24,6 +24,8 @@ from sweeper.cli.options import (
     StudyName,
     TrialNumber,
     expanded,
+    flag,
+    option,
     stored_hint,
 )
 from sweeper.cli.output import print_json, print_table, say_beginning
@@ -75,29 +77,20 @@ def extend(
     *,
     epochs: Annotated[
         int,
-        typer.Option(
-            "--epochs",
-            metavar="N",
-            min=1,
-            help="Total number of epochs, finished ones included.",
-            show_default=False,
-        ),
+        option("--epochs", "N", "Total number of epochs, finished ones included.", min=1),
     ],
     trial: Annotated[
         list[int] | None,
-        typer.Option(
+        option(
             "--trial",
-            metavar="N",
+            "N",
+            "Only this trial; may be repeated. (default: all complete trials)",
             min=0,
-            help="Only this trial; may be repeated. (default: all complete trials)",
-            show_default=False,
         ),
     ] = None,
     best: Annotated[
         int | None,
-        typer.Option(
-            "--best", metavar="K", min=1, help="Only the K best trials.", show_default=False
-        ),
+        option("--best", "K", "Only the K best trials.", min=1),
     ] = None,
     flags: Flags,
     _debug: Debug = False,
@@ -233,42 +226,19 @@ def branch(
     *,
     epoch: Annotated[
         int | None,
-        typer.Option(
-            "--epoch",
-            metavar="E",
-            min=0,
-            help="Begin after E epochs. (default: at the newest checkpoint)",
-            show_default=False,
-        ),
+        option("--epoch", "E", "Begin after E epochs. (default: at the newest checkpoint)", min=0),
     ] = None,
     step: Annotated[
         int | None,
-        typer.Option(
-            "--step",
-            metavar="S",
-            min=0,
-            help="Begin at the checkpoint of step S.",
-            show_default=False,
-        ),
+        option("--step", "S", "Begin at the checkpoint of step S.", min=0),
     ] = None,
     values: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Give a parameter another value; may be repeated.",
-            show_default=False,
-        ),
+        option("--set", "NAME=VALUE", "Give a parameter another value; may be repeated."),
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(
-            "--epochs",
-            metavar="M",
-            min=1,
-            help="Total number of epochs. (default: the parent's)",
-            show_default=False,
-        ),
+        option("--epochs", "M", "Total number of epochs. (default: the parent's)", min=1),
     ] = None,
     as_json: AsJson = False,
     storage: Storage = None,
@@ -330,9 +300,8 @@ def stop(
     *,
     now: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--now",
-            metavar="",
             help="Kill the trials; they repeat the steps since their last checkpoint when resumed.",
         ),
     ] = False,
@@ -398,9 +367,7 @@ def retry(
         typer.Argument(metavar="[N]", min=0, help="The trial's number, from 0."),
     ] = None,
     *,
-    failed: Annotated[
-        bool, typer.Option("--failed", metavar="", help="Every trial that has failed.")
-    ] = False,
+    failed: Annotated[bool, flag("--failed", help="Every trial that has failed.")] = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
     _debug: Debug = False,
@@ -441,11 +408,10 @@ class _WorkerFlags(Flags):
     grace: Grace = DEFAULT_GRACE
     isolation: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--isolation",
-            metavar="auto|fork|spawn",
-            help="How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
-            show_default=False,
+            "auto|fork|spawn",
+            "How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
         ),
     ] = None
 
@@ -459,28 +425,21 @@ def worker(
     *,
     slots: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--slots",
-            metavar="N",
+            "N",
+            "Trials side by side. (default: one per core, or as many as fit on the GPUs)",
             min=1,
-            help="Trials side by side. (default: one per core, or as many as fit on the GPUs)",
-            show_default=False,
         ),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source",
-            metavar="FILE[:NAME]",
-            help="The study's file on this machine, if it has moved.",
-            show_default=False,
-        ),
+        option("--source", "FILE[:NAME]", "The study's file on this machine, if it has moved."),
     ] = None,
     unless_stopped: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--unless-stopped",
-            metavar="",
             help="Exit with code 0 at once if `sweeper stop` has stopped the study.",
         ),
     ] = False,

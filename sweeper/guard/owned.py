@@ -27,7 +27,6 @@ import keras
 
 from sweeper.inspection import walk as objects
 from sweeper.inspection.code import Changes, assigns_variables, changes_of
-from sweeper.inspection.object_paths import MODULE_ATTRIBUTE, ObjectPath
 from sweeper.inspection.sorts import (
     OF_KERAS,
     Sort,
@@ -37,7 +36,15 @@ from sweeper.inspection.sorts import (
     label_of,
     sort_of,
 )
-from sweeper.inspection.walk import Edge, How, edges_of, variables_used, walk
+from sweeper.inspection.walk import (
+    MODULE_ATTRIBUTE,
+    Edge,
+    How,
+    ObjectPath,
+    edges_of,
+    variables_used,
+    walk,
+)
 from sweeper.train.step import TrainingStep
 
 _MOST_ITEMS = 20_000

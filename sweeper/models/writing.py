@@ -22,10 +22,8 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 from sweeper.checkpoint.format import LoadedCheckpoint, combine_digests, library_versions
 from sweeper.checkpoint.tensors import TensorEntry, hash_tensor
 from sweeper.errors import ExportError
-from sweeper.models.card import card_json, card_markdown, card_paths
-from sweeper.models.formats import open_format
-from sweeper.models.formats.form import ExportFormat, Leaving, Written
-from sweeper.models.preconditions import check_target
+from sweeper.models.exported import card_json, card_markdown, card_paths, check_target
+from sweeper.models.formats import ExportFormat, Leaving, Written, open_format
 from sweeper.models.rebuilding import ModelBuilder
 from sweeper.models.signature import Signature, predict
 

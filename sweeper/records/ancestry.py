@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sweeper.records.printing import counted, values_shown
+from sweeper.records.printing import counted, json_fields, values_shown
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 
@@ -55,7 +55,7 @@ class ParentRecord:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {"number": self.number, "step": self.step, "digest": self.digest}
+        return json_fields(self, "number", "step", "digest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,7 @@ class BranchStatus:
         return f"branch {self.number} of trial {self.parent} at step {self.step}, {self.state}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "parent": self.parent,
-            "step": self.step,
-            "state": self.state,
-        }
+        return json_fields(self)
 
 
 class _HasEpochs(Protocol):

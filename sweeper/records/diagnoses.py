@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sweeper.records.printing import json_fields
+
 Level = Literal["ok", "note", "unpromised", "broken"]
 """Level of a finding. "note": worth knowing. "unpromised": what is promised by default is not here.
 "broken": no study can be run."""
@@ -28,14 +30,7 @@ class Finding:
     advice: str = ""
 
     def to_json(self) -> dict[str, str]:
-        return {
-            "area": self.area,
-            "name": self.name,
-            "level": self.level,
-            "seen": self.seen,
-            "expected": self.expected,
-            "advice": self.advice,
-        }
+        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,4 @@ class Diagnosis:
         return 4 if "unpromised" in levels else 0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "promised": self.exit_code == 0,
-            "findings": [finding.to_json() for finding in self.findings],
-        }
+        return {"promised": self.exit_code == 0, **json_fields(self)}

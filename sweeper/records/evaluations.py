@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from sweeper.errors import UsageError
-from sweeper.records.printing import counted, values_shown
+from sweeper.records.printing import counted, json_fields, values_shown
 from sweeper.spec.searching import Direction, Objective
 
 _LARGER_IS_BETTER = frozenset(
@@ -72,17 +72,7 @@ class EvaluationRecord:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "trial": self.trial,
-            "step": self.step,
-            "epoch": self.epoch,
-            "digest": self.digest,
-            "data": self.data,
-            "data_digest": self.data_digest,
-            "metrics": dict(self.metrics),
-            "evaluated_at": self.evaluated_at.isoformat(),
-            "path": self.path,
-        }
+        return json_fields(self)
 
 
 def ranking_objective(

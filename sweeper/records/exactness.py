@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, cast, get_args
 
 from sweeper.errors import DefinitionError
-from sweeper.records.printing import values_shown
+from sweeper.records.printing import json_fields, values_shown
 
 AuditPolicy = Literal["auto", "all", "off"]
 """Intervals that a study audits: the first ones and some more, every one, or none."""
@@ -62,7 +62,7 @@ class AuditRecord:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {"from_step": self.from_step, "to_step": self.to_step, "alike": self.alike}
+        return json_fields(self, "from_step", "to_step", "alike")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Exactness:
     accepted: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return {"intervals": self.intervals, "alike": self.alike}
+        return json_fields(self, "intervals", "alike")
 
     @property
     def warning(self) -> str | None:
@@ -166,15 +166,8 @@ class VerificationRecord:
         return f"{self.mode} of {self.checked_at:%Y-%m-%d %H:%M}: {self.verdict}{at}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "checked_at": self.checked_at.isoformat(),
-            "mode": self.mode,
-            "verdict": self.verdict,
-            "epoch": self.epoch,
-            "step": self.step,
-            "variable": self.variable,
-            "message": self.report.get("message"),
-        }
+        said = json_fields(self, "checked_at", "mode", "verdict", "epoch", "step", "variable")
+        return {**said, "message": self.report.get("message")}
 
 
 def checked_audit(audit: Any) -> AuditPolicy:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sweeper.records.printing import counted, value_shown, values_shown
+from sweeper.records.printing import counted, json_fields, value_shown, values_shown
 
 LengthKind = Literal["reads", "epochs", "steps"]
 """Kinds of use of the number of epochs: see `LengthRead`."""
@@ -51,13 +51,9 @@ class LengthRecord:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "epochs": self.epochs,
-            "trained": self.trained,
-            "state": self.state,
-            "value": self.value,
+            **json_fields(self, "epochs", "trained", "state", "value"),
             **({} if self.values is None else {"values": dict(self.values)}),
-            "digest": self.digest,
-            "at": None if self.at is None else self.at.isoformat(),
+            **json_fields(self, "digest", "at"),
         }
 
 
@@ -141,7 +137,7 @@ class ComparedTrial:
     promoted: bool
 
     def to_json(self) -> dict[str, Any]:
-        return {"number": self.number, "value": self.value, "promoted": self.promoted}
+        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +159,7 @@ class RungDecision:
     compared: tuple[ComparedTrial, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "bracket": self.bracket,
-            "first": self.first,
-            "epochs": self.epochs,
-            "decided_at": self.decided_at.isoformat(),
-            "compared": [trial.to_json() for trial in self.compared],
-        }
+        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +187,4 @@ class RungRecord:
         return f"rung after {counted(self.epochs, 'epoch')}: value={value_shown(self.value)}, {decided}"
 
     def to_json(self) -> dict[str, Any]:
-        decision: Mapping[str, Any] | None = None
-        if self.decision is not None:
-            decision = self.decision.to_json()
-        return {
-            "epochs": self.epochs,
-            "value": self.value,
-            "promoted": self.promoted,
-            "decision": decision,
-        }
+        return json_fields(self)

@@ -42,7 +42,7 @@ class ModelSource(Protocol):
 
 
 class ExportReport(Protocol):
-    """Report of an export; see `sweeper.models.card.Exported`."""
+    """Report of an export; see `sweeper.models.exported.Exported`."""
 
     @property
     def path(self) -> str: ...

@@ -1,8 +1,11 @@
-"""Values of records as text, for records that print themselves in one line."""
+"""Values of records as text, for records that print themselves in one line, and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
 
 _LONGEST = 40
 
@@ -28,3 +31,21 @@ def values_shown(values: Mapping[str, object]) -> str:
 def counted(count: int, noun: str) -> str:
     """Return ``1 epoch``, ``2 epochs``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def json_fields(record: Any, *names: str) -> dict[str, Any]:
+    """Return the attributes of a record as JSON, by name: all fields of a dataclass where none are named."""
+    chosen = names or [field.name for field in fields(record)]
+    return {name: _json(getattr(record, name)) for name in chosen}
+
+
+def _json(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {name: _json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    return value

@@ -31,7 +31,7 @@ from sweeper.records.presentation import (
     results_text,
     trial_rows,
 )
-from sweeper.records.printing import counted, value_shown, values_shown
+from sweeper.records.printing import counted, json_fields, value_shown, values_shown
 from sweeper.records.status import (
     BestTrial,
     Params,
@@ -134,13 +134,7 @@ class CheckpointRecord:
         return f"checkpoint at step {self.step} after {done}, {self.bytes} bytes: {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "epoch": self.epoch,
-            "digest": self.digest,
-            "bytes": self.bytes,
-            "path": self.path,
-        }
+        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +176,7 @@ class AttemptRecord:
         return f"attempt {self.number} {self.outcome or 'running'}, {where}{said}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "outcome": self.outcome,
-            "start_step": self.start_step,
-            "end_step": self.end_step,
-            "host": self.host,
-            "pid": self.pid,
-            "started_at": self.started_at.isoformat(),
-            "ended_at": None if self.ended_at is None else self.ended_at.isoformat(),
-            "error": self.error,
-        }
+        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -300,25 +284,12 @@ class TrialRecord(HasModel):
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "study": self.study,
-            "number": self.number,
-            "state": self.state,
-            "params": dict(self.params),
-            "value": self.value,
+            **json_fields(self, "study", "number", "state", "params", "value"),
             **({} if self.values is None else {"values": dict(self.values)}),
-            "seed": self.seed,
-            "digest": self.digest,
-            "parent": None if self.parent is None else self.parent.to_json(),
-            "epochs": [e.to_json() for e in self.epochs],
-            "attempts": [a.to_json() for a in self.attempts],
-            "checkpoints": [c.to_json() for c in self.checkpoints],
-            "verification": None if self.verification is None else self.verification.to_json(),
+            **json_fields(self, "seed", "digest", "parent", "epochs", "attempts", "checkpoints"),
+            **json_fields(self, "verification"),
             "audits": [a.to_json() for a in self.audits if a.alike is not None],
-            "code": self.code,
-            "output_only": list(self.output_only),
-            "evaluations": [e.to_json() for e in self.evaluations],
-            "rungs": [r.to_json() for r in self.rungs],
-            "lengths": [length.to_json() for length in self.lengths],
+            **json_fields(self, "code", "output_only", "evaluations", "rungs", "lengths"),
             **({} if self.warm_start is None else {"warm_start": dict(self.warm_start)}),
             **({} if self.branch_report is None else {"branch": dict(self.branch_report)}),
         }

@@ -12,7 +12,7 @@ from sweeper.records.ancestry import BranchStatus
 from sweeper.records.code import CodeGroup
 from sweeper.records.exactness import Exactness
 from sweeper.records.model_source import HasModel, ModelSource
-from sweeper.records.printing import counted, value_shown, values_shown
+from sweeper.records.printing import counted, json_fields, value_shown, values_shown
 from sweeper.spec.searching import Direction, Objective
 from sweeper.spec.space import CategoricalChoice
 
@@ -67,18 +67,7 @@ class WorkerRecord:
         return f"worker with {where}, {there}{said}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "host": self.host,
-            "pid": self.pid,
-            "engine": self.engine,
-            "slots": self.slots,
-            "joined_at": self.joined_at.isoformat(),
-            "lease_until": self.lease_until.isoformat(),
-            "left_at": None if self.left_at is None else self.left_at.isoformat(),
-            "error": self.error,
-            "live": self.live,
-        }
+        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +95,7 @@ class BestTrial(HasModel):
         return f"trial {self.number}, {values_shown({'value': self.value, **self.params})}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"number": self.number, "value": self.value, "params": dict(self.params)}
+        return json_fields(self, "number", "value", "params")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +122,7 @@ class ParetoTrial(HasModel):
         return f"trial {self.number}, {values_shown(self.values)}, {values_shown(self.params)}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "values": dict(self.values),
-            "params": dict(self.params),
-        }
+        return json_fields(self, "number", "values", "params")
 
 
 class _HasResult(Protocol):
@@ -211,14 +196,7 @@ class TrialStatus:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "state": self.state,
-            "params": dict(self.params),
-            "value": self.value,
-            "epoch": self.epoch,
-            "epochs": self.epochs,
-        }
+        return json_fields(self, "number", "state", "params", "value", "epoch", "epochs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,23 +272,12 @@ class StudyStatus:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "study": self.study,
-            "objective": self.objective,
-            "direction": self.direction,
-            "target": self.target,
-            "complete": self.complete,
-            "running": self.running,
-            "interrupted": self.interrupted,
-            "paused": self.paused,
-            "pruned": self.pruned,
-            "failed": self.failed,
-            "waiting": self.waiting,
-            "best": None if self.best is None else self.best.to_json(),
+            **json_fields(self, "study", "objective", "direction", "target", "complete", "running"),
+            **json_fields(self, "interrupted", "paused", "pruned", "failed", "waiting", "best"),
             "audited": self.exactness.to_json(),
             **({"codes": [group.to_json() for group in self.codes]} if self.codes else {}),
             **self._front(),
-            "trials": [trial.to_json() for trial in self.trials],
-            "branches": [branch.to_json() for branch in self.branches],
+            **json_fields(self, "trials", "branches"),
         }
 
     def _front(self) -> dict[str, Any]:

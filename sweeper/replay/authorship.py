@@ -1,13 +1,15 @@
-"""The user's code in a study, and its lines.
-
-A process that has the study's code reads it once and sends the result as plain values, so that
-findings can name the callback, the factory or the layer, and its line.
-"""
+"""The code that the user wrote in a study, and on which of its lines something stands: a factory, a class, an error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+import functools
+import inspect
+import linecache
+import types
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -21,15 +23,96 @@ from sweeper.errors import (
 )
 from sweeper.guard.owned import name_of
 from sweeper.inspection.measured import measured_names
-from sweeper.replay.lines import line_of, line_of_argument, line_of_error
+from sweeper.inspection.sources import is_users
 from sweeper.replay.reports import Authored, Finding, Line, StudyAuthors
 from sweeper.replay.tracing import HOOKS
 from sweeper.support.installation import missing_package
 from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.state.variables import walk
 
+_CACHED = functools._lru_cache_wrapper
+
+
+def unwrapped(thing: Any) -> Any:
+    """Return the function inside partials, bound methods and decorators; a class or object as it is."""
+    for _ in range(32):
+        if isinstance(thing, functools.partial):
+            thing = thing.func
+        elif inspect.ismethod(thing):
+            thing = thing.__func__
+        elif isinstance(thing, types.FunctionType | _CACHED) and hasattr(thing, "__wrapped__"):
+            thing = thing.__wrapped__
+        else:
+            return thing
+    return thing
+
+
+def line_of(thing: Any) -> Line | None:
+    """Return where a function, a class or an object's class is defined; None for a library's."""
+    thing = unwrapped(thing)
+    if inspect.isfunction(thing):
+        code = thing.__code__
+        return Line(code.co_filename, code.co_firstlineno) if _known(code.co_filename) else None
+    cls = thing if isinstance(thing, type) else type(thing)
+    for kind in cls.__mro__:
+        try:
+            file = inspect.getsourcefile(kind)
+            if file is None or not is_users(file):
+                continue
+            return Line(file, inspect.getsourcelines(kind)[1])
+        except (OSError, TypeError):
+            continue
+    return None
+
+
+def line_of_error(error: BaseException) -> Line | None:
+    """Return the innermost line of the user's own code that the error came through."""
+    found = None
+    for frame, line in _frames(error.__traceback__):
+        if is_users(frame):
+            found = Line(frame, line)
+    return found
+
+
+def line_of_argument(file: str, study: str, argument: str) -> Line | None:
+    """Return the line of ``argument=…`` in the call of ``Study`` that names this study; or of the call.
+
+    None where the file has no such call that could be found by reading it.
+    """
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Study"
+    ]
+    named = [call for call in calls if study in map(_name_given, call.keywords)]
+    for call in named or calls:
+        given = {keyword.arg: keyword.value.lineno for keyword in call.keywords}
+        return Line(file, given.get(argument, call.lineno))
+    return None
+
+
+def _name_given(keyword: ast.keyword) -> object:
+    value = keyword.value
+    return value.value if keyword.arg == "name" and isinstance(value, ast.Constant) else None
+
+
+def _frames(trace: types.TracebackType | None) -> Iterator[tuple[str, int]]:
+    while trace is not None:
+        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _known(file: str) -> bool:
+    """Return whether lines of the user's ``file`` are known, as those of a notebook's cell are."""
+    return is_users(file) or (not Path(file).exists() and bool(linecache.getlines(file)))
+
+
 _LONG = 600
-"""Length of a message above which its middle is left out."""
+"""Characters of a message above which its middle is left out."""
 
 
 @dataclass
@@ -37,7 +120,7 @@ class StudyCode:
     """The code of one study.
 
     Args:
-        name: Name of the study.
+        name: The study's.
         model, data, callbacks, step: Its factories.
     """
 
@@ -50,7 +133,7 @@ class StudyCode:
     _parts: list[type] = field(default_factory=list)
 
     def learn(self, plan: TrainingPlan) -> None:
-        """Record the objects that the factories made: callbacks, and the user's layers."""
+        """See what the factories made: callbacks, and the user's own layers."""
         self._callbacks = list(plan.callbacks)
         kinds = {type(found.value) for found in walk(plan.model, plan.step)}
         kinds |= {type(plan.step)}
@@ -60,7 +143,7 @@ class StudyCode:
         )
 
     def finding_of(self, error: BaseException, stage: str, check: str) -> Finding:
-        """Return ``error`` as a finding, at the user's innermost line or at the object that it names."""
+        """Return ``error`` as a finding, at the user's innermost line or at what it speaks of."""
         message = str(error)
         line = line_of_error(error)
         if isinstance(error, IndependenceError):
@@ -85,7 +168,7 @@ class StudyCode:
         return Finding("error", check, message, line or line_of(self.model))
 
     def line_of_message(self, message: str) -> Line | None:
-        """Return the line of the callback, the data or the factory that one of sweeper's messages names."""
+        """Return the line of the callback, the data or the factory that a message of ours names."""
         for callback in self._callbacks:
             kind = type(callback)
             if message.startswith(f"callback {kind.__qualname__}") and line_of(kind):
@@ -96,7 +179,7 @@ class StudyCode:
         return self._line_of_factory(message)
 
     def authors(self) -> StudyAuthors:
-        """Return everything that was recorded."""
+        """Return everything learnt."""
         parts = ", ".join(kind.__qualname__ for kind in self._parts)
         return StudyAuthors(
             model=Authored(name_of(self.model), line_of(self.model)),
@@ -113,7 +196,7 @@ class StudyCode:
         return Authored(kind.__qualname__, line, hooks, measured_names(kind))
 
     def _line_of_factory(self, path: str) -> Line | None:
-        """Return the line of the factory that made the object at ``path``."""
+        """Return the line of the factory that made what ``path`` leads to."""
         if path.startswith("callback"):
             return line_of(self.callbacks) or line_of(self.model)
         if path.startswith(("step", "the training step")) and self.step is not None:
@@ -129,7 +212,7 @@ class StudyCode:
 
 
 def _shortened(message: str) -> str:
-    """Return the first and last lines of a long message, because TensorFlow's contain tracebacks."""
+    """Return the first and last lines of a long message, as TensorFlow's errors hold whole tracebacks."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if len(message) <= _LONG or len(lines) < 3:
         return message

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from sweeper.checkpoint.format import Manifest
+from sweeper.checkpoint.format import Manifest, decode_values, relocated
 from sweeper.checkpoint.reading import load_checkpoint, read_manifest, read_state
 from sweeper.checkpoint.tensors import Array, TensorEntry
-from sweeper.checkpoint.values import decode_values, relocated
 from sweeper.replay.findings import Difference, Level, ranked
 from sweeper.support.paths import Location
 

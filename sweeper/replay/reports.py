@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from sweeper.records.printing import json_fields
+
 Level = Literal["error", "warning", "note"]
 _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
@@ -130,15 +132,9 @@ class CheckReport:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "study": self.study,
-            "holds": self.holds,
-            "findings": [finding.to_json() for finding in self.findings],
-            "held": list(self.held),
-            "metrics": list(self.metrics),
+            **json_fields(self, "study", "holds", "findings", "held", "metrics"),
             "estimate": None if self.estimate is None else asdict(self.estimate),
-            "seconds": None if self.seconds is None else dict(self.seconds),
-            "steps": self.steps,
-            "inline": self.inline,
+            **json_fields(self, "seconds", "steps", "inline"),
         }
 
 

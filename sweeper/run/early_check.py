@@ -25,7 +25,7 @@ from sweeper.records.events import Doing, Listener, Notice
 from sweeper.replay.reports import Line, RehearsalReport
 from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.protocol.messages import Rehearsal, Rehearsing
-from sweeper.run.rehearsals import Draws, rehearse, validation_compares
+from sweeper.run.rehearsals import rehearse, validation_compares
 from sweeper.support.paths import scratch_directory
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class EarlyCheck:
             self._prepared.settings,
             directory,
             rehearsal,
-            Draws(self._prepared.search),
+            self._prepared.search,
             stopping=self._stopping,
             tell=(lambda _: None) if built is None else built.hear,
             patience=self._prepared.settings.time_limit,

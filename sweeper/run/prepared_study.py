@@ -253,7 +253,7 @@ def _load(
     listener: Listener,
 ) -> _Code:
     if server is not None:
-        import sweeper.run.audit.auditor
+        import sweeper.run.auditing
         import sweeper.run.worker.slot  # noqa: F401 - while the server imports the study
 
         loaded = server.loaded()

@@ -6,10 +6,9 @@ them, from its sampler or grid and its seed, for the first trials: those see no 
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sweeper.definition.definition import StudySettings
@@ -38,15 +37,21 @@ _PATIENCE = 30.0
 
 @dataclass
 class Drawn:
-    """Parameters of one trial, each drawn when it is asked for.
+    """Parameters of a study's first trials, drawn without a database, each when it is asked for.
 
     Attributes:
-        session: The search of the trial.
-        values: Those that were asked for.
+        spec: How the study draws them.
+        number: The trial that asks now; of a grid with fewer points, the last one's are given.
     """
 
-    session: SearchSession
-    values: Params = field(default_factory=dict)
+    spec: SamplerSpec
+    number: int = 0
+    _known: dict[int, tuple[SearchSession, Params]] = field(default_factory=dict)
+
+    @property
+    def values(self) -> Params:
+        """Return what the trial has asked for."""
+        return self._trial()[1]
 
     def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Return the value of ``name``.
@@ -54,50 +59,21 @@ class Drawn:
         Raises:
             ParameterError: There is none.
         """
-        value = self.session.suggest(name, distribution)
-        self.values = {**self.values, name: value}
+        session, values = self._trial()
+        value = session.suggest(name, distribution)
+        self._known[self.number] = session, {**values, name: value}
         return value
 
-
-class Draws:
-    """The parameters of a study's first trials, drawn without a database.
-
-    Args:
-        spec: How the study draws them.
-    """
-
-    def __init__(self, spec: SamplerSpec) -> None:
-        # Two trials are drawn, and neither may wait for the other's result.
-        window = None if spec.window is None else max(2, spec.window)
-        self._spec = dataclasses.replace(spec, window=window, pruner=None)
-        self._points = None if spec.grid is None else grid_size(spec.grid)
-
-    def of(self, number: int) -> Drawn:
-        """Return the parameters of trial ``number``; of a grid with fewer points, of the last one's."""
-        if self._points is not None:
-            number = min(number, self._points - 1)
-        return Drawn(open_search(self._spec, number))
-
-
-@dataclass
-class _Drawing:
-    """Answers of the trial that a rehearsal builds now: each asks for its own."""
-
-    draws: Draws
-    number: int = 0
-    _drawn: dict[int, Drawn] = field(default_factory=dict)
-
-    @property
-    def values(self) -> Params:
-        return self._trial().values
-
-    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        return self._trial().to(name, distribution)
-
-    def _trial(self) -> Drawn:
-        if self.number not in self._drawn:
-            self._drawn[self.number] = self.draws.of(self.number)
-        return self._drawn[self.number]
+    def _trial(self) -> tuple[SearchSession, Params]:
+        if self.number not in self._known:
+            number, spec = self.number, self.spec
+            if spec.grid is not None:
+                number = min(number, grid_size(spec.grid) - 1)
+            # Two trials are drawn, and neither may wait for the other's result.
+            window = None if spec.window is None else max(2, spec.window)
+            spec = replace(spec, window=window, pruner=None)
+            self._known[self.number] = open_search(spec, number), {}
+        return self._known[self.number]
 
 
 def rehearse(
@@ -105,7 +81,7 @@ def rehearse(
     settings: StudySettings,
     directory: Path,
     rehearsal: Rehearsal,
-    draws: Draws,
+    search: SamplerSpec,
     *,
     stopping: Stopping,
     tell: Callable[[Rehearsing], None] = lambda _: None,
@@ -118,7 +94,7 @@ def rehearse(
         settings: The study's.
         directory: Where its files go.
         rehearsal: What to do.
-        draws: Where parameters come from.
+        search: How the study draws parameters.
         stopping: Once set, the process is killed.
         tell: Called with what the process is about to do.
         patience: Seconds after which it is killed; None for as long as it takes.
@@ -127,7 +103,7 @@ def rehearse(
         ExecutionError: It could not be started.
         Interrupted: ``stopping`` was set.
     """
-    answers = _Drawing(draws)
+    answers = Drawn(search)
 
     def announced(rehearsing: Rehearsing) -> None:
         answers.number = rehearsing.number
@@ -175,7 +151,7 @@ def read_authors(
                 settings,
                 Path(directory),
                 Rehearsal("build"),
-                Draws(search),
+                search,
                 stopping=threading.Event(),
                 patience=_PATIENCE,
             )

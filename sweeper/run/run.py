@@ -27,7 +27,7 @@ def run_sweep(request: RunRequest) -> StudyResults:
     request = replace(request, listener=OneAtATime(request.listener))
     prepare = PreparedStudy.to_run if request.study is None else PreparedStudy.to_resume
     with early_termination(), prepare(request) as prepared:
-        from sweeper.run.audit.auditor import refuse_inexact
+        from sweeper.run.auditing import refuse_inexact
         from sweeper.run.early_check import early_check
 
         study, repository = prepared.settings.name, prepared.repository

@@ -13,7 +13,7 @@ from sweeper.db.repository import WorkerIdentity
 from sweeper.errors import Interrupted, SweeperError
 from sweeper.records.events import Listener, Notice, Remark, RunStopping, StudyCounted, StudyOpened
 from sweeper.records.results import StudyStatus
-from sweeper.run.audit.auditor import Auditor, refuse_inexact
+from sweeper.run.auditing import Auditor, refuse_inexact
 from sweeper.run.options import WorkerOptions
 from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.signals import stop_signals

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from sweeper.errors import UsageError
 from sweeper.records.results import TrialRecord
-from sweeper.search.samplers import quieten_optuna
 from sweeper.search.spaces import to_optuna
+from sweeper.search.spec import quieten_optuna
 from sweeper.spec.searching import Objective
 from sweeper.support.installation import missing_package
 

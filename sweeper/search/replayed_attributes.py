@@ -26,7 +26,6 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from sweeper.errors import ParameterError
-from sweeper.search.samplers import make_sampler
 from sweeper.search.spaces import (
     Observation,
     from_internal,
@@ -35,7 +34,7 @@ from sweeper.search.spaces import (
     to_internal,
     to_optuna,
 )
-from sweeper.search.spec import SamplerSpec, leaves_attributes, quietly
+from sweeper.search.spec import SamplerSpec, leaves_attributes, make_sampler, quietly
 from sweeper.spec.searching import Direction
 from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
 

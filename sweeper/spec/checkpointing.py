@@ -1,12 +1,15 @@
 """Checkpoint intervals and retention rules, as plain frozen values.
 
-This module does not import NumPy, so that the command line and the database can describe policies
-quickly. `Keep.select` is a pure function, so the same checkpoints always lead to the same
-deletions.
+This module imports no NumPy: definitions, the command line and the database describe policies
+without loading anything that trains. `Keep.select` is a pure function of what is kept, so the
+same checkpoints always lead to the same deletions, whoever asks and however often.
 
 Time in a policy is *training* time, measured by a monotonic clock and carried from attempt to
-attempt in the checkpoints themselves. So neither a change of the wall clock nor a pause between two
-attempts affects a decision.
+attempt in the checkpoints themselves. A wall clock that is set back, or a night between two
+attempts, therefore changes no decision.
+
+A study whose trials are valued at their best epoch (``at="best"``) promises that epoch's weights, so
+its checkpoint stays beside whatever `Keep` keeps, and outside of its ``at_most``.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Literal, Protocol
 
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import with_named_arguments
+from sweeper.spec.searching import At, Direction, is_better
 from sweeper.support.paths import Location
 
 _SECONDS_AN_HOUR = 3600.0
@@ -28,12 +32,12 @@ Described = dict[str, object] | str
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Interval between checkpoints; of several intervals, the first that is due applies.
+    """Interval between checkpoints; of several intervals, the one that is due first counts.
 
     Args:
-        steps: Optimizer steps of the whole trial: a checkpoint at every multiple.
+        steps: Optimizer steps, counted over the whole trial: one at every multiple of it.
         seconds: Seconds of training since the last checkpoint.
-        epochs: Epochs of the whole trial: a checkpoint at every multiple.
+        epochs: Epochs, counted from the trial's first: one at every multiple of it.
 
     Raises:
         DefinitionError: None of the three is given, or one is not above 0.
@@ -72,7 +76,7 @@ class Every:
         return self.seconds is not None and since >= self.seconds
 
     def next_step(self, step: int) -> int | None:
-        """Return the first step after ``step`` at which a checkpoint is due, or None without ``steps``.
+        """Return the first step after ``step`` at which one is due, or None without ``steps``.
 
         Args:
             step: Optimizer steps finished now.
@@ -81,11 +85,11 @@ class Every:
 
 
 CheckpointEvery = Every | Literal["auto"]
-"""An interval, or "auto": the shortest one with a measured stall below 1% of the training."""
+"""An interval, or "auto": the shortest that keeps the measured stall under 1% of the training."""
 
 
 def parse_every(value: object) -> CheckpointEvery:
-    """Return the interval that a definition or a database describes.
+    """Read what a definition or a database says about the interval.
 
     Args:
         value: ``"epoch"``, ``"auto"``, an `Every`, or its description as a mapping.
@@ -110,7 +114,7 @@ def parse_every(value: object) -> CheckpointEvery:
 
 
 def describe_every(every: CheckpointEvery) -> Described:
-    """Return a JSON value from which `parse_every` makes ``every`` again."""
+    """Return the value, made of what JSON has, from which `parse_every` gives ``every`` again."""
     if not isinstance(every, Every):
         return "auto"
     if every == Every(epochs=1):
@@ -129,7 +133,7 @@ class KeptCheckpoint:
         path: Its directory, or its prefix in an object store.
         metrics: The metrics known when it was taken; empty in the middle of an epoch.
         trained_seconds: Seconds of training before it, over all attempts.
-        good: False if it did not verify: then no rule counts or deletes it.
+        good: False when it did not verify: it then counts for no rule and is left where it is.
     """
 
     step: int
@@ -146,18 +150,18 @@ class Keep:
     """Retention rules; a checkpoint is kept if any rule keeps it.
 
     Args:
-        last: The number of newest checkpoints, at least 1.
-        best: The number of best checkpoints by ``monitor``; of equal ones the earlier is better.
-        monitor: The metric for ``best``. A checkpoint without it, or with NaN, has no rank.
+        last: The newest ones, at least 1.
+        best: How many of the best by ``monitor``; among equals the earlier is the better.
+        monitor: The metric that ``best`` goes by. Without it, or with NaN, none has a rank.
         mode: "min" or "max", required with ``best``; with ``improving`` alone "min" by default.
-        every_hours: The first checkpoint in each period of this many hours of training.
-        every_epochs: The first checkpoint at each multiple of this many finished epochs.
-        when: A predicate over the checkpoint's metrics; not called for one without metrics.
-        improving: A metric. A checkpoint at an epoch's end is kept if the metric is better than at
-            every epoch that this rule chose before. If ``when`` is given, it is a further condition
-            of this rule and keeps nothing by itself. Epochs without a checkpoint are compared too,
-            so the same history always leads to the same choice.
-        at_most: A limit for all rules together. Kept first are the newest, then the best by rank,
+        every_hours: The first checkpoint in each period of so many hours of training.
+        every_epochs: The first checkpoint with each multiple of so many finished epochs.
+        when: A predicate over the checkpoint's metrics; not asked about one that has none.
+        improving: A metric. Those at an epoch's end are kept where it was better than at every epoch
+            that this rule chose before, and ``when``, if given, holds too: it is then a condition of
+            this rule and keeps nothing by itself. The epochs are the trial's, whether they have a
+            checkpoint or not, so the same history always leads to the same choice.
+        at_most: A cap on all rules together. Stays longest: the newest, then the best by rank,
             then the others, newest first.
 
     Raises:
@@ -216,15 +220,15 @@ class Keep:
     def select(
         self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
     ) -> frozenset[KeptCheckpoint]:
-        """Return the checkpoints among ``kept`` that no rule keeps.
+        """Return those of ``kept`` that no rule keeps.
 
         Args:
             kept: The trial's checkpoints.
-            history: The metrics of its epochs from the first on, for ``improving``.
+            history: The metrics of its epochs from the first on, which ``improving`` goes by.
 
-        Never returned are the newest, the newest good one, and those that are not good. Of two at
-        the same step, the later one in ``kept`` is the newer; the rules ignore the older one, so it
-        is returned.
+        Never among them: the newest, the newest good one (so never the only good one), and those
+        that are not good. What comes later in ``kept`` is the newer of two at the same step, and
+        stands for both: the rules do not see the older one, so nothing keeps it.
 
         Raises:
             DefinitionError: ``when`` raised an error.
@@ -270,7 +274,7 @@ class Keep:
         return frozenset(chosen)
 
     def describe(self) -> dict[str, object]:
-        """Return the rules as a JSON value. A predicate is described by its qualified name."""
+        """Return the rules as JSON has them. A predicate is described by its qualified name."""
         described: dict[str, object] = {}
         for rule in fields(self):
             value = getattr(self, rule.name)
@@ -325,13 +329,13 @@ class Keep:
 
 
 def parse_keep(value: object) -> Keep:
-    """Return the rules from a `Keep` or from the result of `Keep.describe`.
+    """Read a `Keep`, or what `Keep.describe` made of one.
 
     Args:
         value: The rules.
 
     Raises:
-        DefinitionError: The value is not a description, or it names a predicate.
+        DefinitionError: The value is no description, or it names a predicate.
     """
     if isinstance(value, Keep):
         return value
@@ -351,7 +355,7 @@ def parse_keep(value: object) -> Keep:
 def _first_of_each(
     placed: Iterable[tuple[int, KeptCheckpoint]],
 ) -> list[KeptCheckpoint]:
-    """Return the first checkpoint of each period except the 0th."""
+    """Return the first of each period but the 0th, where no interval has passed yet."""
     first: dict[int, KeptCheckpoint] = {}
     for period, checkpoint in placed:
         if period > 0:
@@ -389,3 +393,82 @@ def _check_keys(what: str, value: Mapping[object, object], known: Collection[str
     if unknown:
         msg = f"{what} has the unknown {unknown!r}; expected {sorted(known)}"
         raise DefinitionError(msg)
+
+
+class Retention(Protocol):
+    """Says which checkpoints may go."""
+
+    def select(
+        self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
+    ) -> frozenset[KeptCheckpoint]:
+        """Return those of ``kept`` that no rule keeps; ``history`` has the metrics of every epoch."""
+        ...
+
+
+def best_checkpoint(
+    kept: Iterable[KeptCheckpoint], objective: str, direction: Direction
+) -> KeptCheckpoint | None:
+    """Return the checkpoint taken at the end of the best epoch, the earlier of equals, or None if no checkpoint has the objective.
+
+    Of two at one step the later in ``kept`` stands for both. Those taken within an epoch know no
+    objective.
+    """
+    newest = {c.step: c for c in kept if c.good}
+    best: KeptCheckpoint | None = None
+    for checkpoint in sorted(newest.values(), key=lambda c: c.step):
+        value = checkpoint.metrics.get(objective, math.nan)
+        if not math.isfinite(value):
+            continue
+        if best is None or is_better(value, best.metrics[objective], direction):
+            best = checkpoint
+    return best
+
+
+@dataclass(frozen=True)
+class KeepBest:
+    """The study's rules, and the best epoch's checkpoint beside what they keep."""
+
+    rules: Keep
+    objective: str
+    direction: Direction
+
+    def select(
+        self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
+    ) -> frozenset[KeptCheckpoint]:
+        """Return those of ``kept`` that neither a rule keeps nor the trial's value is of.
+
+        Raises:
+            DefinitionError: The rules' predicate raised an error.
+        """
+        ordered = sorted(kept, key=lambda c: c.step)
+        best = best_checkpoint(ordered, self.objective, self.direction)
+        return self.rules.select(kept, history) - {best}
+
+
+def retention(keep: Keep, at: At, objective: str, direction: Direction) -> Retention:
+    """Return the retention rules for the trials of a study that values them at ``at``."""
+    return KeepBest(keep, objective, direction) if at == "best" else keep
+
+
+class BestSoFar:
+    """Follows a training's epochs, and tells those that are better than all before.
+
+    Args:
+        objective: The metric.
+        direction: Which way is better.
+    """
+
+    def __init__(self, objective: str, direction: Direction) -> None:
+        self._objective = objective
+        self._direction = direction
+        self._best: float | None = None
+
+    def improves(self, metrics: Mapping[str, float]) -> bool:
+        """Return whether the epoch that ended with ``metrics`` is the best so far, and count it from now on."""
+        value = metrics.get(self._objective, math.nan)
+        if not math.isfinite(value):
+            return False
+        if self._best is not None and not is_better(value, self._best, self._direction):
+            return False
+        self._best = value
+        return True

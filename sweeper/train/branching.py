@@ -28,7 +28,7 @@ from sweeper.train.loop.plan import TrainingPlan, roots_of
 from sweeper.train.state.state import Component
 from sweeper.train.state.variables import Found, Reach, Variables
 from sweeper.train.userstate import UserState
-from sweeper.train.userstate.holders.objects import Attributes
+from sweeper.train.userstate.holders import Attributes
 
 OPTIMIZERS = ("optimizer", "optimizers")
 """The components whose variables of one number hold hyperparameters, or counts."""

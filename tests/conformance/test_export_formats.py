@@ -19,9 +19,8 @@ import pytest
 from small_models import Ran, Runner
 
 from sweeper import ExportError, Trial, UsageError
-from sweeper.models.card import Exported
-from sweeper.models.formats import SUFFIXES, open_format
-from sweeper.models.formats.form import Leaving, Written
+from sweeper.models.exported import Exported
+from sweeper.models.formats import SUFFIXES, Leaving, Written, open_format
 
 FORMATS = ("keras", "weights", "savedmodel", "frozen", "tf-checkpoint", "safetensors")
 

@@ -23,7 +23,7 @@ from exactness_list import StudyPart
 
 from sweeper.checkpoint.identity import Origin
 from sweeper.db.audits import AuditClaim, Pinned
-from sweeper.run.audit.interval import DroppedError, IntervalReplay
+from sweeper.run.auditing import DroppedError, IntervalReplay
 from sweeper.run.launch.trial_process import TrialProcess
 from sweeper.run.protocol.messages import Assignment, Failed, Replay
 from sweeper.support.paths import RunPaths

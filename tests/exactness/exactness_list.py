@@ -42,7 +42,7 @@ BY_DEFAULT = frozenset(
         # What never changes: a teacher in a closure, and an open file.
         *("call-over-fixed-teacher", "holds-open-file"),
         # Validation that goes on, a vector, and identity. That real servers hash alike is shown by
-        # tests/execution/test_every_process_alike.py.
+        # tests/runs/test_every_process_alike.py.
         *("validation-shuffled-repeats", "f1-score-in-callback", "list-shared-with-module"),
     }
 )

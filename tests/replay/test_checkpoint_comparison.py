@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from checkpoints_on_disk import STATE, TENSORS, Planted, write
 
-from sweeper.checkpoint.values import relocated
+from sweeper.checkpoint.format import relocated
 from sweeper.replay.comparison import compare_checkpoints, compare_model
 from sweeper.replay.findings import Difference, excuse
 

@@ -28,7 +28,7 @@ from sweeper.replay.comparison import compare_checkpoints
 from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run import compared_replays
-from sweeper.run.audit.interval import IntervalReplay
+from sweeper.run.auditing import IntervalReplay
 from sweeper.run.compared_replays import ComparedReplay
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder

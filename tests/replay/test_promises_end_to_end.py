@@ -240,7 +240,7 @@ def test_verify_names_what_a_killed_replay_loses_beside_a_timer(tmp_path: Path) 
 
 def twice(seed: int) -> bool:
     """Whether a trial of 60 steps, with checkpoints kept at 40 and 60, does its first epoch's end twice."""
-    from sweeper.checks.ancestors import where_to_kill
+    from sweeper.checks.verify import where_to_kill
 
     kill = where_to_kill(seed, 0, 60)
     return kill is not None and kill.checkpoint < 20 < kill.after < 40

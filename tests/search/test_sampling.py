@@ -12,10 +12,9 @@ import optuna
 import pytest
 
 from sweeper.errors import DefinitionError, ParameterError
-from sweeper.search.samplers import sampler_seed
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation
-from sweeper.search.spec import SamplerSpec, check_sampler, looks_at_results
+from sweeper.search.spec import SamplerSpec, check_sampler, looks_at_results, sampler_seed
 from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 SPACE: dict[str, Distribution] = {

@@ -32,7 +32,7 @@ from sweeper.db.repository import Repository
 from sweeper.errors import DatabaseUnavailableError, ExactnessError
 from sweeper.records.events import Notice
 from sweeper.run import replays as running_again
-from sweeper.run.audit.interval import IntervalReplay
+from sweeper.run.auditing import IntervalReplay
 
 ARGUMENTS = 'objective="val_loss", epochs=2, trials=2, sampler="random"'
 

@@ -20,7 +20,7 @@ SHORTER = {
 """The studies that are run here, each with two trials, and what makes them shorter."""
 
 RUN_ELSEWHERE = {
-    "checkpoint_choice.py": "tests/evaluating/test_checkpoint_choice.py",
+    "checkpoint_choice.py": "tests/api/test_checkpoint_choice.py",
     "digits_learning_rate.py": "docs/how-to/index.md",
     "sequence_vae.py": "tests/system/test_accurately_resuming_a_keras_run.py",
     "two_replicas.py": "tests/system/test_many_replicas.py",
@@ -38,7 +38,7 @@ SAYS = {
 
 LONG = ("resume_after_a_kill.py", "keras_aliasing.py")
 """The first runs the study of compare_learning_rates.py, twice and a half; test_kills shows what it does.
-What the second shows of Keras is no promise, and its study is refused in tests/independence."""
+What the second shows of Keras is no promise, and its study is refused in tests/guard."""
 
 FORKED = ("compare_learning_rates.py",)
 """They train for long enough; that a script by itself is as quiet is shown by the others."""

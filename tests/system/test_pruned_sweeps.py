@@ -17,7 +17,7 @@ from sweeps import Ended, Swept, database_url, differing, results_of, sweep, tri
 from sweeper.errors import DefinitionError
 from sweeper.records.events import AttemptEnded, Event, Notice
 from sweeper.records.results import TrialRecord
-from sweeper.search.samplers import sampler_seed
+from sweeper.search.spec import sampler_seed
 
 UNVALIDATED = "return Data(train=(x, y), batch_size=20)"
 """For a study of which nothing looks at what validation gives."""

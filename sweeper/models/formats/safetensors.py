@@ -14,7 +14,7 @@ import numpy as np
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.tensors import TensorEntry, TensorFile, as_array, hash_tensor, read_tensors
 from sweeper.errors import ExportError
-from sweeper.models.formats.form import Leaving, Written
+from sweeper.models.formats import Leaving, Written
 from sweeper.models.signature import predict
 
 
@@ -66,6 +66,3 @@ def _names(loaded: LoadedCheckpoint) -> list[str]:
 
 def _write_whole(file: Any, chunk: memoryview) -> None:
     file.write(chunk)
-
-
-FORMAT = SafetensorsFile()

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.errors import ExportError, RestoreError
-from sweeper.models.formats.form import Leaving, Written
+from sweeper.models.formats import Leaving, Written
 from sweeper.models.signature import predict
 from sweeper.train.state.fixed_parts import FixedParts
 from sweeper.train.state.variables import Reach, Variables, load_variables
@@ -141,6 +141,3 @@ def _check_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
         if variable.numpy().tobytes() != training.tensors[f"optimizer/{index:05d}"].tobytes():
             msg = f"optimizer variable {index} ({variable.path}) differs after it was read back"
             raise ExportError(msg)
-
-
-FORMAT = TensorFlowCheckpoint()

@@ -33,7 +33,7 @@ from sweeper.records.events import (
     TrainingStarted,
 )
 from sweeper.records.results import StudyStatus
-from sweeper.run.audit.auditor import refuse_inexact
+from sweeper.run.auditing import refuse_inexact
 from sweeper.run.cluster.engines import Cluster, open_cluster, run_tasks
 from sweeper.run.cluster.placement import HostEnd, run_host, write_spec
 from sweeper.run.options import HostSpec, RunRequest

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 
-from sweeper.checkpoint.best import BestSoFar
 from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot
 from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.channel import Link
@@ -21,7 +20,7 @@ from sweeper.run.protocol.messages import (
     StepsReached,
 )
 from sweeper.run.trial.pinning import AuditPins
-from sweeper.spec.checkpointing import CheckpointEvery
+from sweeper.spec.checkpointing import BestSoFar, CheckpointEvery
 from sweeper.support.paths import Location
 from sweeper.train.loop.keeping import SnapshotKeeper
 from sweeper.train.state.state import Position, epochs_in

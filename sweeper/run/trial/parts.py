@@ -29,7 +29,7 @@ from sweeper.train.loop.logs import check_rungs
 from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
-from sweeper.train.replicas.step import check_strategy
+from sweeper.train.replicas import check_strategy
 
 _MADE: dict[tuple[str, ...], tf.distribute.Strategy] = {}
 """Strategies of this process that add up by collective ops, by their devices.

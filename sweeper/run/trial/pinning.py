@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweeper.checkpoint.format import Committed, Snapshot
+from sweeper.checkpoint.format import Committed, Snapshot, decode_values
 from sweeper.checkpoint.identity import Origin
 from sweeper.checkpoint.operations import free_pins
 from sweeper.checkpoint.store import CheckpointStore
-from sweeper.checkpoint.values import decode_values
 from sweeper.checkpoint.writer import Store
 from sweeper.errors import CheckpointError
 from sweeper.run.protocol.messages import AuditOrder, IntervalPinned

@@ -20,14 +20,12 @@ from typing import Any
 
 import keras
 
-from sweeper.checkpoint.best import BestSoFar, Retention, retention
 from sweeper.checkpoint.end import EndStore, write_end
-from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot
+from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot, relocated
 from sweeper.checkpoint.identity import Origin
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import sweep_leftovers
-from sweeper.checkpoint.values import relocated
 from sweeper.checkpoint.writer import BackgroundWriter, Store
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
@@ -53,7 +51,7 @@ from sweeper.run.trial.beginning import Beginning, own_initial, said
 from sweeper.run.trial.observer import TrialObserver
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.run.trial.pinning import AuditPins, PinningStore
-from sweeper.spec.checkpointing import parse_every
+from sweeper.spec.checkpointing import BestSoFar, Retention, parse_every, retention
 from sweeper.spec.searching import value_at
 from sweeper.spec.warm_start import digests_of
 from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
@@ -63,7 +61,7 @@ from sweeper.train.loop.logs import check_rung, check_value
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Paused, Stopped, TrainingPlan
 from sweeper.train.randomness.seeds import seed_everything
-from sweeper.train.replicas.step import describe_strategy
+from sweeper.train.replicas import describe_strategy
 from sweeper.train.state.variables import Variables
 from sweeper.train.warmstart.source import digest_now
 

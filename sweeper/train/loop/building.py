@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from sweeper.errors import FactoryError
 from sweeper.inspection.sorts import class_name
-from sweeper.train.replicas.step import replicated
+from sweeper.train.replicas import replicated
 from sweeper.train.state.variables import Reach
 from sweeper.train.step import TrainingStep
 

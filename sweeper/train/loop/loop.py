@@ -32,7 +32,7 @@ from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan, roo
 from sweeper.train.loop.runners import make_runner
 from sweeper.train.loop.steps import Blocks
 from sweeper.train.randomness.hidden_state import HiddenState
-from sweeper.train.replicas.step import check_model
+from sweeper.train.replicas import check_model
 from sweeper.train.sources.opening import open_sources
 from sweeper.train.sources.runner import Runner
 from sweeper.train.state.callbacks import listens_to_batches, without_superfluous

@@ -15,7 +15,7 @@ import tensorflow as tf
 from sweeper.errors import FactoryError
 from sweeper.train.loop.logs import log_shapes, to_python
 from sweeper.train.randomness.tracing import refuse_hidden_randomness
-from sweeper.train.replicas.step import replicated
+from sweeper.train.replicas import replicated
 from sweeper.train.sources.runner import Logs, Runner, Shapes
 from sweeper.train.sources.tfdata import ops
 from sweeper.train.step_callbacks import StepCallback, call_at, wanted

@@ -23,7 +23,7 @@ from sweeper.train.codec import (
     tells_its_state,
 )
 from sweeper.train.state.variables import Reach
-from sweeper.train.userstate.holders.values import Generator
+from sweeper.train.userstate.values import Generator
 
 
 class Tracked:

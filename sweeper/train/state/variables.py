@@ -20,7 +20,6 @@ from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.errors import RestoreError
 from sweeper.inspection import keras_names
 from sweeper.inspection import walk as objects
-from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import (
     fields_of,
     framework_variables,
@@ -28,7 +27,7 @@ from sweeper.inspection.sorts import (
     is_plain_object,
     is_variable,
 )
-from sweeper.inspection.walk import Edge
+from sweeper.inspection.walk import Edge, ObjectPath
 from sweeper.train.codec import Json, Tensors, assign_replicas, held_tensors, hold_replicas
 from sweeper.train.step import TrainingStep
 

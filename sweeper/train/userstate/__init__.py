@@ -8,6 +8,6 @@ again in the same places.
 """
 
 from sweeper.train.userstate.component import UserState
-from sweeper.train.userstate.roots import Roots
+from sweeper.train.userstate.walk import Roots
 
 __all__ = ["Roots", "UserState"]

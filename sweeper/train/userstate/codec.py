@@ -25,11 +25,10 @@ from sweeper.train.codec.encoder import owner_of
 from sweeper.train.codec.form import MISSING, UnplaceableError, same
 from sweeper.train.codec.replicas import refuse_replicated
 from sweeper.train.codec.sets import Filling, fill_set, has_an_order
-from sweeper.train.userstate.holders.foreign import is_pandas, put_pandas, take_pandas
-from sweeper.train.userstate.holders.objects import KEYED, NAMED, Holder, SetItems, Structure
-from sweeper.train.userstate.holders.outputs import is_output, put_output, take_output
-from sweeper.train.userstate.holders.positions import IteratorState, reduced_iterator
-from sweeper.train.userstate.holders.values import Value
+from sweeper.train.userstate.foreign import is_pandas, put_pandas, take_pandas
+from sweeper.train.userstate.holders import KEYED, NAMED, Holder, SetItems, Structure
+from sweeper.train.userstate.outputs import is_output, put_output, take_output
+from sweeper.train.userstate.values import IteratorState, Value, reduced_iterator
 from sweeper.train.userstate.walk import Node
 
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, np.ufunc)

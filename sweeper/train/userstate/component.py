@@ -18,22 +18,18 @@ import keras
 
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.inspection.code import functions_of, may_shrink_sets, only_grows
-from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import is_users_class, is_users_module
-from sweeper.inspection.walk import MOST
+from sweeper.inspection.walk import MOST, ObjectPath
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
 from sweeper.train.codec.decoder import EARLIER
 from sweeper.train.codec.form import MISSING, same
 from sweeper.train.randomness.generators import global_seed_generator
+from sweeper.train.userstate.baked import BakedFunctions
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
-from sweeper.train.userstate.holders.baked import BakedFunctions
-from sweeper.train.userstate.holders.bindings import ModuleVariables
-from sweeper.train.userstate.holders.objects import Attributes, Holder, Structure
-from sweeper.train.userstate.holders.positions import Cache, IteratorState
-from sweeper.train.userstate.holders.values import Value, Variable
+from sweeper.train.userstate.holders import Attributes, Holder, ModuleVariables, Structure
 from sweeper.train.userstate.left_out import LeftOut
-from sweeper.train.userstate.roots import Roots
-from sweeper.train.userstate.walk import Walk
+from sweeper.train.userstate.values import Cache, IteratorState, Value, Variable
+from sweeper.train.userstate.walk import Roots, Walk
 
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
 

@@ -17,18 +17,16 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from sweeper.checkpoint.values import relocated
-from sweeper.inspection.object_paths import ObjectPath
+from sweeper.checkpoint.format import relocated
 from sweeper.inspection.sorts import fields_of, is_users_class
+from sweeper.inspection.walk import ObjectPath
 from sweeper.train.codec import TAG, Json, NotPlainError, Tensors
 from sweeper.train.codec.form import MISSING, same
 from sweeper.train.codec.sets import Filling
 from sweeper.train.userstate.codec import UserEncoder, path_in
-from sweeper.train.userstate.holders.objects import KEYED, NAMED, ORDERED, Holder, Structure
-from sweeper.train.userstate.holders.positions import Cache, IteratorState
-from sweeper.train.userstate.holders.values import Array
-from sweeper.train.userstate.roots import Roots
-from sweeper.train.userstate.walk import Walk
+from sweeper.train.userstate.holders import KEYED, NAMED, ORDERED, Holder, Structure
+from sweeper.train.userstate.values import Array, Cache, IteratorState
+from sweeper.train.userstate.walk import Roots, Walk
 
 _SHORT = 40
 _MOST_ELEMENTS = 64

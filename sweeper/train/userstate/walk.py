@@ -19,9 +19,9 @@ import subprocess
 import threading
 import types
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -30,7 +30,6 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
 
 from sweeper.inspection import keras_names
-from sweeper.inspection.object_paths import ObjectPath
 from sweeper.inspection.sorts import (
     OF_KERAS,
     PLAIN_TYPES,
@@ -47,6 +46,7 @@ from sweeper.inspection.walk import (
     MOST,
     Edge,
     How,
+    ObjectPath,
     UsedVariable,
     assigned_by_keras,
     assigned_by_user,
@@ -58,42 +58,111 @@ from sweeper.inspection.walk import (
 from sweeper.train.codec.encoder import seeds_of
 from sweeper.train.codec.form import is_plain
 from sweeper.train.userstate.built_ins import BUILT_INS, base_of
-from sweeper.train.userstate.holders.bindings import (
-    Cell,
-    ClassAttributes,
-    ContextValue,
-    Environment,
-    ModuleVariables,
-)
-from sweeper.train.userstate.holders.foreign import (
+from sweeper.train.userstate.foreign import (
     Buffer,
     Opaque,
     PandasObject,
+    arrays_in,
     hides_state,
     is_buffer,
     is_pandas,
 )
-from sweeper.train.userstate.holders.objects import (
+from sweeper.train.userstate.holders import (
     Attributes,
+    Cell,
+    ClassAttributes,
+    ContextValue,
     DictItems,
+    Environment,
     Holder,
     ListItems,
+    ModuleVariables,
     SetItems,
     Structure,
     WeakItems,
 )
-from sweeper.train.userstate.holders.outputs import is_output
-from sweeper.train.userstate.holders.positions import (
+from sweeper.train.userstate.outputs import is_output
+from sweeper.train.userstate.values import (
+    Array,
     Cache,
     DatasetIterator,
     File,
     Frame,
+    Generator,
     IteratorState,
     LookupTable,
     Queue,
+    SeedSequence,
+    Variable,
     reduced_iterator,
 )
-from sweeper.train.userstate.holders.values import Array, Generator, SeedSequence, Variable
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Objects that a training was given.
+
+    Attributes:
+        model: The compiled model.
+        callbacks: The user's, in their order.
+        step: The training step that is taken instead of the model's own, if there is one.
+        data: What is trained and validated on, by ``train`` and ``validation``: an object or a
+            function of the user's, not bare arrays, which training copies.
+        read_ahead: Those of ``data`` that are read by threads ahead of the training.
+        written: By use, the TensorFlow variables that reading these data writes, ahead of the training,
+            by identity.
+        exempt: Objects that tell their state by methods of their own.
+        output: Objects that only write; it may grow.
+        directory: The trial's own, which another attempt or a replay may have elsewhere.
+    """
+
+    model: keras.Model
+    callbacks: Sequence[keras.callbacks.Callback] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
+    read_ahead: frozenset[str] = frozenset()
+    written: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
+    exempt: Sequence[Any] = ()
+    output: Sequence[Any] = ()
+    directory: str = ""
+    step: Any = None
+
+    def ids_exempt(self) -> frozenset[int]:
+        """Return the ids of all that is not looked into."""
+        return frozenset(map(id, (*self.exempt, *self.output)))
+
+    def ids_of_output(self) -> frozenset[int]:
+        """Return the ids of the objects that only write."""
+        return frozenset(map(id, self.output))
+
+    def keeping_own_state(self) -> list[keras.callbacks.Callback]:
+        """Return the callbacks that tell their state by methods of their own."""
+        exempt = {id(thing) for thing in self.exempt}
+        return [c for c in self.callbacks if id(c) in exempt and id(c) not in self.ids_of_output()]
+
+    def given(self) -> list[tuple[ObjectPath, Any]]:
+        """Return everything that is used in step with the training."""
+        counts = Counter(type(callback).__qualname__ for callback in self.callbacks)
+        found: list[tuple[ObjectPath, Any]] = []
+        for index, callback in enumerate(self.callbacks):
+            name = type(callback).__qualname__
+            shown = f"callback {name}" if counts[name] == 1 else f"callback {name} [{index}]"
+            found.append((ObjectPath(shown), callback))
+        found.append((ObjectPath("model"), self.model))
+        if self.step is not None:
+            found.append((ObjectPath("step"), self.step))
+        found.append((ObjectPath("os.environ"), os.environ))
+        return found + [part for use, part in self._data() if use not in self.read_ahead]
+
+    def by_use(self) -> dict[str, list[tuple[ObjectPath, Any]]]:
+        """Return what each kind of data is made of."""
+        found: dict[str, list[tuple[ObjectPath, Any]]] = {"train": [], "validation": []}
+        for use, part in self._data():
+            found[use].append(part)
+        return found
+
+    def _data(self) -> list[tuple[str, tuple[ObjectPath, Any]]]:
+        return [(use, (ObjectPath(f"Data({use}=…)"), given)) for use, given in self.data.items()]
+
 
 _GENERATOR_STATE: type = dataset_ops.DatasetV2._GeneratorState
 
@@ -274,8 +343,7 @@ def _pandas(thing: Any, path: ObjectPath) -> Reached:
     """Return a frame or series, and the arrays that it is made of; anything else of pandas."""
     if not is_pandas(thing):
         return _foreign(thing, path)
-    values = [block.values for block in thing._mgr.blocks]
-    arrays = tuple(Edge(path, v) for v in values if type(v) is np.ndarray)
+    arrays = tuple(Edge(path, array) for array in arrays_in(thing))
     return Reached(PandasObject(thing, path.text), arrays)
 
 

@@ -31,15 +31,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from optuna_dashboard.artifact.exceptions import ArtifactNotFound
 
 from sweeper.db.repository import Repository, StudyRow
-from sweeper.models.card import card_paths
+from sweeper.models.exported import card_paths
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
 from sweeper.records.status import ranked
 from sweeper.support.paths import ARTIFACTS, RunPaths, scratch_directory
 from sweeper.support.shown import shown_text
-from sweeper.views.dashboard.advice import Advice
 from sweeper.views.figures import attempts_timeline, learning_curves
 from sweeper.views.figures.drawing import status_objectives
 from sweeper.views.formats import last_line, params_text, time_text, value_text
+from sweeper.views.pages.content import Advice
 from sweeper.views.pages.tables import lineage
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from sweeper.errors import (
 )
 from sweeper.support.installation import install_command
 from sweeper.support.shown import shown_url, without_secrets
-from sweeper.views.dashboard.advice import Advice
+from sweeper.views.pages.content import Advice
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

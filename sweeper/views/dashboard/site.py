@@ -21,8 +21,7 @@ import xxhash
 from sweeper.db.repository import Repository
 from sweeper.errors import StorageError, UnknownStudyError
 from sweeper.records.results import StudyResults
-from sweeper.views.dashboard.advice import Advice
-from sweeper.views.pages.content import Link, Page, Picture, Section
+from sweeper.views.pages.content import Advice, Link, Page, Picture, Section
 from sweeper.views.pages.pictures import pictures_of
 from sweeper.views.pages.report import POLICY, asset, plain_json, read_shown, served
 from sweeper.views.pages.study import Frame, index_page, study_page

@@ -6,9 +6,11 @@ and `sweeper.views.terminal.drawing` renders a trial's page for a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from sweeper.records.results import StudyStatus, TrialRecord
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -185,3 +187,15 @@ def trial_cell(number: int, address: TrialAddress) -> Cell:
     if not href:
         return Cell(str(number))
     return Cell("", links=(Link(str(number), href, f"trial {number}"),))
+
+
+def _none(_record: object) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Commands, exactly as they must be typed where the dashboard was started."""
+
+    study: Callable[[StudyStatus], Sequence[str]] = _none
+    trial: Callable[[TrialRecord], Sequence[str]] = _none

@@ -36,7 +36,7 @@ class FirstOfSet(keras.callbacks.Callback):
 study(
     "set-of-ints-order",
     "a set whose order of iteration comes from what was added and removed before",
-    refused("a set, and", "may take members"),
+    refused("a set, and", "may remove members"),
     callbacks=lambda trial: [FirstOfSet()],
 )
 
@@ -56,7 +56,7 @@ class FirstOfStrings(keras.callbacks.Callback):
 study(
     "set-of-strings-popped",
     "a set of strings that a callback pops from, in processes of two warm servers",
-    refused("a set, and", "may take members"),
+    refused("a set, and", "may remove members"),
     callbacks=lambda trial: [FirstOfStrings()],
     own_server=True,
 )

@@ -1,0 +1,299 @@
+"""Objects of libraries, written in C: frames of pandas, writable buffers, and all that pickles.
+
+Nothing in their attributes tells that such an object has changed. A frame and a buffer are read, and
+written back in place. Of everything else its pickle tells whether it is what it was; it is compared
+and never loaded, so a change is refused by name.
+"""
+
+from __future__ import annotations
+
+import array
+import io
+import pickle
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sweeper.inspection.sorts import class_name, module_of
+from sweeper.train.codec import (
+    Json,
+    NotPlainError,
+    Tensors,
+    UnplaceableError,
+    decode,
+    digest_of,
+    encode,
+    put_array,
+    take_array,
+)
+from sweeper.train.userstate.values import SMALL, Value
+
+_MOST_PICKLED = 4 << 20
+"""Bytes of a pickle beyond which an object is not looked at: it holds data, and no state."""
+
+_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+_HARMLESS: tuple[type, ...] = (object, threading.local)
+"""Classes written in C that hold nothing but attributes."""
+
+
+def hides_state(cls: type) -> bool:
+    """Return whether objects of ``cls`` may hold something beside their attributes: part of it is C."""
+    return any(
+        not base.__flags__ & _HEAP
+        or base.__flags__ & _IMMUTABLE
+        or "__reduce_cython__" in vars(base)
+        for base in cls.__mro__
+        if not issubclass(base, BaseException) and base not in _HARMLESS
+    )
+
+
+class Opaque(Value):
+    """An object of which its pickle alone tells whether it has changed."""
+
+    __slots__ = ()
+
+    def token(self) -> Any:
+        return _pickled(self.thing)
+
+    def begin(self) -> None:
+        super().begin()
+        if self.began != self.token():
+            # Its pickle is another one each time, and tells nothing.
+            self.began = None
+
+    def changed(self) -> bool:
+        return self.began is not None and super().changed()
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        del tensors
+        what = f"a {class_name(type(self.thing))}, whose content no API can read"
+        raise NotPlainError(key, self.thing, what)
+
+
+class _Bounded(io.RawIOBase):
+    """Takes so many bytes and no more."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.left = _MOST_PICKLED
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        written = bytes(data)
+        self.left -= len(written)
+        if self.left < 0:
+            raise pickle.PicklingError("too large")
+        self.parts.append(written)
+        return len(written)
+
+
+def _pickled(thing: object) -> bytes | None:
+    taken = _Bounded()
+    try:
+        pickle.Pickler(taken, 5).dump(thing)
+    except Exception:
+        return None
+    return b"".join(taken.parts)
+
+
+def is_buffer(thing: object) -> bool:
+    """Return whether ``thing`` is memory that can be written to, as a `bytearray` or `array.array`."""
+    try:
+        with memoryview(thing) as view:  # type: ignore[arg-type]
+            return not view.readonly and view.c_contiguous
+    except TypeError:
+        return False
+
+
+class Buffer(Value):
+    """Memory of Python's or C's: a `bytearray`, an `array.array`, an array of ctypes."""
+
+    __slots__ = ("copy",)
+
+    def token(self) -> Any:
+        return digest_of(np.frombuffer(self._bytes(), np.uint8))
+
+    def begin(self) -> None:
+        super().begin()
+        self.copy = self._bytes() if memoryview(self.thing).nbytes <= SMALL else None
+
+    def reset(self) -> None:
+        if self.copy is not None:
+            self._write(self.copy)
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        return put_array(np.frombuffer(self._bytes(), np.uint8), tensors, key)
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        self._write(take_array(saved, tensors).tobytes())
+
+    def _bytes(self) -> bytes:
+        with memoryview(self.thing) as view:
+            return view.tobytes()
+
+    def _write(self, data: bytes) -> None:
+        thing = self.thing
+        if isinstance(thing, bytearray):
+            thing[:] = data
+        elif isinstance(thing, array.array):
+            thing[:] = array.array(thing.typecode, data)
+        else:
+            with memoryview(thing) as view:
+                if view.nbytes != len(data):
+                    msg = f"it had {len(data):,} bytes, and has {view.nbytes:,} now"
+                    raise UnplaceableError(msg)
+                view.cast("B")[:] = data
+
+
+def is_pandas(thing: object) -> bool:
+    """Return whether ``thing`` is a frame or a series of pandas."""
+    cls = type(thing)
+    return module_of(cls).partition(".")[0] == "pandas" and cls.__name__ in _PANDAS
+
+
+_PANDAS = ("DataFrame", "Series")
+
+
+def arrays_in(thing: Any) -> list[np.ndarray[Any, Any]]:
+    """Return the arrays of NumPy's that hold the values of a frame or a series, each once."""
+    found = {}
+    for column in _columns(thing):
+        if isinstance(column.dtype, np.dtype):
+            values = column.to_numpy()
+            while isinstance(values.base, np.ndarray):
+                values = values.base
+            found[id(values)] = values
+    return list(found.values())
+
+
+def _columns(thing: Any) -> list[Any]:
+    if type(thing).__name__ == "Series":
+        return [thing]
+    return [thing.iloc[:, at] for at in range(thing.shape[1])]
+
+
+class PandasObject(Value):
+    """A frame or series: where its values lie, and its labels. The arrays of values tell for themselves."""
+
+    __slots__ = ("copy", "kept")
+
+    def token(self) -> Any:
+        thing = self.thing
+        labels = (id(thing.index), id(getattr(thing, "columns", None)))
+        return labels, repr(getattr(thing, "name", None)), tuple(map(_layout, _columns(thing)))
+
+    def begin(self) -> None:
+        super().begin()
+        thing, arrays = self.thing, arrays_in(self.thing)
+        # What has an id keeps it only as long as it lives.
+        self.kept = [*arrays, thing.index, getattr(thing, "columns", None)]
+        size = sum(array.nbytes for array in arrays)
+        self.copy = thing.copy(deep=True) if size <= SMALL else None
+
+    def reset(self) -> None:
+        if self.copy is not None:
+            _become(self.thing, self.copy.copy(deep=True))
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        return put_pandas(self.thing, tensors, key)
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        _become(self.thing, take_pandas(saved, tensors))
+
+
+def _layout(column: Any) -> Any:
+    """Return where a column's values lie; of values that are no array of NumPy's, what they are."""
+    import pandas as pd
+
+    if isinstance(column.dtype, np.dtype):
+        inside = column.to_numpy().__array_interface__
+        return inside["typestr"], inside["data"][0], inside["shape"], inside["strides"]
+    return str(column.dtype), digest_of(pd.util.hash_array(column.array))
+
+
+def _become(thing: Any, other: Any) -> None:
+    """Make ``thing`` anew, by its own constructor, with what ``other`` holds."""
+    noted, unique = thing.attrs, thing.flags.allows_duplicate_labels
+    type(thing).__init__(thing, other)
+    thing.attrs = noted
+    thing.flags.allows_duplicate_labels = unique
+
+
+def put_pandas(thing: Any, tensors: Tensors, key: str) -> Json:
+    """Write a frame or a series down.
+
+    Raises:
+        NotPlainError: It has columns or labels of other types than NumPy's and text.
+    """
+    if type(thing).__name__ == "Series":
+        values = [_put_values(thing, tensors, f"{key}/values")]
+        name = encode(thing.name, f"{key}/name", tensors)
+        return {
+            "index": _put_index(thing.index, tensors, f"{key}/index"),
+            "series": values,
+            "name": name,
+        }
+    columns = [
+        _put_values(thing.iloc[:, at], tensors, f"{key}/{at}") for at in range(thing.shape[1])
+    ]
+    return {
+        "index": _put_index(thing.index, tensors, f"{key}/index"),
+        "columns": _put_index(thing.columns, tensors, f"{key}/columns"),
+        "values": columns,
+    }
+
+
+def take_pandas(saved: Json, tensors: Mapping[str, Any]) -> Any:
+    """Return the inverse of `put_pandas`."""
+    import pandas as pd
+
+    index = _take_index(saved["index"], tensors)
+    if "series" in saved:
+        (values,) = saved["series"]
+        return pd.Series(_take_values(values, tensors), index, name=decode(saved["name"], tensors))
+    columns = [pd.Series(_take_values(each, tensors), index) for each in saved["values"]]
+    frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=index)
+    frame.columns = _take_index(saved["columns"], tensors)
+    return frame
+
+
+def _put_values(column: Any, tensors: Tensors, key: str) -> Json:
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind != "O":
+        return {"array": put_array(column.to_numpy(), tensors, key)}
+    if str(dtype) in ("object", "str", "string"):
+        return {"dtype": str(dtype), "items": encode(column.tolist(), key, tensors)}
+    what = f"a pandas object with values of type {dtype}"
+    raise NotPlainError(key, column, what)
+
+
+def _take_values(saved: Json, tensors: Mapping[str, Any]) -> Any:
+    import pandas as pd
+
+    if "array" in saved:
+        return take_array(saved["array"], tensors)
+    return pd.Series(decode(saved["items"], tensors), dtype=saved["dtype"]).array
+
+
+def _put_index(index: Any, tensors: Tensors, key: str) -> Json:
+    name = encode(index.name, f"{key}/name", tensors)
+    kind = type(index).__name__
+    if kind == "RangeIndex":
+        return {"range": [index.start, index.stop, index.step], "name": name}
+    if kind != "Index":
+        what = f"a pandas object with a {kind}"
+        raise NotPlainError(key, index, what)
+    return {"values": _put_values(index, tensors, key), "name": name}
+
+
+def _take_index(saved: Json, tensors: Mapping[str, Any]) -> Any:
+    import pandas as pd
+
+    name = decode(saved["name"], tensors)
+    if "range" in saved:
+        return pd.RangeIndex(*saved["range"], name=name)
+    return pd.Index(_take_values(saved["values"], tensors), name=name)

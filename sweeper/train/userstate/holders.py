@@ -1,0 +1,380 @@
+"""Objects that hold others, and names that are bound: how contents are read, compared and put back in place.
+
+Nothing of the user's is run: attributes are read and written below properties and ``__setattr__``,
+containers by their built-in classes. What stood where as training began is remembered by reference;
+an object that is unchanged holds the very same objects, which is what makes looking cheap.
+
+A name of a closure, a module, a class, the environment or a context may be unbound, and no others than those that
+the reached code uses, or that the user's own class has, are touched.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import types
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from operator import is_
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sweeper.inspection.sorts import delete_field, fields_of, set_field
+from sweeper.train.codec.form import MISSING, same
+from sweeper.train.codec.sets import fill_set
+
+Contents = tuple[list[Any], list[Any]]
+"""Keys and values, in order."""
+
+NAMED = "named"
+ORDERED = "ordered"
+KEYED = "keyed"
+
+
+class Holder:
+    """One object that can hold state, and what it held as training began.
+
+    Attributes:
+        path: Where it is, in the user's terms; unique, and the same in every process.
+        thing: The object.
+    """
+
+    __slots__ = ("path", "thing")
+
+    def __init__(self, thing: Any, path: str) -> None:
+        self.thing = thing
+        self.path = path
+
+    def begin(self) -> None:
+        """Remember the contents as they are now."""
+        raise NotImplementedError
+
+    def changed(self) -> bool:
+        """Return whether the contents are others than they were at the beginning."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Put back what was there at the beginning, as far as it is remembered."""
+        raise NotImplementedError
+
+
+class Structure(Holder):
+    """A holder of other objects, by keys.
+
+    Attributes:
+        shape: How its contents are written down: attributes by their names, an order, or keys in
+            an order.
+        keys: What it had at the beginning.
+        values: The values of these.
+    """
+
+    __slots__ = ("iterators", "keys", "values")
+    shape: ClassVar[str] = ORDERED
+
+    def __init__(self, thing: Any, path: str) -> None:
+        super().__init__(thing, path)
+        self.keys: list[Any] = []
+        self.values: list[Any] = []
+        self.iterators: list[Holder] = []
+        """Held iterators, which are replaced where they have gone on."""
+
+    def read(self) -> Contents:
+        raise NotImplementedError
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        self.keys, self.values = self.read()
+
+    def changed(self) -> bool:
+        keys, values = self.read()
+        if len(values) != len(self.values) or len(keys) != len(self.keys):
+            return True
+        if not all(map(is_, values, self.values)) and not all(map(same, values, self.values)):
+            return True
+        if not all(map(is_, keys, self.keys)) and not all(map(same, keys, self.keys)):
+            return True
+        return self._gone_on()
+
+    def _gone_on(self) -> bool:
+        return bool(self.iterators) and any(iterator.changed() for iterator in self.iterators)
+
+    def reset(self) -> None:
+        self.write(self.keys, self.values)
+
+
+class Attributes(Structure):
+    """The attributes of an object.
+
+    Args:
+        ignored: Names that are not the user's, and made anew.
+        watched: The only names that are looked at; None for all.
+    """
+
+    __slots__ = ("as_before", "ignored", "watched")
+    shape = NAMED
+
+    def __init__(
+        self,
+        thing: Any,
+        path: str,
+        ignored: frozenset[str] = frozenset(),
+        watched: tuple[str, ...] | None = None,
+    ) -> None:
+        super().__init__(thing, path)
+        self.ignored = ignored
+        self.watched = watched
+        self.as_before: tuple[list[str], Sequence[Any]] | None = None
+        """All names, and the values that count, as they were last found unchanged: where both are
+        the very same, so is everything."""
+
+    def _fields(self) -> dict[str, Any]:
+        thing = self.thing
+        return thing.__dict__ if type(thing) is types.FunctionType else fields_of(thing)
+
+    def changed(self) -> bool:
+        fields, before = self._fields(), self.as_before
+        if before is not None:
+            names, values = before
+            # A model of 200 layers has 12,000 attributes: few of them are to be touched.
+            if [*fields] == names and all(map(is_, self._that_count(fields), values)):
+                return self._gone_on()
+        if super().changed():
+            return True
+        self.as_before = _shared_names(tuple(fields)), [*self._that_count(fields)]
+        return False
+
+    def _that_count(self, fields: dict[str, Any]) -> Iterable[Any]:
+        """Return the values that are looked at while the names are the same."""
+        return fields.values() if self.watched is None else map(fields.get, self.watched)
+
+    def reset(self) -> None:
+        self.as_before = None
+        super().reset()
+
+    def read(self) -> Contents:
+        fields = self._fields()
+        if self.watched is not None:
+            more = [n for n in fields if n not in self.ignored] if self.ignored else []
+            names = [*self.watched, *more]
+            return names, [fields.get(name, MISSING) for name in names]
+        if not self.ignored:
+            return list(fields), list(fields.values())
+        names = [name for name in fields if name not in self.ignored]
+        return names, [fields[name] for name in names]
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        now, _ = self.read()
+        for name in now:
+            if name not in keys:
+                delete_field(self.thing, name)
+        for name, value in zip(keys, values, strict=True):
+            if value is MISSING:
+                delete_field(self.thing, name)
+            else:
+                set_field(self.thing, name, value)
+
+
+@functools.cache
+def _shared_names(names: tuple[str, ...]) -> list[str]:
+    """Return the names as a list, one for all objects that have the same: it is not to be changed."""
+    return list(names)
+
+
+class ListItems(Structure):
+    """The items of a list, a deque or an array of objects."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, thing: Any, path: str) -> None:
+        super().__init__(thing, path)
+        self.kind: Any = next(k for k in (list, deque, np.ndarray) if isinstance(thing, k))
+
+    def changed(self) -> bool:
+        thing, began = self.thing, self.values
+        if type(thing) is list and len(thing) == len(began) and all(map(is_, thing, began)):
+            return self._gone_on()
+        return super().changed()
+
+    def read(self) -> Contents:
+        if self.kind is np.ndarray:
+            return [], list(self.thing.ravel())
+        stored = _storage(self.thing)
+        return [], list(self.kind.__iter__(self.thing if stored is None else stored))
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        del keys
+        if self.kind is np.ndarray:
+            flat = np.empty(len(values), object)
+            for index, value in enumerate(values):
+                flat[index] = value
+            self.thing[...] = flat.reshape(self.thing.shape)
+            return
+        if self.kind is deque:
+            deque.clear(self.thing)
+            deque.extend(self.thing, values)
+            return
+        stored = _storage(self.thing)
+        if stored is not None:
+            stored[:] = values
+        list.__setitem__(self.thing, slice(None), list(values))
+
+
+def _storage(thing: Any) -> list[Any] | None:
+    """TensorFlow's wrapper of a list that is an attribute keeps the items beside itself."""
+    if type(thing).__name__ != "ListWrapper":
+        return None
+    stored = fields_of(thing).get("_storage")
+    return stored if type(stored) is list else None
+
+
+class DictItems(Structure):
+    """The items of a dict, of any of its kinds."""
+
+    __slots__ = ()
+    shape = KEYED
+
+    def read(self) -> Contents:
+        return list(dict.keys(self.thing)), list(dict.values(self.thing))
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        kind: Any = OrderedDict if isinstance(self.thing, OrderedDict) else dict
+        kind.clear(self.thing)
+        for key, value in zip(keys, values, strict=True):
+            kind.__setitem__(self.thing, key, value)
+
+
+class WeakItems(Structure):
+    """The items of a mapping that holds its keys or values weakly."""
+
+    __slots__ = ()
+    shape = KEYED
+
+    def read(self) -> Contents:
+        items = list(self.thing.items())
+        return [key for key, _ in items], [value for _, value in items]
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        self.thing.clear()
+        for key, value in zip(keys, values, strict=True):
+            self.thing[key] = value
+
+
+class SetItems(Structure):
+    """The members of a set, in the order in which it gives them."""
+
+    __slots__ = ()
+
+    def read(self) -> Contents:
+        return [], list(set.__iter__(self.thing))
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        del keys
+        fill_set(self.thing, values)
+
+
+class Cell(Structure):
+    """A variable of an enclosing function."""
+
+    __slots__ = ()
+    shape = NAMED
+
+    def read(self) -> Contents:
+        try:
+            return ["value"], [self.thing.cell_contents]
+        except ValueError:
+            return ["value"], [MISSING]
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        del keys
+        if values[0] is MISSING:
+            del self.thing.cell_contents
+        else:
+            self.thing.cell_contents = values[0]
+
+
+class ModuleVariables(Structure):
+    """Variables of a module of the user's that the reached code uses."""
+
+    __slots__ = ("names",)
+    shape = NAMED
+
+    def __init__(self, thing: Any, path: str) -> None:
+        super().__init__(thing, path)
+        self.names: dict[str, None] = {}
+
+    def read(self) -> Contents:
+        own = self.thing if isinstance(self.thing, dict) else vars(self.thing)
+        return list(self.names), [own.get(name, MISSING) for name in self.names]
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        own = self.thing if isinstance(self.thing, dict) else vars(self.thing)
+        for name, value in zip(keys, values, strict=True):
+            if value is not MISSING:
+                own[name] = value
+            else:
+                own.pop(name, None)
+
+
+class ClassAttributes(Structure):
+    """Attributes that a class of the user's holds itself."""
+
+    __slots__ = ()
+    shape = NAMED
+
+    def read(self) -> Contents:
+        own = type.__dict__["__dict__"].__get__(self.thing)
+        names = [name for name in own if not name.startswith(("__", "_abc_"))]
+        return names, [own[name] for name in names]
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        for name in self.read()[0]:
+            if name not in keys:
+                type.__delattr__(self.thing, name)
+        own = type.__dict__["__dict__"].__get__(self.thing)
+        for name, value in zip(keys, values, strict=True):
+            if own.get(name, MISSING) is not value:
+                type.__setattr__(self.thing, name, value)
+
+
+class Environment(Structure):
+    """The process's environment variables."""
+
+    __slots__ = ("stored",)
+    shape = NAMED
+
+    def begin(self) -> None:
+        super().begin()
+        self.stored = dict(self.thing._data)
+
+    def changed(self) -> bool:
+        # As it is stored: reading a variable decodes it.
+        return bool(self.thing._data != self.stored)
+
+    def read(self) -> Contents:
+        return list(self.thing.keys()), list(self.thing.values())
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        for name in set(self.thing) - set(keys):
+            del self.thing[name]
+        for name, value in zip(keys, values, strict=True):
+            if self.thing.get(name) != value:
+                self.thing[name] = value
+
+
+class ContextValue(Structure):
+    """Value of a context variable in this context."""
+
+    __slots__ = ()
+    shape = NAMED
+
+    def read(self) -> Contents:
+        variable: contextvars.ContextVar[Any] = self.thing
+        return ["value"], [variable.get(MISSING)]
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        del keys
+        if values[0] is not MISSING:
+            self.thing.set(values[0])

@@ -1,0 +1,458 @@
+"""Objects whose state is a value of their own: arrays, generators, variables, positions, tables.
+
+Each tells its state as a token that is compared, writes it into a checkpoint and takes it back in
+place. Of iterators, files, tables, queues and caches only their own interface tells it. Where there is a token
+and no way to write it down, or none to put it back, a change is refused by name.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import random
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import gen_dataset_ops
+
+from sweeper.inspection.walk import cached_values, frame_of
+from sweeper.train.codec import (
+    Json,
+    NotPlainError,
+    Tensors,
+    assign_replicas,
+    decode,
+    digest_of,
+    encode,
+    hold_replicas,
+    put_array,
+    replicas_of,
+    take_array,
+)
+from sweeper.train.codec.decoder import set_state_of_generator
+from sweeper.train.codec.encoder import state_of_generator
+from sweeper.train.codec.form import MISSING, is_plain
+from sweeper.train.userstate.holders import Holder
+
+SMALL = 1 << 16
+"""Bytes up to which a value is kept to be put back, beside its digest."""
+
+
+class Value(Holder):
+    """A holder whose contents are one value."""
+
+    __slots__ = ("began",)
+
+    def token(self) -> Any:
+        """Return what is equal while nothing has changed."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        self.began = self.token()
+
+    def changed(self) -> bool:
+        return bool(self.token() != self.began)
+
+    def reset(self) -> None:
+        """Nothing is kept that could be put back."""
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        """Return the value now; arrays go into ``tensors`` under names that begin with ``key``.
+
+        Raises:
+            NotPlainError: It has no form that could be brought back.
+        """
+        raise NotImplementedError
+
+    def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
+        """Return what of ``saved`` does not fit, in words; None where all does."""
+        del saved, tensors
+        return None
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class Array(Value):
+    """A NumPy array that can be written to, in any type but Python's objects."""
+
+    __slots__ = ("copy",)
+
+    def token(self) -> Any:
+        return digest_of(np.ascontiguousarray(self.thing).view(np.ndarray))
+
+    def begin(self) -> None:
+        super().begin()
+        self.copy = self.thing.copy() if self.thing.nbytes <= SMALL else None
+
+    def changed(self) -> bool:
+        return bool(self.thing.flags.writeable) and super().changed()
+
+    def reset(self) -> None:
+        if self.copy is not None and self.thing.flags.writeable:
+            self.thing[...] = self.copy
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        return put_array(self.thing, tensors, key)
+
+    def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
+        array = take_array(saved, tensors)
+        was, now = (
+            f"{array.dtype}{list(array.shape)}",
+            f"{self.thing.dtype}{list(self.thing.shape)}",
+        )
+        return None if was == now else f"was an array, {was}, and is {now} now"
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        self.thing[...] = take_array(saved, tensors)
+
+
+class Generator(Value):
+    """A random generator of NumPy's or Python's."""
+
+    __slots__ = ()
+
+    def token(self) -> Any:
+        return _comparable(state_of_generator(self.thing))
+
+    def reset(self) -> None:
+        python = isinstance(self.thing, random.Random)
+        set_state_of_generator(self.thing, self.began if python else _arrays_again(self.began))
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        return encode(state_of_generator(self.thing), key, tensors)
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        set_state_of_generator(self.thing, decode(saved, tensors))
+
+
+class SeedSequence(Value):
+    """A seed sequence of NumPy's: how many children it has spawned, which only ever rises."""
+
+    __slots__ = ()
+
+    def token(self) -> Any:
+        return self.thing.n_children_spawned
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        del tensors, key
+        return {"spawned": int(self.thing.n_children_spawned)}
+
+    def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
+        del tensors
+        now = self.thing.n_children_spawned
+        shown = f"had spawned {saved['spawned']} children, and has spawned {now} now"
+        return shown if now > saved["spawned"] else None
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        del tensors
+        self.thing.spawn(saved["spawned"] - self.thing.n_children_spawned)
+
+
+def _comparable(state: Any) -> Any:
+    if isinstance(state, dict):
+        return tuple((name, _comparable(value)) for name, value in state.items())
+    if isinstance(state, np.ndarray):
+        return ("array", state.dtype.str, state.tobytes())
+    return state
+
+
+def _arrays_again(state: Any) -> Any:
+    if isinstance(state, tuple) and len(state) == 3 and state[0] == "array":
+        return np.frombuffer(state[2], state[1]).copy()
+    if isinstance(state, tuple):
+        return {name: _arrays_again(value) for name, value in state}
+    return state
+
+
+class Variable(Value):
+    """A Keras or TensorFlow variable: its value, and whether it is trained.
+
+    Args:
+        covered: Whether another component of the checkpoint has its value.
+    """
+
+    __slots__ = ("copy", "covered", "held")
+
+    def __init__(self, thing: Any, path: str, *, covered: bool) -> None:
+        super().__init__(thing, path)
+        self.covered = covered
+
+    def token(self) -> Any:
+        trained = getattr(self.thing, "_trainable", None)
+        if self.covered or not _has_value(self.thing):
+            return trained
+        return trained, *map(_digest_of_tensor, self._values())
+
+    def changed(self) -> bool:
+        if self.covered:
+            return bool(getattr(self.thing, "_trainable", None) != self.began)
+        return super().changed()
+
+    def begin(self) -> None:
+        super().begin()
+        values = [] if self.covered or not _has_value(self.thing) else self._values()
+        small = sum(np.asarray(value).nbytes for value in values) <= SMALL
+        self.copy = [np.array(value) for value in values] if small else []
+
+    def reset(self) -> None:
+        for each, value in zip(replicas_of(self.thing), self.copy, strict=False):
+            each.assign(value)
+        trained = self.began[0] if isinstance(self.began, tuple) else self.began
+        if trained is not None and getattr(self.thing, "_trainable", None) != trained:
+            self.thing._trainable = trained
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        saved: dict[str, Json] = {"trainable": getattr(self.thing, "_trainable", None)}
+        if not self.covered:
+            if self.thing.dtype == tf.string:
+                saved["text"] = encode(np.asarray(self._values()[0]).tolist(), key, tensors)
+            else:
+                hold_replicas(self.thing, key, tensors)
+                saved["t"] = key
+        return saved
+
+    def _values(self) -> list[Any]:
+        """Return what the variable holds, on each replica."""
+        return [each.read_value() for each in replicas_of(self.thing)]
+
+    def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
+        if "t" not in saved or self.covered:
+            return None
+        array = tensors.get(saved["t"])
+        if array is None:
+            return f"the tensor {saved['t']!r} is missing"
+        was = f"{np.dtype(array.dtype).name}{list(array.shape)}"
+        dtype = keras.backend.standardize_dtype(self.thing.dtype)
+        now = f"{dtype}{list(self.thing.shape)}"
+        return None if was == now else f"was a variable, {was}, and is {now} now"
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        if saved["trainable"] is not None and hasattr(self.thing, "_trainable"):
+            self.thing._trainable = saved["trainable"]
+        if "text" in saved:
+            self.thing.assign(decode(saved["text"], tensors))
+        elif "t" in saved and not self.covered:
+            assign_replicas(self.thing, saved["t"], tensors)
+
+
+def _has_value(variable: Any) -> bool:
+    """Keras's variables have none before they are initialized, in a stateless scope say."""
+    return not isinstance(variable, keras.Variable) or variable._value is not None
+
+
+def _digest_of_tensor(value: Any) -> str:
+    array = np.asarray(value)
+    return repr(array.tolist()) if array.dtype.kind == "O" else digest_of(array)
+
+
+class IteratorState(Value):
+    """An iterator of a container, or of `itertools`; one that has gone on is made again."""
+
+    __slots__ = ()
+
+    def token(self) -> Any:
+        return _token_of(self.thing, 0)
+
+
+def _token_of(value: Any, depth: int) -> Any:
+    if is_plain(value) or depth > _DEEPEST:
+        return value
+    if isinstance(value, tuple):
+        return tuple(_token_of(each, depth + 1) for each in value)
+    if type(value) is list:
+        return ("list", tuple(map(id, value)))
+    reduced = reduced_iterator(value)
+    return id(value) if reduced is None else _token_of(reduced, depth + 1)
+
+
+_DEEPEST = 12
+
+
+def reduced_iterator(value: Any) -> tuple[Any, ...] | None:
+    """Return what makes the iterator again: a function, its arguments, and a state; None for others.
+
+    Only types of Python's own are asked, which answer without running anything or going on.
+    """
+    if type(value).__module__ not in ("builtins", "itertools", "collections", "_collections"):
+        return None
+    if not hasattr(type(value), "__next__") or isinstance(value, types.GeneratorType):
+        return None
+    try:
+        reduced = value.__reduce__()
+    except TypeError:
+        return None
+    return reduced if isinstance(reduced, tuple) else None
+
+
+class Frame(Value):
+    """A generator or coroutine: where its frame stands, and with which values.
+
+    No interface could bring that back.
+    """
+
+    __slots__ = ()
+
+    def token(self) -> Any:
+        frame = frame_of(self.thing)
+        if frame is None:
+            return None
+        # A loop comes back to the same position. What it counts by is among the frame's values, and
+        # an iterator that it goes over lies on the frame's stack, which no attribute shows.
+        held = [v for v in gc.get_referents(self.thing) if v is not frame]
+        return frame.f_lasti, tuple(_token_of(value, 0) for value in held)
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        del tensors
+        what = "a generator that has advanced"
+        raise NotPlainError(key, self.thing, what)
+
+
+class File(Value):
+    """An open file: where it is read, or all that a stream in memory holds."""
+
+    __slots__ = ()
+
+    def token(self) -> Any:
+        if self.thing.closed:
+            return "closed"
+        if isinstance(self.thing, io.StringIO | io.BytesIO):
+            return self.thing.getvalue(), self.thing.tell()
+        if self.thing in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            return "output"
+        try:
+            return self.thing.tell()
+        except (OSError, ValueError):
+            # A text file that is being iterated over tells no position, and one of a pipe has none.
+            return _raw_position(self.thing)
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        at = self.token()
+        if isinstance(at, tuple) and at[0] != "raw":
+            return {"content": encode(at[0], key, tensors), "at": at[1]}
+        if not isinstance(at, int):
+            raise NotPlainError(key, self.thing, "a file that was closed or read during training")
+        if not self.thing.readable() or self.thing.writable():
+            what = (
+                "a file that was written to; if nothing reads it, exempt it: "
+                "trial.output_only(file)"
+            )
+            raise NotPlainError(key, self.thing, what)
+        return {"at": at}
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        if "content" in saved:
+            self.thing.seek(0)
+            self.thing.truncate()
+            self.thing.write(decode(saved["content"], tensors))
+        self.thing.seek(saved["at"])
+
+
+def _raw_position(file: Any) -> Any:
+    raw = getattr(getattr(file, "buffer", None), "raw", None)
+    try:
+        return ("raw", raw.tell(), file.buffer.tell()) if raw is not None else None
+    except (OSError, ValueError):
+        return None
+
+
+class LookupTable(Value):
+    """A mutable lookup table of TensorFlow's."""
+
+    __slots__ = ()
+
+    def token(self) -> Any:
+        keys, values = (np.asarray(each) for each in self.thing.export())
+        pairs = zip(keys.tolist(), [str(v) for v in values.tolist()], strict=True)
+        return tuple(sorted(pairs, key=repr))
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        keys, values = (np.asarray(each) for each in self.thing.export())
+        return encode([keys.tolist(), values.tolist()], key, tensors)
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        keys, values = decode(saved, tensors)
+        there = self.thing.export()[0]
+        self.thing.remove(there)
+        if keys:
+            self.thing.insert(
+                tf.constant(keys, self.thing.key_dtype), tf.constant(values, self.thing.value_dtype)
+            )
+
+
+class Queue(Value):
+    """A queue of TensorFlow's, which tells how much is in it and not what."""
+
+    __slots__ = ()
+
+    def token(self) -> Any:
+        size = int(self.thing.size())
+        return 0 if size == 0 else MISSING
+
+    def changed(self) -> bool:
+        return self.token() is MISSING or self.token() != self.began
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        del tensors
+        what = "a TensorFlow queue whose elements no API can read; use collections.deque"
+        raise NotPlainError(key, self.thing, what)
+
+
+class DatasetIterator(Value):
+    """An iterator over a ``tf.data.Dataset`` that the user's code draws from."""
+
+    __slots__ = ()
+
+    def token(self) -> Any:
+        try:
+            return self._serialized()
+        except tf.errors.FailedPreconditionError:
+            return MISSING
+
+    def changed(self) -> bool:
+        return self.token() is MISSING or super().changed()
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        token = self.token()
+        if token is MISSING:
+            what = (
+                "an iterator over a dataset with Python functions, whose position TensorFlow cannot "
+                "save; make a new one where it is used"
+            )
+            raise NotPlainError(key, self.thing, what)
+        # Comparisons know by this name what also says how far tf.data had read ahead.
+        name = f"{key}/iterator"
+        tensors[name] = np.frombuffer(token, np.uint8)
+        return {"t": name}
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        state = tf.io.parse_tensor(np.asarray(tensors[saved["t"]]).tobytes(), tf.variant)
+        gen_dataset_ops.deserialize_iterator(self.thing._iterator_resource, state)
+
+    def _serialized(self) -> bytes:
+        state = gen_dataset_ops.serialize_iterator(
+            self.thing._iterator_resource, external_state_policy=2
+        )
+        return bytes(tf.io.serialize_tensor(state).numpy())
+
+
+class Cache(Value):
+    """A cache of `functools`: what it keeps can be worked out again, unless that has changed."""
+
+    __slots__ = ()
+
+    def token(self) -> Any:
+        return tuple(map(id, cached_values(self.thing)))
+
+    def capture(self, tensors: Tensors, key: str) -> Json:
+        del tensors
+        what = (
+            "a cache of functools whose function reads a value that training has changed, so it "
+            "would contain other results in a resumed trial; keep the results in your own dict"
+        )
+        raise NotPlainError(key, self.thing, what)

@@ -1,0 +1,539 @@
+"""`sweeper evaluate` on real trials: kept checkpoints are measured, ranked and stored, or named.
+
+One study runs once; each test evaluates a copy of its database and files.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sweeps import RunningCommand, database_url, sweep, trials_in
+
+from sweeper import Data, EvaluationRecord, Study, load_study
+from sweeper.api.evaluating import (
+    EvaluationRequest,
+    StudyEvaluation,
+    evaluate_study,
+    evaluate_with,
+    held_out_data,
+)
+from sweeper.cli.main import main
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.definition.definition import StudySettings
+from sweeper.errors import SweeperError, UnknownStudyError, UsageError
+from sweeper.records.evaluations import ranking_objective
+from sweeper.records.events import Notice
+from sweeper.run.launch.launchers import open_launcher
+from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.options import WorkerOptions
+from sweeper.run.protocol.messages import StudySource
+
+STUDY = """
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from sweeper import Data, Keep, Study
+
+numbers = np.random.default_rng(7)
+x = numbers.normal(size=(120, 8)).astype("float32")
+y = numbers.integers(0, 3, 120)
+
+
+def build_model(trial):
+    width = 8
+    if trial.number == 2:
+        width = int((Path(__file__).parent / "width.txt").read_text())
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dropout(0.2),
+            keras.layers.Dense(width, activation="softmax"),
+        ]
+    )
+    model.compile(
+        keras.optimizers.SGD(trial.suggest_float("rate", 1e-3, 1e-1, log=True)),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def load_data(trial):
+    size = trial.suggest_categorical("batch_size", [8])
+    test = None if (Path(__file__).parent / "without.txt").exists() else (x[100:], y[100:])
+    return Data(train=(x[:60], y[:60]), validation=(x[60:100], y[60:100]), test=test, batch_size=size)
+
+
+study = Study(
+    name="small", model=build_model, data=load_data, objective="val_loss", epochs=3, trials=3,
+    sampler="random", keep=Keep(last=9), audit="off", threads=1,
+)
+"""
+
+OTHER = """
+import time
+
+from sweeper import Data
+from small import x, y
+
+
+def validated(trial):
+    return Data(validation=(x[60:100], y[60:100]), batch_size=trial.params["batch_size"])
+
+
+def misfitting(trial):
+    return Data(test=(x[:, :5], y))
+
+
+def varying(trial):
+    return Data(test=(x[trial.number % 2 :], y[trial.number % 2 :]))
+
+
+def slow(trial):
+    if trial.number:
+        time.sleep(600)
+    return Data(test=(x, y))
+
+
+def nothing(trial):
+    return (x, y)
+
+
+split = Data(test=(x, y), batch_size=7)
+empty = Data(train=(x, y))
+"""
+
+EXPORT = "the best is trial {0.trial} at step {0.step}; its model: sweeper export small --trial "
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The study, run once and never touched again, and what starts its processes."""
+
+    directory: Path
+    launcher: Launcher
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "small.py"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    directory = tmp_path_factory.mktemp("evaluated")
+    (directory / "small.py").write_text(STUDY)
+    (directory / "other.py").write_text(OTHER)
+    (directory / "width.txt").write_text("8")
+    source = StudySource("target", str(directory / "small.py"), "small")
+    sweep(directory / "small.py", directory / "runs")
+    with open_launcher(source, "auto", pytest.fail) as (launcher, _):
+        yield Ran(directory, launcher)
+
+
+@dataclass
+class Copy:
+    """The study's database and files, to be changed."""
+
+    ran: Ran
+    runs: Path
+    notices: list[str] = field(default_factory=list)
+
+    def execute(self, statement: str, *values: Any) -> None:
+        with sqlite3.connect(self.runs / "sweeper.db") as database:
+            assert database.execute(statement, values).rowcount > 0
+
+    def data(self, name: str) -> str:
+        return f"{self.ran.directory / 'other.py'}:{name}"
+
+    def evaluate(
+        self,
+        trial: int | None = None,
+        *,
+        data: Any = None,
+        metric: str | None = None,
+        direction: str | None = None,
+    ) -> StudyEvaluation:
+        url = database_url(self.runs)
+        with Database.open(url, create=False) as database:
+            repository = Repository(database)
+            settings = StudySettings.from_json(repository.study("small").definition)
+            request = EvaluationRequest(
+                study="small",
+                options=WorkerOptions(2, url, self.runs),
+                listener=self._listen,
+                trial=trial,
+                data=held_out_data(data),
+                metric=metric,
+                direction=direction,
+            )
+            objective = ranking_objective(settings.objectives, metric, direction)
+            return evaluate_with(request, repository, settings, self.ran.launcher, objective)
+
+    def stored(self) -> list[EvaluationRecord]:
+        return [record for trial in trials_in(self.runs) for record in trial.evaluations]
+
+    def checkpoints(self, number: int) -> list[Path]:
+        return sorted(
+            (self.runs / f"small/trial-{number:05d}").glob("attempt-*/checkpoints/step-*")
+        )
+
+    def _listen(self, event: Any) -> None:
+        if isinstance(event, Notice):
+            self.notices.append(event.message)
+
+
+@pytest.fixture
+def copy(ran: Ran, tmp_path: Path) -> Copy:
+    shutil.copytree(ran.directory / "runs", tmp_path / "runs")
+    copy = Copy(ran, tmp_path / "runs")
+    where = (str(ran.directory), str(tmp_path))
+    copy.execute("UPDATE sweeper_checkpoints SET path = replace(path, ?, ?)", *where)
+    return copy
+
+
+def test_every_kept_checkpoint_is_measured_ranked_stored_and_shown(
+    copy: Copy, ran: Ran, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole command, its JSON, and what ``show`` has of it afterwards."""
+    monkeypatch.chdir(copy.runs.parent)
+    assert main(["evaluate", "small", "--json", "--workers", "2"]) == 0
+    printed = capsys.readouterr()
+    rows = json.loads(printed.out)
+    assert [row["rank"] for row in rows] == list(range(1, 10))
+    assert sorted((row["trial"], row["step"], row["epoch"]) for row in rows) == [
+        (trial, epoch * 8, epoch) for trial in range(3) for epoch in (1, 2, 3)
+    ]
+    losses = [row["metrics"]["loss"] for row in rows]
+    assert losses == sorted(losses)
+    assert all(row["metrics"].keys() == {"loss", "accuracy"} for row in rows)
+    assert {row["data"] for row in rows} == {"test"}
+    assert all((copy.runs / row["path"]).is_dir() for row in rows)
+    stored = copy.stored()
+    assert sorted(losses) == sorted(record.metrics["loss"] for record in stored)
+    best = next(r for r in stored if r.metrics["loss"] == losses[0])
+    assert EXPORT.format(best) in printed.err.splitlines()[-1]
+
+    assert main(["show", "small", "0", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["evaluations"]
+    assert [each["step"] for each in shown] == [8, 16, 24]
+    assert shown == [record.to_json() for record in stored if record.trial == 0]
+    assert main(["show", "small", "0"]) == 0
+    assert "step  after epoch  kept" in capsys.readouterr().out
+
+
+def test_the_table_ends_with_how_to_export_the_winner(
+    copy: Copy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy.runs.parent)
+    words = ["--trial", "1", "--metric", "accuracy", "--top", "2", "--data", copy.data("split")]
+    assert main(["evaluate", "small", *words]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split() == [
+        "rank",
+        "trial",
+        "step",
+        "after",
+        "epoch",
+        "accuracy",
+        "loss",
+        "checkpoint",
+    ]
+    assert [line.split()[:2] for line in table[1:3]] == [["1", "1"], ["2", "1"]]
+    accuracies = [float(line.split()[4]) for line in table[1:3]]
+    assert accuracies == sorted(accuracies, reverse=True)
+    step = table[1].split()[2]
+    assert table[3:] == [
+        (
+            f"the best is trial 1 at step {step}; its model: sweeper export small --trial 1 --at "
+            f"{step} --format keras --output small-1-{step}.keras"
+        )
+    ]
+    assert len(copy.stored()) == 3, "all are measured and stored, whatever is printed"
+
+
+def test_on_the_validation_data_each_gives_what_its_epoch_recorded(copy: Copy) -> None:
+    """Bit for bit; and of two data sets each keeps its own, as does each measurement its newest."""
+    found = copy.evaluate(0, data=copy.data("validated"))
+    epochs = {
+        (trial.number, record.epoch + 1): record.metrics
+        for trial in trials_in(copy.runs)
+        for record in trial.epochs
+    }
+    for record in found.records:
+        recorded = epochs[record.trial, record.epoch]
+        assert record.metrics == {name: recorded[f"val_{name}"] for name in ("loss", "accuracy")}
+    assert len(copy.stored()) == 3
+    first = {r.evaluated_at for r in copy.stored()}
+    copy.evaluate(0)
+    assert len(copy.stored()) == 6
+    again = copy.evaluate(0, data=copy.data("validated"))
+    assert [r.metrics for r in again.records] == [r.metrics for r in found.records]
+    newest = {r.evaluated_at for r in copy.stored() if r.data != "test"}
+    assert len(copy.stored()) == 6
+    assert min(newest) > max(first)
+
+
+def test_a_damaged_checkpoint_is_named_left_where_it_is_and_passed_over(copy: Copy) -> None:
+    damaged, gone, _ = copy.checkpoints(0)
+    tensors = damaged / "tensors.safetensors"
+    content = bytearray(tensors.read_bytes())
+    content[-1] ^= 1
+    tensors.write_bytes(content)
+    shutil.rmtree(gone)
+    found = copy.evaluate(0)
+    assert [record.step for record in found.records] == [24]
+    assert [(each.trial, each.step) for each in found.not_evaluated] == [(0, 8), (0, 16)]
+    first, second = (each.line for each in found.not_evaluated)
+    assert first.startswith(
+        f"trial 0, checkpoint of step 8 was not evaluated: {tensors} is damaged: "
+    )
+    assert second == (
+        f"trial 0, checkpoint of step 16 was not evaluated: it is no longer at {gone}; name its "
+        "directory with --runs-dir"
+    )
+    assert damaged.is_dir()
+    assert {first, second} <= set(copy.notices)
+
+
+def test_a_checkpoint_that_is_another_than_the_database_lists_is_passed_over(copy: Copy) -> None:
+    copy.execute("UPDATE sweeper_checkpoints SET digest = 'ab' WHERE step = 24")
+    found = copy.evaluate(0)
+    (other,) = found.not_evaluated
+    path = copy.checkpoints(0)[2]
+    assert other.reason.startswith(f"the checkpoint {path} has the digest ")
+    assert other.reason.endswith(
+        ", but the database lists ab: the file was replaced, so it was not evaluated"
+    )
+
+
+def test_trials_that_cannot_be_evaluated_are_named_and_the_others_go_on(
+    copy: Copy, ran: Ran, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without a checkpoint, and one whose model is another by now, or cannot be built."""
+    copy.execute(
+        "DELETE FROM sweeper_checkpoints WHERE trial_id = "
+        "(SELECT id FROM sweeper_trials WHERE number = 1)"
+    )
+    width = ran.directory / "width.txt"
+    try:
+        width.write_text("5")
+        found = copy.evaluate()
+        assert {record.trial for record in found.records} == {0}
+        without, misfit = found.not_evaluated
+        assert without.line == "trial 1 was not evaluated: it has no kept checkpoint"
+        assert (misfit.trial, misfit.step) == (2, None)
+        assert misfit.reason.startswith(
+            f"RestoreError: checkpoint {copy.checkpoints(2)[0]} does not fit the model of the "
+            "factory (nothing was assigned):\n  model variable 1 ("
+        )
+        width.unlink()
+        monkeypatch.chdir(copy.runs.parent)
+        assert main(["evaluate", "small", "--top", "1"]) == 3
+        printed = capsys.readouterr()
+        assert len(printed.out.splitlines()) == 3
+        assert "trial 2 was not evaluated: FileNotFoundError: " in printed.err
+    finally:
+        width.write_text("8")
+
+
+def test_an_unfinished_trial_is_evaluated_with_the_parameters_that_it_has(copy: Copy) -> None:
+    copy.execute("UPDATE sweeper_trials SET result = NULL WHERE number = 1")
+    found = copy.evaluate(1)
+    assert len(found.records) == 3
+    assert found.not_evaluated == ()
+
+
+def test_the_python_twin_gives_the_ranked_records_of_a_trial(copy: Copy, ran: Ran) -> None:
+    x, y = np.ones((50, 8), "float32"), np.arange(50) % 3
+
+    def data(trial: Any) -> Data:
+        return Data(test=(x, y), batch_size=trial.params["batch_size"])
+
+    study = load_study(ran.file)
+    places: dict[str, Any] = {"storage": database_url(copy.runs), "runs_dir": copy.runs}
+    said: list[Any] = []
+    found = study.evaluate(
+        trial=1, data=data, metric="accuracy", workers=2, listener=said.append, **places
+    )
+    values = [record.metrics["accuracy"] for record in found]
+    assert values == sorted(values, reverse=True)
+    assert [record.trial for record in found] == [1, 1, 1]
+    assert {record.data for record in found} == {data.__qualname__}
+    results = study.results(**places)
+    assert sorted(results.evaluations, key=repr) == sorted(found, key=repr)
+
+
+def test_trials_that_are_measured_on_other_data_are_ranked_and_that_is_said(copy: Copy) -> None:
+    found = copy.evaluate(data=copy.data("varying"))
+    assert len(found.records) == 9
+    assert len({record.data_digest for record in found.records}) == 2
+    warning = next(notice for notice in copy.notices if "not the same" in notice)
+    head, _, groups = warning.partition(": ")
+    assert head == "the held-out data differ between trials"
+    assert sorted(groups.split("; ")) == ["trials 0, 2", "trials 1"]
+
+
+def test_ctrl_c_ends_it_with_what_was_measured_kept(copy: Copy) -> None:
+    words = ("evaluate", "small", "--workers", "1", "--data", copy.data("slow"))
+    with RunningCommand(*words, cwd=copy.runs.parent) as running:
+        assert running.wait_for("trial 0: 3 of 3 checkpoints evaluated")
+        running.signal(signal.SIGINT)
+        assert running.end() == 130
+        last = running.lines[-1]
+    assert last == (
+        "interrupted: the evaluation was stopped; the finished evaluations are stored\n"
+    )
+    assert {record.trial for record in copy.stored()} == {0}
+
+
+def test_what_does_not_exist_is_refused(copy: Copy) -> None:
+    with pytest.raises(UnknownStudyError) as no_trial:
+        copy.evaluate(7)
+    assert str(no_trial.value) == (
+        "study 'small' has no trial 7; it has trials 0 to 2 (of 3), which `sweeper status small` lists"
+    )
+    with pytest.raises(UnknownStudyError) as no_study:
+        Study(name="smal", model=len, data=len, epochs=1, trials=1).evaluate(
+            storage=database_url(copy.runs)
+        )
+    assert str(no_study.value) == "the database has no study 'smal'; did you mean 'small'?"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            "other.py",
+            (
+                "--data 'other.py' names no function; expected FILE:NAME, where NAME is a function "
+                "`trial -> Data`, or a Data, in that file"
+            ),
+        ),
+        (
+            "nowhere.py:data",
+            "nowhere.py does not exist; expected --data FILE:NAME with a Python file",
+        ),
+        (
+            3,
+            (
+                "data=3; expected a function `trial -> Data`, a sweeper.Data(test=(x, y)), or "
+                "'FILE:NAME'"
+            ),
+        ),
+    ],
+)
+def test_data_of_a_wrong_form_are_refused_before_anything_starts(data: Any, message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        held_out_data(data)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "missing",
+            (
+                "{file} has no name 'missing'; it has time, Data, x, y, validated, misfitting, "
+                "varying, slow, nothing, split, empty"
+            ),
+        ),
+        (
+            "nothing",
+            (
+                "{file}:nothing gave a builtins.tuple; expected a sweeper.Data(test=(x, y)), or a "
+                "function `trial -> Data`"
+            ),
+        ),
+        (
+            "empty",
+            (
+                "{file}:empty returned a Data with neither test nor validation; expected "
+                "Data(test=(x, y))"
+            ),
+        ),
+    ],
+)
+def test_a_file_that_gives_no_data_ends_the_evaluation(copy: Copy, name: str, message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        copy.evaluate(0, data=copy.data(name))
+    assert str(refused.value) == message.format(file=copy.ran.directory / "other.py")
+    assert copy.stored() == []
+
+
+def test_data_that_do_not_fit_the_model_are_told_by_trial(copy: Copy) -> None:
+    with pytest.raises(SweeperError) as refused:
+        copy.evaluate(0, data=copy.data("misfitting"))
+    text = str(refused.value)
+    assert text.startswith(
+        "no checkpoint of study 'small' could be evaluated:\n  trial 0 was not evaluated: "
+        "DataError: Data(test=…) does not fit the model: ValueError: "
+    )
+    assert "expected axis -1 of input shape to have value 8" in text
+    assert text.endswith("; give batches of the form that the model is trained on")
+
+
+def test_a_metric_that_was_not_reported_and_one_without_a_direction_are_refused(
+    copy: Copy,
+) -> None:
+    with pytest.raises(UsageError) as unknown:
+        copy.evaluate(0, metric="reward")
+    assert str(unknown.value) == (
+        "metric 'reward' is no objective of the study, and its name does not tell whether "
+        "larger is better; give --direction maximize or --direction minimize"
+    )
+    assert copy.stored() == []
+    with pytest.raises(UsageError) as unreported:
+        copy.evaluate(0, metric="auc")
+    assert str(unreported.value) == (
+        "the evaluation of trial 0 reports no metric 'auc'; it reports 'accuracy', 'loss': name "
+        "one of them with --metric"
+    )
+    assert len(copy.stored()) == 3, "what was measured is stored"
+
+
+def test_a_study_without_test_data_says_how_to_give_some(copy: Copy, ran: Ran) -> None:
+    without = ran.directory / "without.txt"
+    without.touch()
+    try:
+        with pytest.raises(UsageError) as refused:
+            load_study(ran.file).evaluate(
+                trial=0,
+                storage=database_url(copy.runs),
+                runs_dir=copy.runs,
+                listener=lambda _: None,
+            )
+    finally:
+        without.unlink()
+    assert str(refused.value) == (
+        "the study's data factory returns no test data; for this study give a function `trial "
+        "-> Data` of another file: --data FILE:NAME, or evaluate(data=…). In a new study "
+        "return Data(train=…, validation=…, test=(x, y))"
+    )
+
+
+def test_a_study_whose_file_was_changed_is_not_evaluated(copy: Copy, ran: Ran) -> None:
+    changed = copy.runs.parent / "small.py"
+    changed.write_text(STUDY.replace("Dropout(0.2)", "Dropout(0.3)"))
+    where = (str(ran.file), str(changed))
+    copy.execute("UPDATE sweeper_studies SET source = replace(source, ?, ?)", *where)
+    with pytest.raises(SweeperError) as changed_since:
+        evaluate_study(
+            EvaluationRequest(
+                "small", WorkerOptions(1, database_url(copy.runs), copy.runs), lambda _: None
+            )
+        )
+    assert "has changed since study 'small' was run from it" in str(changed_since.value)
+    assert "build_model has changed (line " in str(changed_since.value)

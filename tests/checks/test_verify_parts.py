@@ -1,0 +1,285 @@
+"""What `sweeper verify` decides without running anything: which trials, which draws, which verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from sweeper.checks.decisions import redraw, rejudge
+from sweeper.checks.verify import VerifyRequest, choose, where_to_kill
+from sweeper.checks.verify_findings import (
+    Compared,
+    Finding,
+    StudyVerification,
+    TrialVerification,
+    Unverified,
+)
+from sweeper.cli.main import main
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.errors import DefinitionChangedError, SweeperError, UnknownStudyError, UsageError
+from sweeper.records.results import EpochRecord
+from sweeper.run.launch.launchers import Loaded, open_launcher
+from sweeper.run.protocol.messages import Replay, ReplaySchedule
+from sweeper.run.replays import Kill
+from sweeper.run.stored_study import unchanged_settings
+from sweeper.search.sampling import open_search
+from sweeper.search.spaces import Observation
+from sweeper.search.spec import SamplerSpec
+from sweeper.spec.space import FloatRange
+
+RATE = FloatRange(1e-4, 1e-1, log=True)
+
+
+def settings() -> StudySettings:
+    return StudyDefinition(
+        name="digits", model=lambda _: None, data=lambda _: None, epochs=3, trials=4, threads=1
+    ).settings()
+
+
+def drawn(spec: SamplerSpec, trials: int) -> list[Observation]:
+    """Trials of a study in which each sees those of its window."""
+    found: list[Observation] = []
+    for number in range(trials):
+        seen = found[: max(0, number - (spec.window or 0) + 1)] if spec.window else ()
+        rate = open_search(spec, number, seen).suggest("rate", RATE)
+        value = float(abs(rate - 0.01))
+        found.append(
+            Observation(number, "complete", {"rate": rate}, {"rate": RATE}, value, {0: value})
+        )
+    return found
+
+
+TPE = SamplerSpec("tpe", seed=3, window=2)
+
+
+def changed(observations: list[Observation], number: int, rate: float) -> list[Observation]:
+    wrong = replace(observations[number], params={"rate": rate})
+    return [*observations[:number], wrong, *observations[number + 1 :]]
+
+
+@pytest.mark.parametrize("spec", [SamplerSpec("random", seed=3), TPE])
+def test_what_was_drawn_is_drawn_again_and_a_changed_parameter_is_not(spec: SamplerSpec) -> None:
+    trials = drawn(spec, 14)
+    assert all(redraw(spec, number, trials).differing == {} for number in range(14))
+    for number in (0, 5, 13):
+        again = redraw(spec, number, changed(trials, number, 0.02))
+        assert again.differing == {"rate": trials[number].params["rate"]}
+        assert again.suspect == number
+
+
+def test_a_draw_that_follows_from_a_changed_one_leads_to_the_trial_that_was_changed() -> None:
+    trials = drawn(TPE, 14)
+    wrong = changed(trials, 3, 0.09)
+    assert redraw(TPE, 13, wrong).differing == {}, "drawn from what trial 3 must have been"
+    assert redraw(TPE, 3, wrong).suspect == 3
+
+
+def test_a_stored_parameter_that_no_range_contains_is_still_named() -> None:
+    trials = changed(drawn(TPE, 14), 12, 5.0)
+    assert redraw(TPE, 12, trials).differing != {}
+
+
+def test_a_pruners_decision_is_made_again() -> None:
+    import optuna
+
+    spec = SamplerSpec("random", seed=3, pruner=lambda: optuna.pruners.ThresholdPruner(upper=1.0))
+    (trial,) = drawn(spec, 1)
+    good = replace(trial, intermediate={0: 0.5, 1: 0.4, 2: 2.0})
+    assert rejudge(spec, 0, [good], epochs=3) is None, "nobody is asked after the last epoch"
+    findings = rejudge(spec, 0, [replace(good, intermediate={0: 0.5, 1: 2.0, 2: 0.1})], epochs=3)
+    assert findings == (
+        "the study's pruner, asked again, ends trial 0 after epoch 2, and the trial is complete"
+    )
+    pruned = replace(good, state="pruned", intermediate={0: 0.5, 1: 0.4})
+    assert "does not end trial 0 after epoch 2" in (rejudge(spec, 0, [pruned], epochs=3) or "")
+
+
+def test_a_replay_takes_its_checkpoints_where_it_is_asked_and_nowhere_else() -> None:
+    schedule = ReplaySchedule(Replay(((7, 0), (20, 1)), also_after=12, die_after=15))
+    assert [schedule.steps_left(step) for step in (0, 7, 12, 15, 20)] == [7, 5, 3, 5, 1 << 30]
+    positions = [(step, 1 if step >= 20 else 0) for step in range(1, 41)]
+    assert [position for position in positions if schedule.is_due(*position)] == [
+        (7, 0),
+        (12, 0),
+        (20, 1),
+    ]
+    flushed: list[int] = []
+    schedule.die_if_due(14, lambda: flushed.append(14))
+    assert flushed == []
+
+
+def test_where_a_replay_is_killed_follows_from_the_seed() -> None:
+    positions = [where_to_kill(seed, 3, 60) for seed in range(200)]
+    assert positions == [where_to_kill(seed, 3, 60) for seed in range(200)]
+    assert len(set(positions)) > 100
+    assert all(kill is not None and 0 < kill.checkpoint < kill.after < 60 for kill in positions)
+    assert where_to_kill(0, 3, 2) is None
+    first, later = where_to_kill(0, 3, 60), where_to_kill(0, 3, 160, start=100)
+    assert first is not None
+    assert later == Kill(first.checkpoint + 100, first.after + 100)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    with Database.open(f"sqlite:///{tmp_path / 'runs' / 'sweeper.db'}", create=True) as database:
+        yield Repository(database)
+
+
+def stored(repository: Repository) -> StudyRow:
+    given = settings()
+    return repository.create_or_open(
+        StudyRow(
+            name="digits",
+            definition=given.to_json(),
+            objective=given.objective,
+            direction=given.direction,
+            target=4,
+            window=None,
+            seed=0,
+        )
+    )
+
+
+def begin(repository: Repository) -> Claim:
+    claimed = repository.claim("digits", WorkerIdentity.here(), lambda number: number)
+    assert isinstance(claimed, Claim)
+    return claimed
+
+
+def test_only_finished_trials_are_verified_and_the_others_are_named_with_what_to_do(
+    repository: Repository,
+) -> None:
+    stored(repository)
+    with pytest.raises(SweeperError, match="has no trial to verify, none has begun; run it first"):
+        choose(repository, "digits", "all")
+    with pytest.raises(SweeperError, match="there is no best trial"):
+        choose(repository, "digits", "best")
+    for number, value in enumerate((0.5, 0.25)):
+        claimed = begin(repository)
+        repository.record_epochs(claimed.token, [EpochRecord(0, {"val_loss": value})], {0: value})
+        repository.finish(
+            claimed.token, Ending("complete", end_step=9, value=value, digest=f"{number}")
+        )
+    repository.finish(begin(repository).token, Ending("failed", error="no such layer"))
+    begin(repository)
+    chosen, passed_over = choose(repository, "digits", "all")
+    assert [trial.number for trial in chosen] == [0, 1]
+    assert [(trial.number, trial.reason.split(",")[0]) for trial in passed_over] == [
+        (2, "failed"),
+        (3, "is running"),
+    ]
+    assert choose(repository, "digits", "best")[0][0].number == 1
+    with pytest.raises(SweeperError, match="trial 3 of study 'digits' is running, not finished"):
+        choose(repository, "digits", 3)
+    with pytest.raises(SweeperError, match="failed, so it has no result to compare; `sweeper ret"):
+        choose(repository, "digits", 2)
+    with pytest.raises(UnknownStudyError, match="no trial 4"):
+        choose(repository, "digits", 4)
+
+
+def test_a_trial_from_before_an_accepted_change_cannot_be_verified(repository: Repository) -> None:
+    row = stored(repository)
+    repository.finish(
+        begin(repository).token, Ending("complete", end_step=9, value=0.5, digest="0")
+    )
+    repository.accept_definition(replace(row, definition={**row.definition, "epochs": 5}))
+    repository.finish(
+        begin(repository).token, Ending("complete", end_step=9, value=0.4, digest="1")
+    )
+    with pytest.raises(SweeperError, match=r"began before .* was changed \(epochs was 3 and is no"):
+        choose(repository, "digits", 0)
+    assert [trial.number for trial in choose(repository, "digits", "all")[0]] == [1]
+
+
+def test_a_definition_that_has_changed_since_is_refused_by_what_changed(
+    repository: Repository,
+) -> None:
+    row = stored(repository)
+    same = unchanged_settings(
+        repository, row, Loaded(settings(), threads_given=True, cannot_fork="")
+    )
+    assert same == settings()
+    other = Loaded(replace(settings(), epochs=5), threads_given=True, cannot_fork="")
+    with pytest.raises(DefinitionChangedError, match="epochs was 3 and is now 5"):
+        unchanged_settings(repository, row, other)
+    elsewhere = Loaded(replace(settings(), threads=64), threads_given=False, cannot_fork="")
+    assert unchanged_settings(repository, row, elsewhere) == settings(), "threads stay as they were"
+
+
+def test_warnings_and_notes_change_no_verdict_and_errors_do() -> None:
+    note = Finding("note", "file", "not here", step=40)
+    trial = TrialVerification(
+        "digits", 3, "replay", (note,), ("keras was 1 and is 2",), Compared(epochs=1), None
+    )
+    assert (trial.verdict, trial.epoch, trial.step, trial.unexplained) == (
+        "holds",
+        None,
+        None,
+        False,
+    )
+    assert trial.message == "final digest, value, 1 epoch equal"
+    late = Finding("error", "metric", "epoch 2", epoch=2, by_replay=True)
+    early = Finding("error", "tensor", "step 20", epoch=1, step=20, variable="a", by_replay=True)
+    worse = replace(trial, findings=(late, early))
+    assert (worse.verdict, worse.epoch, worse.step, worse.variable) == ("differs", 1, 20, "a")
+    assert worse.message == "epoch 2 (and 1 more)"
+    assert not worse.unexplained
+    assert replace(worse, explanations=()).unexplained
+    assert replace(trial, promised=False).verdict == "unpromised"
+
+
+def test_an_inline_replay_is_refused() -> None:
+    from sweeper.run.protocol.messages import StudySource
+
+    with (
+        pytest.raises(UsageError, match="every replay needs a fresh process"),
+        open_launcher(StudySource("target", "x.py"), "inline", pytest.fail),
+    ):
+        pass
+
+
+def test_one_trial_and_all_of_them_cannot_both_be_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["verify", "digits", "--trial", "1", "--all"]) == 2
+    assert "--trial N and --all were both given" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("level", "code"), [("warning", 0), ("error", 4)])
+def test_the_exit_code_says_whether_every_promise_holds(
+    level: Literal["warning", "error"],
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[VerifyRequest] = []
+    finding = Finding(level, "digest", "the final digest is another", epoch=2)
+    trial = TrialVerification("digits", 3, "interrupt", (finding,), (), Compared(), None)
+
+    def verify(request: VerifyRequest) -> StudyVerification:
+        asked.append(request)
+        return StudyVerification("digits", (trial,), (Unverified(4, "is running"),))
+
+    monkeypatch.setattr("sweeper.checks.verify.verify_study", verify)
+    assert main(["verify", "digits", "--interrupt", "--seed", "7", "--json"]) == code
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    assert report["holds"] is (code == 0)
+    assert report["trials"][0]["findings"][0]["message"] == "the final digest is another"
+    assert "--seed 7" in printed.err
+    assert (asked[0].which, asked[0].interrupt, asked[0].seed) == ("best", True, 7)
+    assert main(["verify", "digits", "--trial", "3"]) == code
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [
+        "trial 4 skipped: it is running",
+        f"{int(code == 0)} of 1 verified trials hold",
+    ]
+    assert asked[1].which == 3

@@ -1,0 +1,157 @@
+"""The corpus of pitfalls, each study built as two trials build it, one after the other."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.definition.loading import load_definition
+from sweeper.definition.trial import Trial
+from sweeper.errors import IndependenceError
+from sweeper.guard import owned
+from sweeper.guard.guard import Earlier
+from sweeper.run.protocol.messages import Assignment
+from sweeper.run.trial.parts import make_plan
+from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
+from sweeper.train.randomness.seeds import IMPORT_SEED, TrialSeeds, seed_everything
+
+PITFALLS = Path(__file__).parent / "pitfalls"
+REFUSED = sorted((PITFALLS / "refused").glob("*.py"))
+INLINE = sorted((PITFALLS / "inline").glob("*.py"))
+"""Refused with isolation='inline' alone; a process a trial makes them each trial's own."""
+ALLOWED = sorted((PITFALLS / "allowed").glob("*.py"))
+
+REHEARSED = {
+    # Refused to the first trial: one of a factory, found in a module; a step; and a layer that says
+    # that it is like any other.
+    *("registry", "training_step_made_once", "liar"),
+    # Harmless to trials with a process each: by cache, by thread, and by what the first of them
+    # made; a metric and an iterator of the module.
+    *("memoized", "thread_local", "lazy_global", "loss_tracker", "used_up_iterator"),
+    # Sound: data made once, what looks like a pitfall, and what is warned of.
+    *("cached_data", "frozen_teacher", "initializer_used_twice", "results_kept"),
+    "training_step_of_its_own",
+}
+"""What is rehearsed by default; the guard itself is tested on every file, which costs less."""
+
+
+def rehearsed_by_default(files: list[Path]) -> list[Any]:
+    """The files as parameters of a test; all but those of `REHEARSED` by request."""
+    assert {file.stem for file in (*REFUSED, *INLINE, *ALLOWED)} >= REHEARSED
+    marks = pytest.mark.whole
+    return [f if f.stem in REHEARSED else pytest.param(f, marks=marks) for f in files]
+
+
+@dataclass
+class Verdict:
+    """What became of two trials: the message of the one that was refused, and all warnings."""
+
+    refusal: str = ""
+    trial: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def described(self) -> str:
+        if self.refusal:
+            return f"trial {self.trial}: {self.refusal}\n"
+        return "".join(f"warning: {warning}\n" for warning in self.warnings)
+
+
+def expected(file: Path) -> str:
+    """What stands beside a file of the corpus; nothing for one that passes without a word."""
+    beside = file.with_suffix(".txt")
+    return beside.read_text() if beside.exists() else ""
+
+
+def refused_in_a_process(file: Path) -> str:
+    """The message that the first trial of a study is refused with in a process of its own."""
+    trial, _, message = expected(file).strip().partition(": ")
+    return message if file in REFUSED and trial == "trial 0" else ""
+
+
+def judge(file: Path, directory: Path, *, inline: bool = True) -> Verdict:
+    """Import a study and run its factories: for two trials in this process, or for one alone."""
+    import keras
+
+    before = set(sys.modules)
+    verdict = Verdict()
+    seed_everything(IMPORT_SEED)
+    definition = load_definition(os.path.relpath(file))
+    earlier = Earlier() if inline else None
+    plans = []
+    try:
+        for number in (0, 1) if inline else (0,):
+            seeds = TrialSeeds(0, number)
+            trial = Trial(number=number, seed=seeds.root, directory=directory, ask=_first)
+            assignment = Assignment(
+                study=definition.name,
+                number=number,
+                attempt=1,
+                seed=0,
+                epochs=1,
+                objective="loss",
+                checkpoint_every="epoch",
+                checkpoints=(str(directory),),
+                files=str(directory),
+                log="",
+                threads=1,
+                deterministic=True,
+            )
+            try:
+                plans.append(
+                    make_plan(
+                        definition,
+                        assignment,
+                        trial,
+                        seeds,
+                        warn=verdict.warnings.append,
+                        earlier=earlier,
+                    )
+                )
+            except IndependenceError as error:
+                verdict.refusal, verdict.trial = str(error), number
+                break
+    finally:
+        forget_modules(before, PITFALLS)
+        keras.backend.clear_session(free_memory=False)
+        gc.unfreeze()
+    return verdict
+
+
+def forget_modules(before: set[str], directory: Path) -> None:
+    """Forget what was imported from ``directory`` since ``before`` were the names of all modules."""
+    for name in set(sys.modules) - before:
+        module = sys.modules[name]
+        # A package without an __init__.py has no file, and still has its modules as attributes.
+        files = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        if any(Path(file).is_relative_to(directory) for file in files if file):
+            del sys.modules[name]
+
+
+def _first(_name: str, distribution: Distribution) -> CategoricalChoice:
+    if isinstance(distribution, Categorical):
+        return distribution.choices[0]
+    return distribution.low
+
+
+@pytest.fixture(autouse=True)
+def fresh_names() -> Iterator[None]:
+    import keras
+
+    keras.backend.clear_session(free_memory=False)
+    yield
+    keras.backend.clear_session(free_memory=False)
+
+
+@pytest.fixture(autouse=True)
+def no_modules_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's own studies are all of the user's: whatever pytest has imported would be searched too."""
+    before = set(sys.modules)
+    real = owned.is_users_module
+    monkeypatch.setattr(owned, "is_users_module", lambda n: n not in before and real(n))

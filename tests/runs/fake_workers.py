@@ -1,0 +1,321 @@
+"""Worker processes with `fake_trial` in the place of TensorFlow, to be killed, stopped and cut off.
+
+They are forked from a server that has imported everything, so that one starts at once. Each is a
+session of its own, and tells every event as a line on a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Self
+
+from sweeper.db import rungs
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.records.events import Event
+from sweeper.records.results import TrialRecord
+from sweeper.run.auditing import Auditor
+from sweeper.run.launch.trial_process import ExitStatus
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import Assignment
+from sweeper.run.serving import run_side_by_side
+from sweeper.run.worker import context as context_module
+from sweeper.run.worker.context import SlotContext, StudyAccess
+from sweeper.run.worker.leases import Stay
+from sweeper.run.worker.slot import serve_slot
+from sweeper.search.spec import search_spec
+from sweeper.spec.budgets import Budget
+from sweeper.support.paths import RunPaths
+
+FAKE_TRIAL = Path(__file__).with_name("fake_trial.py")
+LIMIT = 60.0
+
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(
+    [
+        "sweeper.run.worker.slot",
+        "sweeper.run.cluster.engines",
+        "sweeper.db.database",
+    ]
+)
+
+
+class FakeLauncher:
+    """Starts `fake_trial` for a trial."""
+
+    isolation = "spawn"
+
+    def __init__(self, pace: float, first_pace: float | None) -> None:
+        self._paces = [pace] if first_pace is None else [pace, first_pace]
+
+    def launch(self, assignment: Assignment) -> FakeTrialProcess:
+        pace = self._paces.pop() if len(self._paces) > 1 else self._paces[0]
+        channel, theirs = Channel.pair()
+        with Path(assignment.log).open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-S", "-E", str(FAKE_TRIAL), str(theirs.fileno()), str(pace)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        theirs.close()
+        with contextlib.suppress(OSError):
+            channel.send(assignment)
+        return FakeTrialProcess(channel, process)
+
+    def close(self) -> None:
+        pass
+
+
+class FakeTrialProcess:
+    def __init__(self, channel: Channel, process: subprocess.Popen[bytes]) -> None:
+        self.channel = channel
+        self.pid = process.pid
+        self._process = process
+
+    def wait(self, timeout: float) -> ExitStatus | None:
+        try:
+            return ExitStatus(self._process.wait(timeout))
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _never(_trial: Any) -> Any:
+    """Stand where a definition needs a factory; a scripted trial builds nothing."""
+    msg = "a scripted trial called its study's factory"
+    raise AssertionError(msg)
+
+
+def settings_of(
+    study: str,
+    *,
+    trials: int,
+    epochs: int,
+    budget: Budget | None = None,
+    sampler: str = "random",
+    concurrency: int = 4,
+) -> StudySettings:
+    return StudyDefinition(
+        name=study,
+        model=_never,
+        data=_never,
+        epochs=epochs,
+        trials=trials,
+        objective="loss",
+        sampler=sampler,
+        seed=11,
+        threads=1,
+        budget=budget,
+        concurrency=concurrency,
+    ).settings()
+
+
+def create(repository: Repository, settings: StudySettings, window: int | None = None) -> None:
+    repository.create_or_open(
+        StudyRow(
+            name=settings.name,
+            definition=settings.to_json(),
+            objective=settings.objective,
+            direction=settings.direction,
+            target=settings.trials,
+            window=window,
+            seed=settings.seed,
+        )
+    )
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """How a worker works.
+
+    Attributes:
+        pace: Seconds that an epoch takes, more or less.
+        first_pace: The same for the first trial of this worker.
+        host: A machine's name to pretend, so that only the lease tells whether it lives.
+        decides_at: Decide a rung as soon as so many have come to it: what must never be.
+    """
+
+    url: str
+    runs: str
+    study: str
+    slots: int = 1
+    lease_seconds: float = 60.0
+    longest_absence: float = 600.0
+    pace: float = 0.02
+    first_pace: float | None = None
+    host: str | None = None
+    decides_at: int | None = None
+
+
+def decide_early(members: int) -> None:
+    """Take a rung for full once it has so many members."""
+    all_members = rungs._members
+    rungs._members = lambda *which: [
+        row for row in all_members(*which) if row.result or row.reached is not None
+    ]
+    rungs._is_full = lambda rows, _expected: len(rows) >= members
+
+
+def work(options: WorkerOptions, events: Connection) -> None:
+    """What a worker process runs."""
+    os.setsid()
+    context_module.LONGEST_ABSENCE = options.longest_absence
+    if options.decides_at is not None:
+        decide_early(options.decides_at)
+
+    def tell(event: Event) -> None:
+        # A test that has seen enough does not read on.
+        with contextlib.suppress(OSError):
+            events.send_bytes(json.dumps([type(event).__name__, asdict(event)]).encode())
+
+    with Database.open(options.url, create=False) as database:
+        repository = Repository(database)
+        settings = StudySettings.from_json(dict(repository.study(options.study).definition))
+        worker = WorkerIdentity.here()
+        context = SlotContext(
+            StudyAccess(
+                repository=repository,
+                settings=settings,
+                search=search_spec(settings, window=repository.study(options.study).window),
+                paths=RunPaths(Path(options.runs), settings.name),
+                worker=worker if options.host is None else replace(worker, host=options.host),
+            ),
+            runner=FakeLauncher(options.pace, options.first_pace),
+            listener=tell,
+            make_auditor=Auditor,
+            stay=Stay(slots=options.slots, lease_seconds=options.lease_seconds),
+        )
+        signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())
+        run_side_by_side(lambda: serve_slot(context), options.slots)
+    if context.error is not None:
+        with contextlib.suppress(OSError):
+            events.send_bytes(json.dumps(["Error", {"message": str(context.error)}]).encode())
+        sys.exit(1)
+    os._exit(0)
+
+
+class FakeWorker:
+    """A worker process, and what it tells."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        ours, theirs = _server.Pipe(duplex=False)
+        self.options = options
+        self.process = _server.Process(target=work, args=(options, theirs), daemon=False)
+        self.process.start()
+        theirs.close()
+        self._events = ours
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self._news: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.kill()
+        self._reader.join(LIMIT)
+        self.process.close()
+        self._events.close()
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    @property
+    def notices(self) -> list[str]:
+        return [fields["message"] for kind, fields in self.events if kind in ("Notice", "Error")]
+
+    def wait_for(self, kind: str, text: str = "") -> dict[str, Any]:
+        """The next event of this kind whose fields hold ``text``."""
+        deadline = time.monotonic() + LIMIT
+        while True:
+            news = self._news.get(timeout=max(0.0, deadline - time.monotonic()))
+            assert news is not None, f"ended without {kind} {text}: {self.events[-5:]}"
+            if news[0] == kind and text in json.dumps(news[1]):
+                return news[1]
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL to its whole session, trial processes included."""
+        if self.process.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.process.join(LIMIT)
+
+    def end(self) -> int:
+        """Wait for its end; the exit code."""
+        self.process.join(LIMIT)
+        assert self.process.exitcode is not None, f"it hangs: {self.events[-5:]}"
+        self._reader.join(LIMIT)
+        return self.process.exitcode
+
+    def _read(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                kind, fields = json.loads(self._events.recv_bytes())
+                self.events.append((kind, fields))
+                self._news.put((kind, fields))
+        self._news.put(None)
+
+
+@dataclass(frozen=True)
+class Result:
+    """All of a trial that must not depend on what happened on the way."""
+
+    state: str
+    x: object
+    value: float | None
+    digest: str | None
+    epochs: tuple[float, ...]
+
+
+def results_of(trials: Sequence[TrialRecord]) -> dict[int, Result]:
+    return {
+        t.number: Result(
+            t.state,
+            t.params.get("x"),
+            t.value,
+            t.digest,
+            tuple(e.metrics["loss"] for e in t.epochs),
+        )
+        for t in trials
+    }
+
+
+def faults_of(trials: Sequence[TrialRecord], expected: dict[int, Result]) -> list[str]:
+    """How the trials differ from "each exactly one result, as in the undisturbed run"."""
+    faults = []
+    for trial in trials:
+        ended = [a.number for a in trial.attempts if a.outcome == "complete"]
+        if len(ended) != 1:
+            faults.append(f"trial {trial.number} has {len(ended)} complete attempts")
+        if ended and ended[0] != len(trial.attempts):
+            faults.append(f"trial {trial.number} went on after its result")
+    found = results_of(trials)
+    return faults + [
+        f"trial {number} is {found.get(number)}, and undisturbed {expected.get(number)}"
+        for number in sorted(found.keys() | expected.keys())
+        if found.get(number) != expected.get(number)
+    ]

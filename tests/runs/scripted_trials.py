@@ -1,0 +1,209 @@
+"""Trial processes that are threads of the test, each saying and doing what a script has it do."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from databases import opened_database
+
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.records.events import Event
+from sweeper.records.results import TrialRecord
+from sweeper.run.auditing import Auditor
+from sweeper.run.launch.trial_process import ExitStatus
+from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.messages import (
+    Assignment,
+    Failed,
+    Finished,
+    Message,
+    Started,
+    Stop,
+    StoppedHere,
+)
+from sweeper.run.worker.context import SlotContext, StudyAccess
+from sweeper.search.spec import search_spec
+from sweeper.support.paths import RunPaths
+
+Script = Callable[["ScriptedTrial"], int]
+"""Plays one attempt; the exit code of its process."""
+
+
+class ScriptedTrial:
+    """Both sides of one attempt's process: what the worker sees, and what the script uses."""
+
+    pid = 2**22 + 1
+
+    def __init__(self, assignment: Assignment, script: Script) -> None:
+        self.assignment = assignment
+        self.killed = threading.Event()
+        self.channel, theirs = Channel.pair()
+        self._own = Channel.on(theirs.detach())
+        self._status: int | None = None
+        self._over = threading.Event()
+        threading.Thread(target=self._run, args=(script,), daemon=True).start()
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.assignment.number, self.assignment.attempt
+
+    def say(self, message: Message) -> None:
+        self._own.send(message)
+
+    def write(self, raw: bytes) -> None:
+        """What the trial's own code might write into the pipe."""
+        os.write(self._own.connection.fileno(), raw)
+
+    def wait_for_stop(self) -> None:
+        while not self.killed.is_set():
+            if isinstance(self._own.receive(0.05), Stop):
+                return
+
+    def wait(self, timeout: float) -> ExitStatus | None:
+        return ExitStatus(self._status) if self._over.wait(timeout) else None
+
+    def kill(self) -> None:
+        self.killed.set()
+
+    def _run(self, script: Script) -> None:
+        code = script(self)
+        self._status = -9 if self.killed.is_set() else code
+        self._over.set()
+        self._own.close()
+
+
+def finish(trial: ScriptedTrial) -> int:
+    trial.say(Started(0, 0, 1))
+    trial.say(Finished(step=1, value=float(trial.assignment.number), digest="d" * 32))
+    return 0
+
+
+def crash(trial: ScriptedTrial) -> int:
+    del trial
+    return -11
+
+
+def run_out_of_memory(trial: ScriptedTrial) -> int:
+    trial.say(Failed("MemoryError: 65 GB", fault="memory"))
+    return 0
+
+
+def raise_error(trial: ScriptedTrial) -> int:
+    trial.say(Failed("ValueError: no such layer", traceback="Traceback\n"))
+    return 0
+
+
+def stop_by_itself(trial: ScriptedTrial) -> int:
+    """As after a SIGTERM to the trial's own process."""
+    trial.say(StoppedHere(step=3))
+    return 0
+
+
+def hang(trial: ScriptedTrial) -> int:
+    trial.say(Started(0, 0, 1))
+    trial.killed.wait(30)
+    return 0
+
+
+def train_until_stopped(trial: ScriptedTrial) -> int:
+    trial.say(Started(0, 0, 1))
+    trial.wait_for_stop()
+    trial.say(StoppedHere(step=5))
+    return 0
+
+
+@dataclass
+class ScriptedLauncher:
+    """Plays ``scripts``: by trial and attempt, by trial, or for all (key None)."""
+
+    scripts: dict[Any, Script]
+    launched: list[Assignment] = field(default_factory=list)
+    isolation = "spawn"
+
+    def launch(self, assignment: Assignment) -> ScriptedTrial:
+        self.launched.append(assignment)
+        number, attempt = assignment.number, assignment.attempt
+        script = (
+            self.scripts.get((number, attempt))
+            or self.scripts.get(number)
+            or self.scripts.get(None, finish)
+        )
+        return ScriptedTrial(assignment, script)
+
+    def close(self) -> None:
+        pass
+
+
+def never(_trial: Any) -> Any:
+    """Stand where a definition needs a factory; a scripted trial builds nothing."""
+    msg = "a scripted trial called its study's factory"
+    raise AssertionError(msg)
+
+
+def definition(**arguments: Any) -> StudyDefinition:
+    given = {"epochs": 1, "trials": 1, "sampler": "random", "threads": 1, "objective": "loss"}
+    return StudyDefinition(name="scripted", model=never, data=never, **{**given, **arguments})
+
+
+@dataclass
+class ScriptedSweep:
+    """A study in a database, and a worker for it whose trials are scripted."""
+
+    repository: Repository
+    settings: StudySettings
+    launcher: ScriptedLauncher
+    context: SlotContext
+    events: list[Event]
+
+    @property
+    def trials(self) -> tuple[TrialRecord, ...]:
+        return self.repository.trials("scripted")
+
+    def outcomes(self, number: int = 0) -> list[str | None]:
+        return [attempt.outcome for attempt in self.trials[number].attempts]
+
+
+@contextmanager
+def scripted_sweep(
+    directory: Path, scripts: dict[Any, Script], **arguments: Any
+) -> Iterator[ScriptedSweep]:
+    """Make the study; ``arguments`` are its definition's, or its slots' context's by ``context=``."""
+    of_context = arguments.pop("context", {})
+    settings = definition(**arguments).settings()
+    events: list[Event] = []
+    with opened_database(directory / "scripted.db") as database:
+        repository = Repository(database)
+        stored = repository.create_or_open(
+            StudyRow(
+                name=settings.name,
+                definition=settings.to_json(),
+                objective=settings.objective,
+                direction=settings.direction,
+                target=settings.trials,
+                window=None,
+                seed=settings.seed,
+            )
+        )
+        assert stored.name == settings.name
+        launcher = ScriptedLauncher(scripts)
+        context = SlotContext(
+            StudyAccess(
+                repository=repository,
+                settings=settings,
+                search=search_spec(settings),
+                paths=RunPaths(directory, settings.name),
+                worker=WorkerIdentity.here(),
+            ),
+            runner=launcher,
+            listener=events.append,
+            make_auditor=Auditor,
+            **of_context,
+        )
+        yield ScriptedSweep(repository, settings, launcher, context, events)

@@ -1,0 +1,208 @@
+"""Whoever types what a message says gets this package, and a missing package is named as one."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import sweeper
+from sweeper.errors import DefinitionError, UsageError
+from sweeper.records.results import StudyResults
+from sweeper.replay.authorship import StudyCode
+from sweeper.replay.reports import CheckReport, Finding
+from sweeper.run.trial.reasons import error_line
+from sweeper.search.spec import check_sampler
+from sweeper.support.installation import (
+    _EXTRAS,
+    DISTRIBUTION,
+    VERSION,
+    install_command,
+    missing_package,
+)
+from sweeper.views.figures.drawing import plotly
+from sweeper.views.pages.pictures import write_png
+from sweeper.views.pages.report import file_of
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+TEXTS = [
+    *(ROOT / "sweeper").rglob("*.py"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "examples").rglob("*"),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+]
+
+
+def test_the_distribution_has_its_own_name_and_the_command_and_import_keep_theirs() -> None:
+    assert PROJECT["name"] == DISTRIBUTION != "sweeper"
+    assert PROJECT["scripts"] == {"sweeper": "sweeper.cli.main:main"}
+    assert sweeper.__version__ == VERSION
+    assert EXTRAS["test"][0].startswith(f"{DISTRIBUTION}[")
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A virtual environment below the current directory, with pip, that nobody has activated."""
+    monkeypatch.chdir(tmp_path)
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("pip", "python"):
+        (programs / name).touch(mode=0o755)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return tmp_path
+
+
+def installed_from(monkeypatch: pytest.MonkeyPatch, recorded: dict[str, object] | None) -> None:
+    text = None if recorded is None else json.dumps(recorded)
+    found = SimpleNamespace(read_text=lambda _name: text)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _name: found)
+
+
+def test_the_command_names_where_this_was_installed_from_and_the_pip_of_this_environment(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index has the package, and the README's first command activates nothing."""
+    here = {"url": environment.as_uri(), "dir_info": {}}
+    installed_from(monkeypatch, here)
+    assert install_command("plots") == ".venv/bin/pip install '.[plots]'"
+    assert install_command("dask", "gcsfs") == ".venv/bin/pip install '.[dask]' gcsfs"
+    assert install_command() == ".venv/bin/pip install ."
+    monkeypatch.setenv("PATH", f"{environment / '.venv' / 'bin'}:/bin")
+    installed_from(monkeypatch, here | {"dir_info": {"editable": True}})
+    assert install_command("plots") == "pip install -e '.[plots]'"
+    (environment / "below").mkdir()
+    monkeypatch.chdir("below")
+    assert install_command("plots") == f"pip install -e '{environment}[plots]'"
+    (environment / ".venv" / "bin" / "pip").unlink()
+    monkeypatch.setenv("PATH", "/bin")
+    installed_from(monkeypatch, None)
+    found = install_command("plots")
+    assert found == f"uv pip install --python {environment}/.venv 'sweeper-keras[plots]'"
+
+
+def test_what_the_readme_installs_has_what_its_commands_need() -> None:
+    names = {re.split(r"[<>=]", text)[0].replace("-", "_") for text in EXTRAS["examples"]}
+    assert {"jinja2", "plotly", "optuna_dashboard", "pandas", "scikit_learn"} <= names
+    assert "pip install '.[examples]'" in (ROOT / "README.md").read_text()
+
+
+def test_what_draws_names_the_package_that_is_missing_and_its_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(UsageError, match=r"'plotly', which is not installed: .*\[plots\]'"):
+        plotly()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UsageError, match=r"'jinja2', which is not installed: .*\[plots\]'"):
+        file_of(cast("Any", None), "")
+    monkeypatch.setitem(sys.modules, "kaleido", None)
+    with pytest.raises(UsageError, match=r"'kaleido', which is not installed: .*\[plots\]'"):
+        write_png([], tmp_path)
+
+
+def test_no_text_tells_to_install_somebody_elses_package() -> None:
+    pattern = re.compile(r"pip install[^\n`]*?['\" ]sweeper(?=[\[\s'\"`]|$)")
+    assert pattern.search("type: pip install 'sweeper[dask]'"), "the search finds what it is for"
+    found = [
+        f"{path}: {hit[0]}"
+        for path in TEXTS
+        if path.is_file() and path.suffix in {".py", ".md", ".sh", ".yaml", ".txt"}
+        for hit in pattern.finditer(path.read_text())
+    ]
+    assert found == []
+
+
+def test_every_extra_that_is_named_is_there() -> None:
+    assert set(_EXTRAS.values()) <= set(EXTRAS)
+    pattern = re.compile(
+        r"sweeper-keras\[([a-z,]+)\]|\.\[([a-z,]+)\]|install_command\(\"([a-z]+)\""
+    )
+    for path in TEXTS:
+        if path.suffix in {".py", ".md"}:
+            for hit in pattern.finditer(path.read_text()):
+                extras = next(group for group in hit.groups() if group).split(",")
+                assert set(extras) <= set(EXTRAS), path
+
+
+def test_a_dependency_is_one_that_sweeper_imports_or_that_a_sampler_needs() -> None:
+    modules = set()
+    for path in (ROOT / "sweeper").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                modules.add(str(node.module).partition(".")[0])
+    required = {re.split(r"[<>=\[]", text)[0].replace("-", "_") for text in PROJECT["dependencies"]}
+    # Optuna imports it.
+    assert required - modules == {"cmaes"}
+
+
+def test_the_version_is_printed_from_the_code_itself() -> None:
+    words = [sys.executable, "-m", "sweeper", "--version"]
+    said = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert said.stdout == f"sweeper {VERSION}\n"
+
+
+class TBNotInstalledError(ImportError):
+    """Named as TensorFlow's is."""
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (ModuleNotFoundError("x", name="torch"), "[gp]'"),
+        (ModuleNotFoundError("x", name="pandas.core"), "[plots]'"),
+        (TBNotInstalledError("TensorBoard is not installed"), "[tensorboard]'"),
+        (ModuleNotFoundError("x", name="their_own"), "'their_own' is not installed"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(
+    error: ImportError, advice: str
+) -> None:
+    assert advice in (missing_package(error) or "")
+    assert advice in error_line(error, where=False)
+    finding = StudyCode.finding_of(_authors(), error, "training some steps", "build")
+    assert finding.check == "installation"
+    assert advice in finding.message
+    assert _report(finding).lacks_packages
+    other = Finding("error", "capture", "a promise does not hold")
+    assert not _report(finding, other).lacks_packages, "a broken promise stays one"
+    assert not _report().lacks_packages
+
+
+def test_an_error_that_is_no_missing_package_is_judged_as_before() -> None:
+    for error in (ValueError("x"), ImportError("cannot import name", name="numpy")):
+        assert missing_package(error) is None
+        assert StudyCode.finding_of(_authors(), error, "x", "build").check == "build"
+
+
+def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(DefinitionError, match=r"'torch'.*pip install .*\[gp\]'"):
+        check_sampler("gp")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UsageError, match=r"'pandas'.*pip install .*\[plots\]'"):
+        StudyResults.to_dataframe(object.__new__(StudyResults))
+
+
+def _authors() -> StudyCode:
+    authors = object.__new__(StudyCode)
+    authors.model = test_every_extra_that_is_named_is_there
+    return authors
+
+
+def _report(*findings: Finding) -> CheckReport:
+    return CheckReport(study="s", findings=findings)

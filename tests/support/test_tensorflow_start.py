@@ -1,0 +1,171 @@
+"""TensorFlow's own start-up lines are held back, and nothing else that is written beside them.
+
+The lines are those of this version, written by a stand-in: a real import takes seconds. That the
+real one says no more is what the last tests show.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweeper.support import tensorflow_start
+from sweeper.support.tensorflow_start import look_for_gpus
+
+ROOT = Path(__file__).parents[2]
+
+LOADING = """\
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795407560.270426   21862 port.cc:153] oneDNN custom operations are on.
+I0000 00:00:1795407560.386179   21862 cpu_feature_guard.cc:227] This TensorFlow binary is optimized.
+To enable the following instructions: AVX2 AVX512F, rebuild TensorFlow.
+2024-11-02 10:11:12.131415: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.
+"""
+NEWS = """\
+W0000 00:00:1795407560.270426   21862 loader.cc:9] libcudnn has another version
+E0000 00:00:1795407560.270426   21862 loader.cc:9] cannot register a factory twice
+2024-11-02 10:11:12.131415: W tensorflow/core/util/port.cc:1] libfoo was not found
+sitecustomize: hello
+"""
+NO_GPU = (
+    "E0000 00:00:1795407567.128520   21862 cuda_platform.cc:52] failed call to cuInit: INTERNAL\n"
+)
+
+STAND_IN = f"""
+import os
+os.write(2, {(LOADING + NEWS).encode()!r})
+
+
+class config:
+    @staticmethod
+    def list_physical_devices():
+        os.write(2, {(NO_GPU + NEWS).encode()!r})
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Path:
+    (tmp_path / "tensorflow.py").write_text(STAND_IN)
+    (tmp_path / "keras.py").write_text("import tensorflow\n")
+    return tmp_path
+
+
+def said(code: str, directory: Path, **environment: str) -> str:
+    kept = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**kept, "PYTHONPATH": f"{directory}:{ROOT}", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return ended.stderr
+
+
+def test_whoever_imports_sweeper_first_sees_no_start_up_line_and_all_else(stand_in: Path) -> None:
+    assert said("import sweeper, keras", stand_in) == NEWS
+    assert said("import sweeper, tensorflow, keras", stand_in) == NEWS
+
+
+def test_without_sweeper_and_before_it_the_lines_are_there(stand_in: Path) -> None:
+    assert said("import keras", stand_in) == LOADING + NEWS
+    assert said("import keras, sweeper", stand_in) == LOADING + NEWS
+
+
+def test_whoever_asks_for_every_line_has_them(stand_in: Path) -> None:
+    assert said("import sweeper, keras", stand_in, TF_CPP_MIN_LOG_LEVEL="0") == LOADING + NEWS
+
+
+def test_a_failed_import_shows_everything_and_may_be_tried_again(stand_in: Path) -> None:
+    (stand_in / "tensorflow.py").write_text(STAND_IN + "\nraise ImportError('no libcuda')\n")
+    code = """
+import sweeper
+for _ in range(2):
+    try:
+        import tensorflow
+    except ImportError as error:
+        print(error)
+"""
+    assert said(code, stand_in) == 2 * (LOADING + NEWS)
+
+
+def test_the_module_and_its_loader_are_as_they_would_be(stand_in: Path) -> None:
+    code = """
+import sys, sweeper, tensorflow
+loader = tensorflow.__spec__.loader
+assert loader is tensorflow.__loader__
+assert "exec_module" not in vars(loader), vars(loader)
+assert not [f for f in sys.meta_path if type(f).__module__.startswith("sweeper")]
+"""
+    assert said(code, stand_in) == NEWS
+
+
+@pytest.mark.parametrize("driver", [False, True])
+def test_only_where_there_is_no_driver_is_the_missing_gpu_no_news(
+    stand_in: Path, driver: bool, tmp_path: Path
+) -> None:
+    files = (str(tmp_path),) if driver else (str(tmp_path / "none"),)
+    code = f"""
+import sweeper, tensorflow
+from sweeper.support import tensorflow_start
+tensorflow_start._GPU_FILES = {files!r}
+tensorflow_start.look_for_gpus()
+"""
+    # With a driver nothing is listed at all: the study's file may yet choose its devices.
+    assert said(code, stand_in) == (NEWS if driver else NEWS + NEWS)
+
+
+def test_a_process_without_a_standard_error_can_start(stand_in: Path) -> None:
+    code = """
+import os
+from sweeper.support.tensorflow_start import loading_quietly
+os.close(2)
+with loading_quietly():
+    os.write(1, b'through')
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": f"{stand_in}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        timeout=120,
+        check=True,
+    )
+    assert ended.stdout == b"through"
+
+
+@pytest.mark.skipif(
+    any(Path(file).exists() for file in tensorflow_start._GPU_FILES), reason="there is a GPU driver"
+)
+def test_the_real_tensorflow_starts_and_computes_without_a_word(tmp_path: Path) -> None:
+    code = (
+        "import sweeper; from sweeper.support.tensorflow_start import look_for_gpus; "
+        "import tensorflow as tf; look_for_gpus(); assert int(tf.constant(1) + 1) == 2; "
+        "tf.get_logger().warning('one that matters')"
+    )
+    assert said(code, tmp_path).splitlines() == ["WARNING:tensorflow:one that matters"]
+
+
+def test_listing_devices_starts_nothing_that_a_trial_still_sets() -> None:
+    from tensorflow.python.eager import context
+
+    before = context.context()._context_handle
+    look_for_gpus()
+    assert context.context()._context_handle is before
+
+
+@pytest.mark.parametrize(("given", "kept"), [({}, "1"), ({"TF_CPP_MIN_LOG_LEVEL": "3"}, "3")])
+def test_a_trial_shows_tensorflows_warnings_unless_the_user_says_otherwise(
+    stand_in: Path, given: dict[str, str], kept: str
+) -> None:
+    code = """
+import os
+from sweeper.run.trial.devices import import_tensorflow
+import_tensorflow()
+os.write(2, os.environ["TF_CPP_MIN_LOG_LEVEL"].encode())
+"""
+    assert said(code, stand_in, **given) == NEWS + kept
