@@ -1,1 +1,1 @@
-"""Everything that a study offers in Python: run, fit, stored studies and models, branches, evaluations, disk."""
+"""Python API of studies: run, fit, stored studies and models, branches, evaluations, disk."""

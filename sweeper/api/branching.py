@@ -1,8 +1,8 @@
 """Branching: a new trial that begins at a checkpoint of another one, with other parameters.
 
-The checkpoint is put beside the branch's own files first, by hard links where the disk can, and the
-branch's rows are written when it is there, verified: from then on no retention rule of the parent's
-can take it away. So nothing is half-written, and a branch that is listed can begin.
+The checkpoint is first copied into the branch's directory, by hard links if possible, and verified.
+Then the branch's rows are written. So a branch that is listed can always begin: no retention rule
+of the parent can delete its checkpoint.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ class BranchRequest:
     """Branch point, and the parameters to change.
 
     Attributes:
-        number: Of the parent.
-        epoch: How many epochs are over at the checkpoint to begin from; None for any.
-        step: Of the checkpoint; None for any. With neither, the newest.
-        given: The parameters to change: values, or texts as a command line has them.
-        as_text: Whether they are texts.
-        epochs: For which the branch trains, from its first ancestor's beginning; None for as many as
-            the parent.
+        number: Number of the parent.
+        epoch: Finished epochs at the checkpoint to begin from; None for any.
+        step: Step of the checkpoint; None for any. With neither, the newest checkpoint.
+        given: The parameters to change: values, or strings from the command line.
+        as_text: Whether they are strings.
+        epochs: Total epochs, counted from the first ancestor's beginning; None for the parent's.
     """
 
     study: str
@@ -61,7 +60,7 @@ class Branched:
 
     Attributes:
         trial: The branch.
-        remarks: What the user should know: a value that the parent's range does not contain.
+        remarks: Remarks for the user: values outside of the parent's range.
     """
 
     trial: TrialRecord
@@ -73,14 +72,14 @@ def branch_trial(repository: Repository, paths: RunPaths, request: BranchRequest
 
     Args:
         repository: The study's database.
-        paths: Where its files are.
-        request: Where to branch, and what to change.
+        paths: The study's directories.
+        request: The branch point and the changes.
 
     Raises:
         UnknownStudyError: There is no such study or trial.
         UsageError: Both an epoch and a step were given, or there is nothing left to train.
         ParameterError: A parameter that the parent does not have, or a value of another type.
-        CheckpointError: The parent keeps no such checkpoint; those that it keeps are listed.
+        CheckpointError: The parent has no such checkpoint; the message lists those that it has.
     """
     row = repository.study(request.study)
     parent = repository.trial(request.study, request.number)
@@ -152,10 +151,10 @@ def _changed(parent: TrialRecord, request: BranchRequest) -> dict[str, Categoric
 def _typed(
     name: str, distribution: Distribution, given: CategoricalChoice, *, as_text: bool
 ) -> CategoricalChoice:
-    """Convert the value to the parameter's own type.
+    """Convert the value to the parameter's type.
 
     Raises:
-        ParameterError: It has none.
+        ParameterError: It cannot be converted.
     """
     value = given
     if isinstance(distribution, Categorical):
@@ -217,7 +216,7 @@ def _checkpoint(
     """Find, read and verify the parent's checkpoint that the request names.
 
     Raises:
-        CheckpointError: There is none such; those that are there are listed.
+        CheckpointError: There is none; the message lists those that exist.
     """
     origin = Origin(row.name, row.identity, parent.number, row.seed)
     located = [parse_location(path) for path in locate(parent, paths).known]
@@ -243,7 +242,7 @@ def _checkpoint(
 
 
 def _meant(kept: Sequence[KeptCheckpoint], request: BranchRequest) -> list[KeptCheckpoint]:
-    """Return the checkpoints that the request may mean, the likeliest first."""
+    """Return the checkpoints that match the request, the best match first."""
     if request.step is not None:
         return [each for each in kept if each.step == request.step][-1:]
     if request.epoch is not None:
@@ -254,10 +253,10 @@ def _meant(kept: Sequence[KeptCheckpoint], request: BranchRequest) -> list[KeptC
 def _epochs(
     row: StudyRow, parent: TrialRecord, loaded: LoadedCheckpoint, request: BranchRequest
 ) -> int:
-    """For how many epochs the branch trains.
+    """Return the total number of epochs of the branch.
 
     Raises:
-        UsageError: None is left to train at the checkpoint, or training was stopped there.
+        UsageError: No epoch is left to train at the checkpoint, or training was stopped there.
     """
     own = int(row.definition["epochs"]) if parent.length is None else parent.length
     epochs = own if request.epochs is None else request.epochs
@@ -282,12 +281,12 @@ def _epochs(
 
 
 def put_beside(path: Location, parent: int, number: int, paths: RunPaths) -> None:
-    """Put a parent's checkpoint, and what its callbacks have written, beside a branch's files.
+    """Copy a parent's checkpoint, and the files of its callbacks, into a branch's directory.
 
-    What a branch that was never added has left there goes first.
+    Files of a branch that was never added are deleted first.
 
     Raises:
-        CheckpointError: It cannot be.
+        CheckpointError: They cannot be copied.
     """
     if isinstance(path, RemotePath):
         study = path.parent.parent.parent.parent

@@ -1,12 +1,13 @@
-"""Freeing disk: what of a study's checkpoints its own retention rules no longer keep.
+"""Garbage collection of checkpoints that the study's retention rules do not keep.
 
-A worker applies the rules as it writes; what remains for here is what crashes left behind: the
-checkpoints of earlier attempts, half-written and half-deleted directories, and copies that did not
-verify, and what was pinned for audits that are over. Running trials are left alone. Afterwards the database lists what is there.
+A worker applies the rules as it writes. Crashes leave further files, which are deleted here:
+checkpoints of earlier attempts, unfinished directories, damaged checkpoints, and pins of audits
+that have ended. Running trials are skipped. Afterwards the database lists the remaining
+checkpoints.
 
-Checkpoints in an object store are found where the database has some of the trial's, and below
-``--checkpoints``. One that the database knows is looked for by name: a listing that does not show
-it is no reason to forget it.
+Checkpoints in an object store are found by the prefixes in the database, and below
+``--checkpoints``. A checkpoint in the database is looked up by name, because a listing may be
+incomplete.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from sweeper.support.paths import (
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Something that can go.
+    """A checkpoint or directory that can be deleted.
 
     Attributes:
-        why: ``"retention"``: a whole checkpoint that no rule keeps. ``"unfinished"``: left by a
-            process that died. ``"damaged"``: set aside because it did not verify.
+        why: ``"retention"``: a complete checkpoint that no rule keeps. ``"unfinished"``: left by a
+            process that died. ``"damaged"``: renamed because it did not verify.
         bytes: Its size on disk.
     """
 
@@ -72,26 +73,27 @@ def collect(
     checkpoints: Location | None = None,
     tell: Callable[[Garbage], None] = lambda _: None,
 ) -> tuple[Garbage, ...]:
-    """Find, and unless ``dry_run`` delete, what a study no longer needs of its checkpoints.
+    """Find the checkpoints that a study no longer needs; delete them unless ``dry_run``.
 
     Args:
         repository: The database of the study.
         study: Its name.
         runs_dir: Where its files are.
         keep: Rules for finished trials instead of the study's own; unfinished trials always keep
-            what the study's rules keep. The best epoch's checkpoint stays where it is the value's.
-        dry_run: Only tell.
+            what the study's rules keep. With ``at="best"`` the best epoch's checkpoint is always
+            kept.
+        dry_run: Only report.
         checkpoints: Where checkpoints go, when not below ``runs_dir``.
-        tell: Called with each as it goes, or would go, whatever happens afterwards.
+        tell: Called with each item just after it was deleted, or would have been.
 
     Returns:
-        What went, or would go.
+        The deleted items, or those that would be deleted.
 
     Raises:
         UnknownStudyError: There is no such study.
-        DefinitionError: The study's rules have a predicate, which only its code knows.
+        DefinitionError: The study's rules have a predicate, which the database cannot store.
         ForeignCheckpointError: A directory, or a checkpoint in it, is another study's.
-        CheckpointError: Something cannot be deleted.
+        CheckpointError: An item cannot be deleted.
     """
     in_use = repository.audits.directories_in_use(study)
     stored = repository.study(study)
@@ -149,8 +151,8 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
 def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:
     """Return the checkpoint directory of each attempt, with the attempt's number.
 
-    On this disk, those that are there. In an object store no directory says how many attempts
-    there were; the database does.
+    On this disk, the existing directories. In an object store, the numbers of attempts come from
+    the database.
     """
     found: dict[Location, int] = {}
     for paths in below:
@@ -178,12 +180,12 @@ def _known(trial: TrialRecord, directories: Container[Location]) -> list[Locatio
 def _elsewhere(
     trial: TrialRecord, directories: Container[Location], *, here: bool
 ) -> list[FoundCheckpoint]:
-    """Return the checkpoints on a disk outside ``directories`` that the database knows and that may still exist.
+    """Return the database's checkpoints on a disk outside ``directories`` that may still exist.
 
     Args:
         trial: The trial.
-        directories: Those that were looked at.
-        here: Whether this machine has the trial's other files; if not, its disk tells nothing.
+        directories: The directories that were listed.
+        here: Whether this machine has the trial's other files; if not, its disk is not checked.
     """
     return [
         FoundCheckpoint(int(attempt_name), record)
@@ -225,7 +227,7 @@ def _garbage(
 
 
 def _pins(trial: TrialRecord, directory: Path, in_use: Container[str]) -> Iterator[Garbage]:
-    """Yield pins of audits that have their verdict or were never recorded."""
+    """Yield pins of audits that have a verdict or were never recorded."""
     for path in sorted(directory.glob("attempt-*/*")):
         if str(path) not in in_use:
             yield Garbage(trial.study, trial.number, path, "unfinished", _size(path))

@@ -46,23 +46,23 @@ class CanBranch:
 
         Args:
             trial: The parent's number.
-            params: The parameters that are others than the parent's.
-            epoch: Begin where so many epochs are over; the newest checkpoint by default.
+            params: The parameters that differ from the parent's.
+            epoch: Begin after this many epochs; the newest checkpoint by default.
             step: Begin at the checkpoint of this step, instead.
-            epochs: Train to this many, those before the checkpoint included; the parent's by
+            epochs: Total number of epochs, including those before the checkpoint; the parent's by
                 default.
             storage: A database URL, as in `Study.run`.
             runs_dir: Where files go, as in `Study.run`.
             checkpoints_dir: Where checkpoints go, as in `Study.run`.
 
         Returns:
-            The branch, which waits for a worker.
+            The branch, not yet run.
 
         Raises:
             UnknownStudyError: The study has not been run yet, or there is no such trial.
-            UsageError: Both ``epoch`` and ``step``, or nothing is left to train.
+            UsageError: Both ``epoch`` and ``step`` were given, or no epoch is left to train.
             ParameterError: The parent has no such parameter, or a value is of another type.
-            CheckpointError: The parent keeps no such checkpoint; those that it keeps are listed.
+            CheckpointError: The parent has no such checkpoint; the message lists those that it has.
         """
         from sweeper.api.branching import BranchRequest, branch_trial
         from sweeper.db.database import Database
@@ -95,11 +95,11 @@ class CanBranch:
 def asked_extension(
     epochs: int | Extension | None, trials: Sequence[int] | None = None, best: int | None = None
 ) -> Extension | None:
-    """Return the request as one record; None where nothing is asked for.
+    """Return the request as one record; None if no extension is requested.
 
     Raises:
-        DefinitionError: A number is not a whole one, or too small.
-        UsageError: Both trials and a number of the best ones are named.
+        DefinitionError: A number is not whole, or is too small.
+        UsageError: Both ``trials`` and ``best`` are given.
     """
     if epochs is None or isinstance(epochs, Extension):
         return epochs

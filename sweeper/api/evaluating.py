@@ -1,7 +1,7 @@
-"""`sweeper evaluate`: measure kept checkpoints on held-out data, side by side, and store the results.
+"""`sweeper evaluate`: kept checkpoints measured on held-out data in parallel, and their results stored.
 
-Each trial has one process, which builds its model once. What a checkpoint gives is stored as soon as
-it is known, so an evaluation that is stopped loses nothing. The study's directories are only read.
+Each trial has one process, which builds its model once. Each result is stored at once, so an
+interrupted evaluation loses nothing. The study's directories are only read.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def held_out_data(given: DataGiven | None) -> HeldOutData:
 
 @dataclass(frozen=True, slots=True)
 class NotEvaluated:
-    """A trial, or one checkpoint of it, that could not be measured.
+    """A trial or checkpoint that could not be measured.
 
     Attributes:
         step: The checkpoint's; None for the trial as a whole.
@@ -113,7 +113,7 @@ class NotEvaluated:
 
     @property
     def line(self) -> str:
-        """For a person."""
+        """Return the message for the user."""
         what = f"trial {self.trial}"
         if self.step is not None:
             what += f", checkpoint of step {self.step}"
@@ -122,7 +122,7 @@ class NotEvaluated:
 
 @dataclass(frozen=True)
 class ChosenTrial:
-    """A trial, and its checkpoints that are to be measured, by their steps."""
+    """A trial with its checkpoints to measure, by step."""
 
     record: TrialRecord
     candidates: tuple[Candidate, ...]
@@ -131,13 +131,13 @@ class ChosenTrial:
 def choose(
     repository: Repository, study: str, number: int | None, paths: RunPaths
 ) -> tuple[list[ChosenTrial], list[NotEvaluated]]:
-    """Return the trials to evaluate, and the checkpoints that are left out.
+    """Return the trials to evaluate, and the checkpoints that cannot be evaluated.
 
     Args:
         repository: The study's database.
         study: Its name.
         number: Of the only trial to evaluate; None for every trial that has begun.
-        paths: Where the study's files are today.
+        paths: The study's present directories.
 
     Raises:
         UnknownStudyError: There is no such study, or no such trial in it.
@@ -201,14 +201,13 @@ class EvaluationRequest:
 
     Attributes:
         study: Its name in the database.
-        options: Where its database and files are, and how processes are made; ``slots`` trials
-            side by side.
+        options: Database, directories and isolation; ``slots`` trials run in parallel.
         listener: Called with the progress.
-        trial: The number of the only one; None for all.
-        data: What to measure on.
-        metric: What to rank by; None for the study's (first) objective without ``val_``.
-        direction: Of ``metric``; None to know it from the study or from its name.
-        definition: A study object of this process; None to find its file by what is stored.
+        trial: The number of the only trial; None for all.
+        data: The held-out data.
+        metric: The metric to rank by; None for the study's (first) objective without ``val_``.
+        direction: Direction of ``metric``; None to derive it from the study or the name.
+        definition: A study object of this process; None to load the stored file.
     """
 
     study: str
@@ -226,8 +225,8 @@ class StudyEvaluation:
     """Result of an evaluation.
 
     Attributes:
-        records: One for each checkpoint that was measured, the best first.
-        not_evaluated: What could not be measured, and why.
+        records: One for each measured checkpoint, the best first.
+        not_evaluated: Trials and checkpoints that could not be measured, and why.
         ranked_by: The metric and its direction.
     """
 
@@ -238,15 +237,15 @@ class StudyEvaluation:
 
 
 def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
-    """Measure checkpoints of a study, and store and rank what they give.
+    """Measure checkpoints of a study, and store and rank the results.
 
     Raises:
         UnknownStudyError: There is no such study, or no such trial in it.
-        UsageError: There are no such data; or the metric was not reported, or has no known
-            direction. In the first case of these two, what was measured is stored.
+        UsageError: There are no such data, or the metric was not reported or has no known
+            direction. If it was not reported, the other results are stored.
         DefinitionChangedError: The study's file defines it otherwise than the database has it.
         Interrupted: SIGINT or SIGTERM; what was measured is stored.
-        SweeperError: Not one checkpoint could be measured; the reasons are given.
+        SweeperError: No checkpoint could be measured; the message has the reasons.
     """
     options = request.options
     with interrupting(STOPPED), Database.open(options.storage, create=False) as database:
@@ -280,7 +279,7 @@ def evaluate_with(
     launcher: Launcher,
     objective: Objective,
 ) -> StudyEvaluation:
-    """Evaluate with a study that is loaded already; see `evaluate_study` for the errors."""
+    """Evaluate with a loaded study; see `evaluate_study` for the errors."""
     paths = request.options.paths(request.study)
     chosen, passed_over = choose(repository, request.study, request.trial, paths)
     evaluator = _Evaluator(request, repository, settings, launcher)
@@ -342,7 +341,7 @@ class _Evaluator:
     _telling: threading.Lock = field(default_factory=threading.Lock)
 
     def evaluate(self, chosen: Sequence[ChosenTrial]) -> None:
-        """Evaluate the trials side by side; an error of no trial's own, or a signal, stops them all."""
+        """Evaluate the trials in parallel; a signal, or an error outside of trials, stops all."""
         asked = self.repository.evaluations.distributions(self.settings.name)
         for each in chosen:
             if each.record.parent is not None:
@@ -358,7 +357,7 @@ class _Evaluator:
         run_side_by_side(work, self.request.options.slots or 1, self.stopping)
 
     def warn_of_several_data(self, records: Sequence[EvaluationRecord]) -> None:
-        """Trials whose data factory gave them other data are ranked all the same; say so."""
+        """Warn if the trials were measured on different data."""
         by_data: dict[str, set[int]] = {}
         for record in records:
             by_data.setdefault(record.data_digest, set()).add(record.trial)
@@ -418,7 +417,7 @@ class _Evaluator:
         self.pass_over(NotEvaluated(number, message.checkpoint.step, message.reason))
 
     def pass_over(self, each: NotEvaluated) -> None:
-        """Note, and say, what is not evaluated."""
+        """Record and report a trial or checkpoint that is not evaluated."""
         with self._telling:
             self.not_evaluated.append(each)
         self._notice(each.line)

@@ -1,8 +1,8 @@
-"""`sweeper export`: a trial's model built and written in a process of its own, as trials run.
+"""`sweeper export`: a trial's model, built and written in a separate process, as trials run.
 
-The study's module is imported there as it is for its trials: the same hashes of strings, threads and
-kernels, and the same state of every generator. This process reads the database and the checkpoints,
-and imports neither TensorFlow nor the study.
+That process imports the study as a trial's process does: with the same hash seed, threads, kernels
+and states of generators. The calling process reads the database and the checkpoints, and imports
+neither TensorFlow nor the study.
 """
 
 from __future__ import annotations
@@ -38,16 +38,15 @@ class ExportRequest:
     """Request to export a trial's model.
 
     Attributes:
-        models: The study's.
-        number: The trial's.
-        at: Which of its models.
-        format: A form's name.
-        path: Where it goes.
-        force: Whether what is there is replaced.
-        name, max_to_keep: See `HasModel.export`.
-        accept_changes: Go on although the code changed.
+        models: The models of the study.
+        number: Number of the trial.
+        at: The model: end, best, or a step.
+        format: Name of the export format.
+        path: The file or directory to write.
+        force: Whether an existing file is replaced. name, max_to_keep: See `HasModel.export`.
+        accept_changes: Export although the code has changed.
         isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
-        notice: Called with what a person should know.
+        notice: Called with each notice for the user.
     """
 
     models: StudyModels
@@ -64,13 +63,13 @@ class ExportRequest:
 
 
 def export_apart(request: ExportRequest) -> Exported:
-    """Write a trial's model, in a process of its own.
+    """Write a trial's model, in a separate process.
 
     Raises:
-        UsageError: The form or the path cannot be.
-        CheckpointError: The trial keeps no such model; what it keeps is listed.
-        DefinitionChangedError: The study's code is another one.
-        ExportError: It could not be written, or not be built there; the message has why.
+        UsageError: The format or the path is not valid.
+        CheckpointError: The trial has no such model; the message lists those that it has.
+        DefinitionChangedError: The study's code has changed.
+        ExportError: The model could not be built or written; the message has the reason.
     """
     path = request.path.absolute()
     check_format(request.format, str(path))

@@ -1,8 +1,8 @@
-"""`fit`: one training that resumes exactly where it was, with no study and no database.
+"""`fit`: one training that resumes exactly, without a study and a database.
 
-It is ``model.fit`` with a directory of checkpoints: call it again after anything (a crash, Ctrl-C, a
-power cut) in a process that builds the same model, and it goes on. What a study adds, processes and
-isolation, is missing: the model is the caller's, and so is what else its process has done.
+It is ``model.fit`` with a directory of checkpoints: after any interruption (a crash, Ctrl-C, a
+power cut) call it again in a process that builds the same model, and it resumes. Unlike a study it
+has no process of its own, so it does not isolate the training from the caller's process.
 """
 
 from __future__ import annotations
@@ -72,38 +72,39 @@ def fit(
         model: Compiled. Build it by the same code in every process; its weights are replaced when
             the training resumes.
         data: A `Data`, or ``(x, y)`` or ``(x, y, sample_weight)`` for ``Data(train=…)``.
-        epochs: Epochs in all, those before an interruption included.
-        checkpoints: The training's own directory; made if need be.
-        callbacks: As for ``model.fit``. Build them anew in every process.
+        epochs: Total number of epochs, including those before an interruption.
+        checkpoints: The training's own directory; created if necessary.
+        callbacks: As for ``model.fit``. Make new ones in every process.
         checkpoint_every: ``"epoch"``, ``Every(…)`` or ``"auto"``.
-        keep: Which checkpoints stay; the last two by default.
+        keep: Retention rules; the last two checkpoints by default.
         seed: For the order of the data, and for Python's, NumPy's, TensorFlow's and Keras's global
             generators when the training begins.
-        deterministic: Ask TensorFlow for deterministic kernels. Without, a resumed training is only
-            as exact as the kernels are.
-        tracked: Objects to capture beside the model, by name: see `Trial.track`.
-        step: Takes the place of the model's ``train_step`` and ``test_step``; the model then need
-            not be compiled. Make it anew in every process.
-        warm_start: What the model's variables begin with, where no checkpoint is there yet: a
-            `WarmStart` or a path. A training that goes on does not look at it.
-        notice: Called with a checkpoint that could not be used, and with what was taken from the
-            warm start; by default a warning.
+        deterministic: Use deterministic kernels. Otherwise a resumed training is only as exact as
+            the kernels.
+        tracked: Further objects to capture, by name: see `Trial.track`.
+        step: Replaces the model's ``train_step`` and ``test_step``; the model then need not be
+            compiled. Make a new one in every process.
+        warm_start: Initial values of the model's variables, if there is no checkpoint yet: a
+            `WarmStart` or a path. A resumed training does not read it.
+        notice: Called with each notice: an unusable checkpoint, the report of the warm start; by
+            default a warning is issued.
 
     Returns:
         The history of all epochs, as ``model.fit`` returns it.
 
     Raises:
-        Interrupted: SIGINT, SIGTERM or SIGHUP came; the step was finished and a checkpoint written.
-            Call again to go on.
-        KeyboardInterrupt: A second one came; the checkpoints before are there.
+        Interrupted: SIGINT, SIGTERM or SIGHUP was received; the step was finished and a checkpoint
+            written. Call again to resume.
+        KeyboardInterrupt: A second signal was received; earlier checkpoints remain.
         FactoryError: ``model`` is not a compiled ``keras.Model``, or ``step`` does not fit it.
-        UncapturableError: A callback or op has state that no checkpoint can hold; nothing has run.
-        RestoreError: The checkpoints are of another model; every mismatch is named.
-        ForeignCheckpointError: They are of other data, of another seed, or of a study's trial. Of
-            data that come in batches (a ``PyDataset``, a ``tf.data.Dataset``, a function) only the
-            form is compared; of arrays, what is in them.
+        UncapturableError: A callback or op has state that cannot be saved; nothing has run.
+        RestoreError: The checkpoints belong to another model; every mismatch is named.
+        ForeignCheckpointError: They belong to other data, another seed, or a study's trial. Arrays
+            are compared by content; of data that come in batches (a ``PyDataset``, a
+            ``tf.data.Dataset``, a function) only dtypes and shapes are compared.
         UsageError: ``checkpoints`` is the URL of an object store.
-        WarmStartError: The warm start is not there, or does not fit the model; nothing was assigned.
+        WarmStartError: The warm start does not exist or does not fit the model; nothing was
+            assigned.
         CheckpointError: A checkpoint cannot be written.
 
     Examples:
@@ -247,9 +248,9 @@ def _warn(message: str) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT, SIGTERM and SIGHUP set; a second one ends the training at once.
+    """Yield an event that SIGINT, SIGTERM and SIGHUP set; a second signal ends the training at once.
 
-    In another thread than the main one, nothing sets it.
+    Outside of the main thread no signal sets it.
     """
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():

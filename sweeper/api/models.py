@@ -1,8 +1,7 @@
-"""Models of a stored study's trials: the choice of one, and where it is loaded from.
+"""Models of a stored study's trials: selection and loading.
 
-The database and the files are looked at when a model is asked for; the code is imported from where
-the stored study says that it is, unless this process has the definition already, or is given
-another file.
+The database and the files are read when a model is requested. The code is imported from the path
+that the database has, unless this process already has the definition or another file is given.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """A model that a trial keeps.
+    """A stored model of a trial.
 
     Attributes:
         loaded: Its variables, read and verified.
-        training: The trial's kept checkpoints up to it, oldest first; the last one holds the
-            optimizer as it was at the end of ``loaded``'s step.
+        training: The trial's kept checkpoints up to this model, oldest first; the last one has the
+            optimizer's state at the same step.
     """
 
     loaded: LoadedCheckpoint
@@ -77,9 +76,9 @@ class TrialFiles:
     """Files of a trial, on disk or in an object store.
 
     Attributes:
-        kept: Its checkpoints that are there and whole by their manifests, oldest first.
-        ends: Where its model as training left it may be.
-        origin: Whose all of it must be.
+        kept: Its existing checkpoints with complete manifests, oldest first.
+        ends: Possible places of its model at the end.
+        origin: The origin that every checkpoint must have.
     """
 
     trial: TrialRecord
@@ -89,11 +88,11 @@ class TrialFiles:
 
     @classmethod
     def of(cls, trial: TrialRecord, paths: RunPaths, origin: Origin) -> TrialFiles:
-        """Look for them where the database says, or below the runs directory of today.
+        """Look them up at the database's paths and below the present runs directory.
 
         Raises:
-            ForeignCheckpointError: What is there is another study's.
-            CheckpointError: The disk or the object store does not tell.
+            ForeignCheckpointError: The files belong to another study.
+            CheckpointError: The disk or the object store cannot be read.
         """
         located = [parse_location(path) for path in locate(trial, paths).known]
         own = [path for path in located if _attempt(path) > trial.anew_after]
@@ -103,12 +102,12 @@ class TrialFiles:
         return cls(trial, kept, tuple(dict.fromkeys(ends)), origin)
 
     def choose(self, at: At, objective: str, direction: Direction) -> ChosenModel:
-        """Return the model that is meant by ``at``.
+        """Return the model that ``at`` selects.
 
         Args:
             at: ``"end"``, ``"best"`` or a step.
-            objective: The study's; the first of several.
-            direction: Which way is better.
+            objective: The study's objective; the first of several.
+            direction: ``"maximize"`` or ``"minimize"``.
 
         Raises:
             UsageError: ``at`` is none of these.
@@ -173,12 +172,12 @@ class TrialFiles:
 
 
 def origin_of(study: str, identity: str, trial: TrialRecord, seed: int) -> Origin:
-    """Return whose the trial's checkpoints must be, under whatever definition."""
+    """Return the origin that the trial's checkpoints must have, under any definition."""
     return Origin(study, identity, trial.number, seed)
 
 
 def newest_of(training: Sequence[KeptCheckpoint], count: int | None) -> tuple[KeptCheckpoint, ...]:
-    """Return the newest ``count`` of a trial's checkpoints, oldest first; without a count the last."""
+    """Return the newest ``count`` of a trial's checkpoints, oldest first; by default only the last."""
     return tuple(training[-(count or 1) :])
 
 
@@ -202,8 +201,8 @@ class StoredModel:
     """One trial's model, found but not built.
 
     Attributes:
-        row: The study's, with its code.
-        chosen: The variables, and the checkpoints around them.
+        row: The study's row, with its code.
+        chosen: The variables and the checkpoints.
         directory: `Trial.directory`, whether or not it is there.
     """
 
@@ -216,7 +215,7 @@ class StoredModel:
         """Return the trial's parameter.
 
         Raises:
-            ParameterError: It never asked for it.
+            ParameterError: The trial does not have it.
         """
         params = self.trial.params
         if name not in params:
@@ -229,7 +228,7 @@ class StoredModel:
         return params[name]
 
     def card(self, at: At) -> dict[str, Any]:
-        """Return what the database knows of it."""
+        """Return the content of the model card that the database has."""
         row, trial, origin = self.row, self.trial, self.chosen.loaded.origin
         return {
             "study": row.name,
@@ -254,9 +253,9 @@ class StudyModels:
         study: Its name.
         storage: The database's URL.
         runs_dir: Where its files are.
-        checkpoints: Where its checkpoints are, if not below that.
-        definition: The study, where this process defined it.
-        source: ``FILE[:NAME]``, where its code is not where it was.
+        checkpoints: The directory or URL of its checkpoints, if not below ``runs_dir``.
+        definition: The study, if this process defined it.
+        source: ``FILE[:NAME]``, if its code has moved.
     """
 
     study: str
@@ -327,7 +326,7 @@ class StudyModels:
         return Exported(str(target), card)
 
     def find(self, number: int, at: At) -> StoredModel:
-        """Return the model's variables, read and verified; nothing of the study's code is imported.
+        """Return the model's variables, read and verified, without importing the study's code.
 
         Raises:
             UnknownStudyError: There is no such study or trial.
@@ -343,10 +342,10 @@ class StudyModels:
         return StoredModel(row, trial, chosen, paths.trial_files(number))
 
     def code_source(self, row: StudyRow) -> StudySource:
-        """Return where the study's code is.
+        """Return the target of the study's code.
 
         Raises:
-            StudyFileError: It is gone, or another file by now; the message says how to give it.
+            StudyFileError: The file is missing or has changed; the message says what to do.
         """
         if self.source is not None:
             return target_source(self.source, self.study.partition("~")[0])
@@ -356,7 +355,7 @@ class StudyModels:
         """Return the study's definition, imported unless this process has it.
 
         Raises:
-            StudyFileError, StudyImportError: It is not to be had.
+            StudyFileError, StudyImportError: It cannot be loaded.
         """
         if self.definition is not None:
             return self.definition
@@ -398,7 +397,7 @@ class StudyModels:
 
 @contextmanager
 def _directory(own: Path) -> Iterator[Path]:
-    """The trial's own directory; an empty one of its own where this machine has none."""
+    """Return the trial's directory; a temporary empty one if this machine has none."""
     if own.is_dir():
         yield own
         return

@@ -46,7 +46,7 @@ class StudyFigures:
         method: Literal["ped-anova", "fanova"],
         seed: int,
     ) -> Figure:
-        """Return how much each parameter matters."""
+        """Return the importances of parameters."""
         from sweeper.views import figures
 
         return figures.importances(results, objective, method=method, seed=seed)
@@ -59,19 +59,20 @@ class StudyFigures:
 
 
 def drawable(results: StudyResults, models: ModelSource) -> StudyResults:
-    """Return the results with their models and what draws them, as a study gives them."""
+    """Return the results with access to their models and figures."""
     return results.with_models(models, StudyFigures())
 
 
 @dataclass(frozen=True)
 class StoredStudy(CanBranch):
-    """A study in a database; what `load_study` gives for a study's name.
+    """A study in a database; `load_study` returns it for a study's name.
 
-    Everything but `definition`, `run`, `resume` and `extend` is read from the database alone.
+    Only `definition`, `run`, `resume` and `extend` import the study's code; all else is read from
+    the database.
 
     Attributes:
         name: Its name there.
-        models: Where its trials' models are had.
+        models: Access to its trials' models.
 
     Examples:
         >>> stored = sweeper.load_study("digits")  # by its name: its code is not imported
@@ -87,18 +88,18 @@ class StoredStudy(CanBranch):
         return self.models.storage, self.models.runs_dir, self.models.checkpoints
 
     def results(self) -> StudyResults:
-        """Return what the database holds of it now.
+        """Return its present results.
 
         Raises:
-            UnknownStudyError: It is not there any more.
-            DatabaseUnavailableError: The database is not.
+            UnknownStudyError: The study no longer exists.
+            DatabaseUnavailableError: There is no database.
         """
         with Database.open(self.models.storage, create=False) as database:
             found = Repository(database).results(self.name)
         return drawable(found, self.models)
 
     def status(self) -> StudyStatus:
-        """Return how many trials stand where; see `results` for errors."""
+        """Return how many trials are in each state; see `results` for errors."""
         return self.results().status
 
     @property
@@ -122,10 +123,10 @@ class StoredStudy(CanBranch):
 
     @property
     def definition(self) -> StudyDefinition:
-        """Return the study as its code defines it, imported from where it is.
+        """Return the study's definition, imported from its file.
 
         Raises:
-            StudyFileError: The code is gone; the message says how to give its path.
+            StudyFileError: The file is missing; the message says how to give its path.
             StudyImportError: It raised while it was imported.
         """
         with Database.open(self.models.storage, create=False) as database:
@@ -133,20 +134,20 @@ class StoredStudy(CanBranch):
         return self.models.load_definition(row)
 
     def run(self, **options: Any) -> StudyResults:
-        """As `Study.run` of its definition, in this study's database and directories.
+        """Run the study as `Study.run` does, with this study's database and directories.
 
         Args:
             options: The arguments of `Study.run`.
 
         Raises:
-            StudyFileError: The code is gone, or is no `Study`.
+            StudyFileError: The file is missing, or has no `Study`.
             SweeperError: As for `Study.run`.
         """
         results: StudyResults = self._runnable().run(**self._here(options))
         return results
 
     def extend(self, epochs: int, **options: Any) -> StudyResults:
-        """As `Study.extend` of its definition, in this study's database and directories.
+        """Extend the study as `Study.extend` does, with this study's database and directories.
 
         Args:
             epochs: Total number of epochs, finished ones included.
@@ -172,7 +173,7 @@ class StoredStudy(CanBranch):
         }
 
     def resume(self, **options: Any) -> StudyResults:
-        """Go on with it where it was interrupted; the same as `run`, for the reader's sake.
+        """Resume the study where it was interrupted; a synonym of `run`.
 
         Args:
             options: The arguments of `Study.run`.

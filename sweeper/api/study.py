@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Study(StudyDefinition, CanBranch):
     """A comparison of hyperparameters; see `StudyDefinition` for its arguments.
 
-    `run` keeps everything in a database: called again, it goes on where it was, bit for bit.
+    `run` stores everything in a database: called again, it resumes, bit for bit.
 
     Examples:
         >>> results = study.run(workers=2)  # again: it goes on, or has nothing left to do
@@ -62,40 +62,39 @@ class Study(StudyDefinition, CanBranch):
         """Run the study to its total and return its results.
 
         Args:
-            workers: Trials side by side; the machine's cores by default. It changes no result.
+            workers: Parallel trials; by default one for each core. Results do not depend on it.
             trials: A new total, instead of the definition's.
             storage: A database URL; by default ``sqlite:///runs/sweeper.db``.
             runs_dir: Where files go; ``runs`` by default.
             engine: Where workers run: ``"local"`` by default, ``"dask"`` or ``"ray"``.
             isolation: ``"auto"``, ``"fork"``, ``"spawn"``, or ``"inline"`` for a debugger.
             listener: Receives every event; by default progress goes to stderr, or a notebook's cell.
-            accept_changes: Go on although the stored study was defined otherwise, or its
-                factories' code was another. The change is recorded, trials finished before belong
-                to the old definition and are ranked apart, and interrupted ones go on under the
-                new one.
-            engine_address: The cluster's, such as ``"tcp://10.0.0.1:8786"``; by default one is
-                made on this machine.
+            accept_changes: Run although the definition or the factories' code differs from the
+                stored study. The change is recorded, earlier trials belong to the old definition and
+                are ranked separately, and interrupted ones resume under the new one.
+            engine_address: The cluster's address, such as ``"tcp://10.0.0.1:8786"``; by default a
+                cluster is started on this machine.
             fail_fast: Stop with an error as soon as a trial fails; the others checkpoint.
             gpus: ``"all"``, or ids such as ``"0,1"``: every slot is bound to one of them.
-            trials_per_gpu: Trials side by side on one GPU, its memory shared out; 1 by default.
-            checkpoints_dir: Where checkpoints go, as a directory or ``"s3://bucket/prefix"``;
-                below ``runs_dir`` by default.
-            accept_inexact: Go on although an audit found a difference; it is recorded, and every
-                reading verb says so.
-            fresh: Begin a new study; one of this name that is stored is called ``name~1`` from
-                then on (or the next free number), with its files.
-            epochs: A larger number of epochs than the definition's; finished trials train on to
-                it, too. See `Study.extend`.
+            trials_per_gpu: Parallel trials on one GPU, which share its memory; 1 by default.
+            checkpoints_dir: Place of checkpoints, a directory or ``"s3://bucket/prefix"``; below
+                ``runs_dir`` by default.
+            accept_inexact: Run although an audit found a difference; it is recorded, and every
+                command that reads the study says so.
+            fresh: Begin a new study; an existing one of this name is renamed to ``name~1`` (or the
+                next free number), with its files.
+            epochs: A larger number of epochs than the definition's; finished trials are extended to
+                it. See `Study.extend`.
 
         Raises:
-            DefinitionChangedError: The stored study was defined otherwise, and a trial of it has
-                a value or is on its way to one.
-            ExactnessError: An audit found that a resumed trial goes on otherwise.
-            Interrupted: SIGINT or SIGTERM; call again to go on.
-            TrialError: A trial failed, and ``fail_fast`` was asked for; or the first trials all
-                failed alike (`StudyDefinition.failing_alike`).
-            SweeperError: The study cannot be run as it is defined, or the database or the disk
-                failed. A failed trial raises nothing else: it is in the results.
+            DefinitionChangedError: The definition differs from the stored study, of which a trial
+                has a value or is in progress.
+            ExactnessError: An audit found that a resumed trial differs from an uninterrupted one.
+            Interrupted: SIGINT or SIGTERM was received; call again to resume.
+            TrialError: A trial failed with ``fail_fast``, or the first trials all failed with the
+                same error (`StudyDefinition.failing_alike`).
+            SweeperError: The definition is not valid, or the database or the disk failed. A failed
+                trial raises no other error: it is in the results.
         """
         end_reading()
         from sweeper.api.stored_study import drawable
@@ -163,7 +162,7 @@ class Study(StudyDefinition, CanBranch):
         accept_inexact: bool = False,
         accept_changes: bool = False,
     ) -> StudyResults:
-        """Go on with a study that was interrupted; the same as `run`, for the reader's sake.
+        """Resume an interrupted study; a synonym of `run` with fewer options.
 
         Args:
             workers: Trials side by side; the machine's cores by default.
@@ -177,8 +176,8 @@ class Study(StudyDefinition, CanBranch):
             gpus: ``"all"``, or ids such as ``"0,1"``; none by default.
             trials_per_gpu: Trials side by side on one GPU; 1 by default.
             checkpoints_dir: Where checkpoints go; below ``runs_dir`` by default.
-            accept_inexact: Go on although an audit found a difference; no by default.
-            accept_changes: Go on although the definition or its code changed; no by default.
+            accept_inexact: Run although an audit found a difference; no by default.
+            accept_changes: Run although the definition or its code changed; no by default.
 
         Returns and raises what `run` does.
         """
@@ -206,24 +205,25 @@ class Study(StudyDefinition, CanBranch):
         best: int | None = None,
         **options: Any,
     ) -> StudyResults:
-        """Have finished trials train on from where they ended, then run the study to its total.
+        """Train finished trials further, then run the study to its total.
 
-        A trial that trains on from 5 epochs to 12 ends as one that trained 12 from its beginning,
-        bit for bit; what it gave at 5 stays (`TrialRecord.lengths`). Interrupted, `resume` goes on
-        with it.
+        A trial that is extended from 5 epochs to 12 ends bit-identical to one that trained 12 from
+        its beginning; its result at 5 is kept (`TrialRecord.lengths`). After an interruption,
+        `resume` continues the extension.
 
         Args:
             epochs: Total number of epochs, finished ones included.
-            trials: The numbers of the trials; None for the whole study: all complete trials, those
-                that are interrupted, and those that have not begun.
-            best: Instead of numbers, so many of the best trials.
+            trials: Numbers of the trials; None for all complete and interrupted trials and all that
+                have not begun.
+            best: Instead of numbers, how many of the best trials.
             options: The arguments of `run`.
 
         Raises:
             UsageError: A trial has failed, or trained for more epochs; or trials are running.
-            CheckpointError: A trial's last checkpoint is gone; those that it has are listed.
-            ExactnessError: The study's code looks at the number of epochs, so that a longer trial
-                is another one; the places are named, and ``accept_inexact`` goes on all the same.
+            CheckpointError: A trial's last checkpoint is missing; the message lists those that it
+                has.
+            ExactnessError: The study's code depends on the number of epochs, so an extended trial
+                would differ; the places are named. ``accept_inexact`` extends anyway.
             SweeperError: As for `run`.
         """
         return self.run(epochs=asked_extension(epochs, trials, best), **options)
@@ -265,17 +265,17 @@ class Study(StudyDefinition, CanBranch):
         runs_dir: str | Path | None = None,
         listener: Listener | None = None,
     ) -> tuple[EvaluationRecord, ...]:
-        """Measure every kept checkpoint on held-out data; what each gives is stored, the best first.
+        """Measure every kept checkpoint on held-out data, store the results, and return them, best first.
 
         Args:
             trial: The number of the only trial to evaluate; None for every trial.
             data: A function ``trial -> Data``, a `Data`, or ``"FILE:NAME"`` of either: its ``test``
-                is read, or else its ``validation``. None for ``Data(test=…)`` of the study's own
-                data factory.
-            metric: What to rank by, as the test step reports it; the study's objective without
-                ``val_`` by default, of several the first.
-            direction: Whether a larger ``metric`` is better; known for the objectives, and for
-                metrics whose name tells.
+                is read, otherwise its ``validation``. None for ``Data(test=…)`` of the study's data
+                factory.
+            metric: The metric to rank by, as the test step reports it; by default the study's
+                (first) objective without ``val_``.
+            direction: Whether a larger ``metric`` is better; by default from the objectives or the
+                metric's name.
             workers: Trials side by side; the machine's cores by default.
             storage: The database's URL, as in `run`.
             runs_dir: Where files are, as in `run`.
@@ -283,11 +283,11 @@ class Study(StudyDefinition, CanBranch):
 
         Raises:
             UnknownStudyError: The study has not been run yet, or there is no such trial.
-            UsageError: There are no such data; or nothing reported the metric, or its direction is
-                not known.
-            DefinitionChangedError: The study was defined otherwise when its trials ran.
-            Interrupted: SIGINT or SIGTERM; what was measured is stored.
-            SweeperError: Not one checkpoint could be evaluated.
+            UsageError: There are no such data, the metric was not reported, or its direction is
+                unknown.
+            DefinitionChangedError: The definition has changed since the trials ran.
+            Interrupted: SIGINT or SIGTERM was received; finished results are stored.
+            SweeperError: No checkpoint could be evaluated.
         """
         end_reading()
         from sweeper.api.evaluating import EvaluationRequest, evaluate_study, held_out_data
@@ -362,23 +362,23 @@ def load_study(
     checkpoints_dir: str | Path | None = None,
     source: str | None = None,
 ) -> Study | StoredStudy:
-    """Return the study in ``FILE[:NAME]`` or ``package.module[:NAME]``, or the stored study of a name.
+    """Return the study in ``FILE[:NAME]`` or ``package.module[:NAME]``, or a stored study by its name.
 
     Args:
-        target: A file or a module, whose study is imported and can be run; or the name of a study
-            in the database, of which everything is read without its code. What is both is the
-            stored study; write ``FILE.py`` or ``module:NAME`` for the other.
-        storage: Of a stored study: the database; by default ``sqlite:///runs/sweeper.db``.
+        target: A file or a module with a study, which is imported; or the name of a study in the
+            database, which is read without its code. If both exist, the stored study is returned; write
+            ``FILE.py`` or ``module:NAME`` for the other.
+        storage: The database of a stored study; by default ``sqlite:///runs/sweeper.db``.
         runs_dir: Where its files are; ``runs`` by default.
         checkpoints_dir: Where its checkpoints are; below ``runs_dir`` by default.
-        source: ``FILE[:NAME]`` of its code, which `StoredStudy.definition` and the trials' models
-            need, where that is not where it was when the study ran.
+        source: ``FILE[:NAME]`` of its code, if the file has moved since the study ran;
+            `StoredStudy.definition` and the trials' models need it.
 
     Raises:
-        StudyFileError: No such file or module, no study in it, or several and no NAME; and no
-            study of that name is stored.
+        StudyFileError: No such file or module, no study in it, or several and no NAME, and no
+            stored study of that name.
         StudyImportError: The module raised while it was imported.
-        DatabaseUnavailableError: The database does not answer.
+        DatabaseUnavailableError: The database cannot be reached.
 
     Examples:
         >>> stored = sweeper.load_study("digits")

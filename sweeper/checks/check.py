@@ -1,18 +1,18 @@
-"""`sweeper check`: processes that rehearse a study, two at a time, the meaning of their reports, and the cost of the study.
+"""`sweeper check`: rehearsals of a study in two parallel lanes, their comparison, and estimates of cost.
 
 ::
 
     lane 1   build, train three epochs watched │ build trial 0, read its data │ trial 1 likewise │ …
     lane 2   build, train the same watched │ killed │ resumed │ … │ several trials together
 
-A process builds one trial, as a process of `run` does; only the last one builds several, to say what
-would keep them from being independent in one process (``isolation="inline"``), which is no finding.
-Each lane has a warm server of its own, so that the two runs of one trial are in processes with
-other addresses and other orders of sets, as a run and its resume are. What is killed in the one is
-resumed in the other. No database is opened, and every file is below a temporary directory.
+A process builds one trial, as a process of `run` does; only the last one builds several, to find
+what would make them dependent in one process (``isolation="inline"``), which is not a finding. Each
+lane has its own warm server, so that the two runs of one trial differ in addresses and orders of
+sets, as a run and its resume do. A trial that is killed in one lane is resumed in the other. No
+database is opened, and every file is below a temporary directory.
 
-Estimates are upper bounds where the study itself decides: a trial that stops early takes less time, and rules of
-retention that ask for a metric may keep less.
+Estimates are upper bounds: a trial that stops early takes less time, and retention rules with a
+metric may keep fewer checkpoints.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def estimate(
     startup_seconds: float,
     checkpoint_bytes: int,
 ) -> Estimate | None:
-    """Return the study's time, memory and disk; None where no step was timed.
+    """Return estimates of the study's time, memory and disk; None if no step was timed.
 
     Args:
         settings: The study's.
@@ -113,7 +113,7 @@ def estimate(
 def checkpoints_kept(
     settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
 ) -> int:
-    """Return how many checkpoints of one finished trial stay on disk, at most."""
+    """Return the maximum number of checkpoints that a finished trial keeps."""
     taken = _taken(settings, steps_per_epoch, trial_seconds)
     keep: Mapping[str, Any] = settings.keep
     if keep.get("when") is not None:
@@ -160,11 +160,11 @@ def check_study(
 
     Args:
         target: ``FILE[:NAME]`` or ``package.module[:NAME]``.
-        workers: Trials side by side, for the estimates.
-        tell: Called with what is being done.
+        workers: Parallel trials, for the estimates.
+        tell: Called with a description of each activity.
 
     Raises:
-        UsageError, DefinitionError: There is no such study, or no study can be run as it is.
+        UsageError, DefinitionError: There is no such study, or it cannot be run.
         ExecutionError: A process could not be started.
     """
     began = time.monotonic()
@@ -182,7 +182,7 @@ def check_study(
 
 @dataclass(frozen=True)
 class _Opened:
-    """The study, ready to be rehearsed; one launcher a lane."""
+    """A loaded study, with one launcher for each lane."""
 
     settings: StudySettings
     search: SamplerSpec
@@ -271,7 +271,7 @@ class _Check:
         return [each.report for each in self._trained if each.report is not None]
 
     def report(self, workers: int) -> CheckReport:
-        """Return what the lanes found."""
+        """Return the report of both lanes."""
         trained = self._reports()
         alone = {name: each for name, each in self._read.items() if name != "together"}
         findings = [*self._of_settings()]
@@ -318,7 +318,7 @@ class _Check:
         judgement.findings += () if self._validation is None else (self._validation,)
 
     def _inline(self) -> str:
-        """Return what would keep trials in one process from being independent."""
+        """Return what would make trials in one process dependent."""
         outcome, alone = self._read.get("together"), self._report_of("trial 1")
         report = None if outcome is None else outcome.report
         if report is None:
@@ -359,7 +359,7 @@ class _Check:
         return self._rehearse(lane, f"train-{lane}", Rehearsal("train"))
 
     def _read_trials(self) -> None:
-        """Build two trials, each in a process of its own; compare what they are validated on."""
+        """Build two trials in separate processes; compare their validation data."""
         for number in (0, 1):
             name = f"trial {number}"
             self._read[name] = self._rehearse(0, name, Rehearsal("read", number))
@@ -518,7 +518,7 @@ class _Check:
         return sum(file.stat().st_size for file in Path(report.checkpoint).iterdir())
 
     def _seconds(self, reports: list[RehearsalReport]) -> dict[str, float]:
-        """Return where the time went, added up over the processes; never too much for the steps."""
+        """Return the seconds of each part of the check, summed over the processes."""
         seconds = {
             name: sum(getattr(report.seconds, name) for report in reports)
             for name in ("startup", "steps", "work")

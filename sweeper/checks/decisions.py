@@ -1,13 +1,12 @@
 """Verification of a trial's parameters and of the decisions at its rungs, from stored values.
 
-A decision is a function of the values that its trials had reached, so it can be made again: a value
-or a decision that was changed in the database by hand is found by name.
+A decision is a function of its trials' values, so it can be computed again: a value or a decision
+that was changed in the database by hand is found.
 
 A draw is a pure function of the study's seed, the trial's number and the finished trials of its
-window. So it can be made again, and a parameter that was changed in the database by hand is found by
-name. Where the draw looks at other trials, their stored parameters may be what was changed: then
-all are drawn again in order, each from the redrawn ones before it, to find the first that is not
-what it was.
+window. So it can be repeated, and a parameter that was changed in the database by hand is found. If
+the draw uses other trials, their stored parameters may have been changed: then all are drawn again
+in order, each from the redrawn ones before it, to find the first that differs.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ class Redrawn:
     """Result of drawing a trial's parameters again.
 
     Attributes:
-        differing: By parameter, what the sampler draws in place of what is stored.
-        suspect: The first trial whose parameters are not what the sampler draws. It can be an
-            earlier one: what this trial's sampler saw was then changed.
-        impossible: Why they could not be drawn again; None where they could.
+        differing: By parameter, the value that the sampler draws instead of the stored one.
+        suspect: The first trial with parameters that differ from the sampler's. It can be an
+            earlier trial, which this trial's sampler has used.
+        impossible: The reason for which they could not be drawn again, or None.
     """
 
     differing: Mapping[str, CategoricalChoice]
@@ -49,9 +48,9 @@ def redraw(spec: SamplerSpec, number: int, finished: Sequence[Observation]) -> R
     """Draw trial ``number``'s parameters again.
 
     Args:
-        spec: How the study draws.
+        spec: The study's search.
         number: The trial's.
-        finished: The finished trials, that one included.
+        finished: The finished trials, including this one.
     """
     trials = {observation.number: observation for observation in finished}
     try:
@@ -70,11 +69,11 @@ def redraw(spec: SamplerSpec, number: int, finished: Sequence[Observation]) -> R
 def rejudge(
     spec: SamplerSpec, number: int, finished: Sequence[Observation], epochs: int
 ) -> str | None:
-    """Ask the study's pruner about each epoch of a trial again.
+    """Repeat the pruner's decisions for each epoch of a trial.
 
     Returns:
-        Where it decides otherwise than was done, in a sentence; None where it does not, or cannot
-        be asked.
+        The first different decision, in a sentence; None if there is none, or the pruner cannot be
+        asked.
     """
     trial = next(o for o in finished if o.number == number)
     if spec.pruner is None or not trial.intermediate:
@@ -136,7 +135,7 @@ def _window(
 def check_rungs(
     record: TrialRecord, trials: Mapping[int, TrialRecord], settings: StudySettings
 ) -> list[Finding]:
-    """Decide the trial's rungs again, and compare; empty where all is as it is stored.
+    """Repeat the decisions at the trial's rungs; return the differences from the stored ones.
 
     Args:
         record: The trial.
@@ -210,7 +209,7 @@ def _of_decision(
 
 
 def _of_trial(record: TrialRecord, rung: RungRecord) -> Iterator[Finding]:
-    """Yield a finding if the trial's end is not the one that was decided."""
+    """Yield a finding if the trial's end contradicts the decision."""
     if rung.promoted:
         wrong = record.state == "pruned" and len(record.epochs) == rung.epochs
     else:
@@ -228,7 +227,7 @@ def _of_trial(record: TrialRecord, rung: RungRecord) -> Iterator[Finding]:
 
 
 def _reached(trial: TrialRecord | None, epochs: int, settings: StudySettings) -> float | None:
-    """Return what the trial's epochs say that it was compared by."""
+    """Return the value for the comparison, from the trial's epochs."""
     if trial is None:
         return None
     values = [

@@ -1,6 +1,6 @@
-"""`sweeper doctor`: what this machine, its packages, its files and the database can promise.
+"""`sweeper doctor`: checks of this machine, its packages, its files and the database.
 
-TensorFlow is asked in a process of its own: it is imported here by nothing, and may crash.
+TensorFlow is checked in a separate process, because it may crash and this one does not import it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from sweeper.support.shown import shown_url
 from sweeper.views.formats import size_text, time_text
 
 _LIMIT = 180.0
-"""Seconds for TensorFlow to be imported and to compute something."""
+"""Time limit in seconds for importing TensorFlow and running ops."""
 
 _TRIAL_BYTES = 500 * 2**20
-"""About what a trial of a small network takes, TensorFlow included."""
+"""Approximate memory of a trial of a small network, TensorFlow included."""
 
 _SHARED = Path("/dev/shm")  # noqa: S108 - looked at; nothing is put there
 _LEAST_FILES = 1024
@@ -64,15 +64,15 @@ print("sweeper:" + json.dumps({
 """
 
 Asked = Callable[[], Mapping[str, Any]]
-"""Function that asks TensorFlow about itself, and returns ``devices`` and ``repeats``, or ``error``."""
+"""Function that runs TensorFlow, and returns ``devices`` and ``repeats``, or ``error``."""
 
 
 def machine_findings(workers: int, ask: Asked | None = None) -> Iterator[Finding]:
-    """Look at the platform, the processor, memory, limits, and what TensorFlow says.
+    """Check the platform, the processor, memory, limits and TensorFlow.
 
     Args:
         workers: Trials side by side.
-        ask: Asks TensorFlow; by default in a process of its own.
+        ask: Runs TensorFlow; by default in a separate process.
     """
     yield _processes(sys.platform, can_fork=hasattr(os, "fork"))
     cores = available_cores()
@@ -219,10 +219,10 @@ def installed_version(package: str) -> str | None:
 
 
 def package_findings(installed: Installed = installed_version) -> Iterator[Finding]:
-    """Look at Python, sweeper, what it requires, and its extras.
+    """Check Python, sweeper, its requirements and its extras.
 
     Args:
-        installed: Gives packages' versions.
+        installed: Returns the version of a package.
     """
     python = platform.python_version()
     least = ".".join(map(str, _LEAST_PYTHON))
@@ -269,7 +269,7 @@ def _requirement(requirement: Requirement, installed: Installed) -> Finding:
 
 
 def _extras(required: Sequence[Requirement], installed: Installed) -> Iterator[Finding]:
-    """An extra a line: there, in part, or not; none is needed by every study."""
+    """Yield a finding for each extra: installed, partly or not; none is required."""
     names = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") if required else None
     for extra in names or ():
         if extra == _NO_EXTRA:
@@ -297,18 +297,18 @@ def _extras(required: Sequence[Requirement], installed: Installed) -> Iterator[F
 
 _LEAST_FREE = 2**30
 _NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "glusterfs", "afs", "beegfs")
-"""File systems that several machines share begin so."""
+"""Prefixes of the kinds of network file systems."""
 
 
 def directory_findings(
     runs_dir: Path, *, sqlite: bool, operations: FileOperations | None = None
 ) -> Iterator[Finding]:
-    """Look at where a study's files go.
+    """Check the runs directory.
 
     Args:
-        runs_dir: The runs directory, which need not be there yet.
+        runs_dir: The runs directory, which need not exist yet.
         sqlite: Whether the database is a file.
-        operations: What checkpoints are written with.
+        operations: The file operations for checkpoints.
     """
     there = next(p for p in (runs_dir.absolute(), *runs_dir.absolute().parents) if p.exists())
     where = str(runs_dir) if there == runs_dir.absolute() else f"{runs_dir}, to be made in {there}"
@@ -366,7 +366,7 @@ def _trial(name: str, attempt: object, expected: str, advice: str) -> Finding:
 
 
 def _commit(made: Path, operations: FileOperations) -> None:
-    """Do what a checkpoint's commit does, and look whether it did it."""
+    """Commit a directory as a checkpoint is committed, and check the result."""
     unfinished, committed = made / "unfinished", made / "committed"
     operations.make_directory(unfinished)
     descriptor = operations.create(unfinished / "file")
@@ -399,7 +399,7 @@ def _lock(made: Path) -> None:
 
 
 def _file_system(path: Path) -> str:
-    """Return the kind of the file system that ``path`` is on; empty if unknown."""
+    """Return the kind of file system of ``path``; empty if unknown."""
     mounted = [
         (len(Path(part.mountpoint).parts), part.fstype)
         for part in psutil.disk_partitions(all=True)
@@ -426,11 +426,11 @@ def _kind(kind: str, *, sqlite: bool) -> Finding:
 
 _PATIENCE = 10.0
 _CLOCKS_APART = 5.0
-"""Seconds by which clocks may differ without a word: leases are on the database's alone."""
+"""Tolerated difference of clocks in seconds; leases use only the database's clock."""
 
 
 def database_findings(settings: Settings) -> Iterator[Finding]:
-    """Look at the database of ``settings``, without making one."""
+    """Check the database of ``settings``, without creating one."""
     url = shown_url(settings.storage)
     try:
         with Database.open(settings.storage, create=False, patience=_PATIENCE) as database:
@@ -514,10 +514,10 @@ def _leases(health: DatabaseHealth, settings: Settings) -> Finding:
 
 
 def diagnose(settings: Settings) -> Diagnosis:
-    """Look at packages, machine, runs directory and database.
+    """Check packages, machine, runs directory and database.
 
     Args:
-        settings: Where files and the database are, and how many workers.
+        settings: Directories, database and number of workers.
     """
     sqlite = settings.storage.startswith("sqlite")
     return Diagnosis(

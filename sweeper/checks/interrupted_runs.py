@@ -1,12 +1,12 @@
-"""Interruptions of a rehearsed trial: where it is killed, and the comparison of what its runs left.
+"""Interruptions of a rehearsed trial: steps of the kills, and comparison of the final states.
 
-Two undisturbed runs may differ in what no result depends on, such as a callback that notes the time:
-that is a warning. A run that was killed and resumed must not differ in anything from one that was not,
-beyond the very paths that differ anyway.
+Two uninterrupted runs may differ in values on which no result depends, such as times that a
+callback records: that is a warning. A run that was killed and resumed may differ from one that was
+not only in the same paths.
 
-State that no checkpoint holds shows only if it was lost, or acted twice, and then acts again before
-the end. So a trial is killed not at its checkpoint but after the next epoch's end: what its hooks did
-there is done again, which shows what is kept in a file; what is kept in the process is gone.
+State outside of checkpoints has an effect only if it was lost or changed twice, and is used again
+before the end. So a trial is killed not at its checkpoint but after the next epoch's end: the hooks
+of that end run again, which changes state in a file twice; state in the process is lost.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MIDDLE = "in the middle of an epoch"
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """A trial that is killed, once or more often, and resumed each time.
+    """An interruption of a trial: one or more kills, each followed by a resume.
 
     Attributes:
-        directory: The directory of its files, among those of the check.
-        where: Where its checkpoints were, for a person.
-        kills: In order.
+        directory: Name of the directory of its files.
+        where: Position of its checkpoints, for the user.
+        kills: The steps of the kills, in order.
     """
 
     directory: str
@@ -43,7 +43,7 @@ class Interruption:
 
     @property
     def shown(self) -> str:
-        """Return the kills, for a person."""
+        """Return the steps of the kills, for the user."""
         return " and again after step ".join(f"{kill.after}" for kill in self.kills)
 
 
@@ -52,10 +52,10 @@ class Resumed:
     """Result of one interruption.
 
     Attributes:
-        interruption: It.
-        replayed: What its processes said, the last one to the end.
-        end: The step at which it is compared.
-        died: What became of a process that ended before its time; empty where none did.
+        interruption: The interruption.
+        replayed: Records of its processes; the last one trained to the end.
+        end: The step of the comparison.
+        died: How a process ended too early; empty if none did.
     """
 
     interruption: Interruption
@@ -65,7 +65,7 @@ class Resumed:
 
     @property
     def checkpoint(self) -> Path | None:
-        """Return the checkpoint to compare; None where no process came so far."""
+        """Return the checkpoint to compare; None if no process reached it."""
         reached = self.replayed.reached
         return None if reached is None else Path(reached.path)
 
@@ -77,7 +77,7 @@ class Resumed:
         return tuple(end - begin for begin, end in zip(begins, ends, strict=True))
 
     def why_not(self) -> str:
-        """Return why there is nothing to compare."""
+        """Return the reason for which there is nothing to compare."""
         failed = self.replayed.end
         if isinstance(failed, Failed):
             what = "resumed" if len(self.replayed.processes) > 1 else "to be killed"
@@ -89,15 +89,15 @@ class Resumed:
 
 
 def interruptions(end: int, epoch_steps: int) -> tuple[Interruption, ...]:
-    """Return the interruptions of a trial that is compared at step ``end``.
+    """Return the interruptions of a trial that ends at step ``end``.
 
     Args:
         end: At least 2.
         epoch_steps: Steps of its epochs.
 
     Returns:
-        One that goes on at the end of an epoch, and one that goes on twice in the middle of an
-        epoch, in the first and in the second; as far as there are such positions before ``end``.
+        One with a resume at the end of an epoch, and one with two resumes in the middle of an
+        epoch, the first and the second; as far as such positions exist before ``end``.
     """
     half = max(1, epoch_steps // 2)
     if end <= epoch_steps + 1:
@@ -119,7 +119,7 @@ _SHOWN = 3
 def judge_ends(
     first: Path, second: Path, authors: StudyAuthors, objectives: Sequence[str], to: Judgement
 ) -> list[Difference]:
-    """Report what differs between two undisturbed runs although all steps repeat; return it."""
+    """Report and return differences between two uninterrupted runs whose steps all repeat."""
     found = compare_checkpoints(
         first,
         second,
@@ -152,9 +152,9 @@ def judge_interruptions(
     *,
     objectives: Sequence[str] = (),
 ) -> None:
-    """Compare the runs that were killed and resumed with one that was not, at the same step.
+    """Compare runs that were killed and resumed with an uninterrupted one, at the same step.
 
-    Of several that end otherwise the first is named: what it lost, the others lost too.
+    Only the first that differs is reported, because the others lost the same state.
     """
     for each in resumed:
         own = Judgement()
@@ -193,15 +193,15 @@ def judge_resume(
     interruption: Interruption,
     step: int,
 ) -> None:
-    """Report the differences between a run that was killed and resumed and one that was not.
+    """Report the differences between a run that was killed and resumed and an uninterrupted one.
 
     Args:
-        compared: All of them.
-        anyway: Those between two undisturbed runs.
-        authors: What the user wrote.
-        to: Receives one finding, or that the trial is the same.
-        interruption: How it was killed.
-        step: Where the two were compared.
+        compared: All differences.
+        anyway: Differences between two uninterrupted runs.
+        authors: The user's code.
+        to: Receives one finding, or that the trial is equal.
+        interruption: The kills.
+        step: The step of the comparison.
     """
     found = errors(judge(compared, anyway, lambda: authors))
     if not found:
@@ -228,13 +228,13 @@ def judge_resume(
 
 
 def _directory(checkpoint: Path) -> str:
-    """Return the directory that the trial was given, beside the attempt that took ``checkpoint``."""
+    """Return the trial's directory, by the place of ``checkpoint``."""
     trial = checkpoint.parents[2]
     rehearsed = trial / "files-0"
     return str(rehearsed if rehearsed.is_dir() else trial / "files")
 
 
 def _owner(difference: Difference, authors: StudyAuthors) -> Authored | None:
-    """Return the callback that a difference is in, as the user wrote it."""
+    """Return the callback in which a difference is, if the user wrote it."""
     owners = [c for c in authors.callbacks if difference.name.startswith(f"callback {c.name}")]
     return max(owners, key=lambda callback: len(callback.name), default=None)

@@ -1,8 +1,7 @@
-"""Two runs of one trial, held against each other: do they repeat, and if not, who is it?
+"""Comparison of two runs of one trial, and the cause of the first difference.
 
-The order of the questions is the order in which a trial comes to be. Weights that differ make
-everything after them differ, and so do data; so the first thing that is not equal is named, and
-what follows from it is not.
+The comparison follows the order of a training: initial weights, data, steps. An earlier difference
+causes later ones, so only the first is reported.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Judgement:
     """Result of the comparison of two runs.
 
     Attributes:
-        repeats: Whether the two runs were equal in all that a trial's result depends on.
+        repeats: Whether the two runs were equal in everything on which a trial's result depends.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -56,10 +55,10 @@ def judge_runs(
     """Compare the reports of two processes that trained the same trial.
 
     Args:
-        first: Of the one process.
-        second: Of the other.
-        data: Of two processes that built that trial and read its data.
-        deterministic: Whether the study promises kernels that repeat.
+        first: Report of one process.
+        second: Report of the other.
+        data: Reports of two processes that built that trial and read its data.
+        deterministic: Whether the study uses deterministic kernels.
     """
     judgement = Judgement()
     authors = first.code
@@ -261,7 +260,7 @@ def _label(event: Event) -> tuple[object, ...]:
 
 
 def _differing_part(one: Any, two: Any) -> str | None:
-    """Return which part of a batch, or of the arrays, is not equal; None where all is."""
+    """Return the first part of a batch or of the arrays that differs; None if all are equal."""
     if one == two:
         return None
     if not one or not two:

@@ -1,10 +1,9 @@
-"""Kept checkpoints and the model of a finished trial, compared with the replay.
+"""Comparison of a finished trial's kept checkpoints and model with its replay.
 
-The model as training left it is no checkpoint's state where `EarlyStopping` put weights back or averages took their place, so no
-digest of a checkpoint vouches for it.
+The model at the end is in no checkpoint if `EarlyStopping` restored weights or averages replaced
+them, so it is compared separately.
 
-Everything here reads. A damaged checkpoint stays where it is: setting it aside is for the trial
-that would resume from it.
+Everything here only reads: a damaged checkpoint is not renamed, which a resuming trial would do.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ class KeptCheckpoint:
     """One checkpoint of a finished trial.
 
     Attributes:
-        recorded: The database's row; None for one that is on disk only.
-        path: Its directory here; None where it is not on this machine.
-        manifest: What it holds by its own account; None where that cannot be read.
-        damage: What does not verify, or None.
+        recorded: The database's row; None for one that is only on disk.
+        path: Its directory; None if it is not on this machine.
+        manifest: Its manifest; None if that cannot be read.
+        damage: Description of the damage, or None.
         damaged_file: The file that does not verify.
         damaged_variable: The variable or tensor in it that does not.
-        epochs: The epochs that it knows to be over; empty where it is damaged.
+        epochs: The epochs in its history; empty if it is damaged.
         between_epochs: Whether it was taken between two epochs.
     """
 
@@ -67,15 +66,15 @@ class KeptCheckpoint:
 
     @property
     def last_epoch(self) -> int:
-        """Return the epoch whose steps came last before it, from 0."""
+        """Return the last epoch with steps before it, from 0."""
         return max(0, self.epoch - 1) if self.between_epochs else self.epoch
 
 
 def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, ...]:
-    """Return every checkpoint that the database or this disk has of ``trial``, read and verified whole.
+    """Return every checkpoint of ``trial`` in the database or on this disk, read and verified.
 
-    In the order of their steps; of several at one step, each attempt's is there. Of those that
-    lie in an object store, only what the database has is.
+    They are in order of their steps; of several at one step, each attempt's is included.
+    Checkpoints in an object store are those in the database.
     """
     found: dict[tuple[int, str], tuple[CheckpointRecord | None, Location | None]] = {}
     for directory in sorted(paths.trial(trial.number).glob("attempt-*")):
@@ -101,11 +100,11 @@ def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, .
 def references(
     kept: Sequence[KeptCheckpoint], files: str
 ) -> dict[tuple[int, int], Reference | None]:
-    """Return by position what a replay's checkpoints are compared with.
+    """Return by position the checkpoints with which a replay's are compared.
 
     Args:
         kept: The trial's checkpoints.
-        files: The trial's directory, where a checkpoint does not say it.
+        files: The trial's directory, for a checkpoint that does not name it.
     """
     return {
         (each.step, each.epoch): None
@@ -116,7 +115,7 @@ def references(
 
 
 def _position(path: str) -> tuple[int, str] | None:
-    """Return the attempt and the directory's name that a stored path ends in: a study can be moved."""
+    """Return the attempt and the directory's name at the end of a stored path, because a study can be moved."""
     parts = Path(path).parts[-3:]
     if len(parts) < 3 or not re.fullmatch(r"attempt-\d+", parts[0]):
         return None
@@ -124,7 +123,7 @@ def _position(path: str) -> tuple[int, str] | None:
 
 
 def _elsewhere(path: str) -> Location | None:
-    """Return a recorded checkpoint outside the runs directory, if it can be reached from here."""
+    """Return a recorded checkpoint outside of the runs directory, if this machine can read it."""
     location = parse_location(path)
     return location if isinstance(location, RemotePath) or location.is_dir() else None
 
@@ -193,15 +192,15 @@ def compare_end_models(
     replay: RunPaths,
     level: Level,
 ) -> list[Finding]:
-    """Return what differs, while the replay's files are still on disk.
+    """Return the differences between the models at the end of a trial and its replay.
 
     Args:
         record: The finished trial.
         kept: Its checkpoints.
-        replayed: What its replay came to; nothing is compared where that did not come to its end.
+        replayed: Result of the replay; nothing is compared if that did not reach its end.
         paths: Where the trial's files are.
-        replay: Where its replay's are.
-        level: Of what the replay alone contradicts.
+        replay: The directories of the replay's files, which still exist.
+        level: Level of findings that only the replay contradicts.
     """
     if record.state != "complete":
         return []

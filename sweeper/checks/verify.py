@@ -1,9 +1,10 @@
-"""`sweeper verify`: replay finished trials, compare, and store what that showed.
+"""`sweeper verify`: replays of finished trials, their comparison, and the stored verdicts.
 
 The database is only read until a trial's verdict is known, and the study's directories are never
-written to: every replay has a temporary directory of its own. Where a trial differs, more replays look
-for the cause: a second one says whether it repeats, and what is measured; one has the parameters that
-the sampler draws, if those are not the stored ones; and one is not killed, if the first was.
+written: every replay has its own temporary directory. If a trial differs, further replays look for
+the cause: a second one shows whether it repeats and which values are measured; one uses the
+parameters that the sampler draws, if these differ from the stored ones; and one is not killed, if
+the first was.
 """
 
 from __future__ import annotations
@@ -196,12 +197,12 @@ _REPLAYED_STATES = ("complete", "pruned")
 def choose(
     repository: Repository, study: str, which: int | Literal["best", "all"]
 ) -> tuple[list[TrialRecord], tuple[Unverified, ...]]:
-    """Return the trials to verify, and those that ``"all"`` passes over.
+    """Return the trials to verify, and those that ``"all"`` skips.
 
     Raises:
         UnknownStudyError: There is no such study, or no such trial in it.
-        SweeperError: There is no trial to verify, or the one asked for cannot be.
-        MixedStudyError: It cannot be because it ran under another definition than the study's.
+        SweeperError: There is no trial to verify, or the requested one cannot be verified.
+        MixedStudyError: The trial ran under another definition than the study's.
     """
     before = begun_before_a_change(repository, study)
     status = repository.status(study)
@@ -251,7 +252,7 @@ def choose(
 
 
 def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
-    """Why ``trial`` cannot be verified; None where it can."""
+    """Return the reason for which ``trial`` cannot be verified, or None."""
     if trial.state == "failed":
         return "failed, so it has no result to compare; `sweeper retry` gives it another attempt"
     if trial.state not in _REPLAYED_STATES:
@@ -270,12 +271,12 @@ class VerifyRequest:
 
     Attributes:
         study: Its name in the database.
-        which: A trial's number, the best trial, or all that are finished.
+        which: A trial's number, ``"best"``, or ``"all"`` finished trials.
         interrupt: Whether each replay is killed once and resumed.
-        from_parent: Whether a branch's replay begins from its parent's checkpoint as it is kept,
-            and not with its ancestors.
-        seed: From which the steps are drawn at which replays are killed.
-        workers: Replays side by side.
+        from_parent: Whether a branch's replay begins with its parent's stored checkpoint instead of
+            with its ancestors.
+        seed: Seed of the steps at which replays are killed.
+        workers: Parallel replays.
         isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
         listener: Called with the progress.
     """
@@ -297,8 +298,8 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
 
     Raises:
         UnknownStudyError: There is no such study, or no such trial in it.
-        DefinitionChangedError: The study's file defines it otherwise than the database has it.
-        Interrupted: SIGINT or SIGTERM; trials whose verdict was known have it.
+        DefinitionChangedError: The definition in the study's file differs from the stored one.
+        Interrupted: SIGINT or SIGTERM was received; verdicts until then are stored.
         SweeperError: The trial has not finished, or its replay could not be run to its end.
     """
     with interrupting(STOPPED), Database.open(request.storage, create=False) as database:
@@ -324,13 +325,13 @@ def verify_with(
     search: SamplerSpec,
     launcher: Launcher,
 ) -> StudyVerification:
-    """Verify with a study that is loaded already; see `verify_study` for the errors.
+    """Verify with a loaded study; see `verify_study` for the errors.
 
     Args:
-        request: What to verify.
+        request: The request.
         repository: The study's database.
-        settings: The study's, as they are stored and as its file still has them.
-        search: How the study draws.
+        settings: The study's settings, equal in the database and the file.
+        search: The study's search.
         launcher: Starts the replays' processes.
     """
     chosen, passed_over = choose(repository, request.study, request.which)
@@ -349,14 +350,14 @@ def verify_with(
 
 @dataclass
 class _Outcome:
-    """One replay with what it showed."""
+    """A replay with its comparison."""
 
     comparison: ReplayComparison
     findings: list[Finding]
 
     @property
     def equal(self) -> bool:
-        """Return whether the replay and all that is stored agree."""
+        """Return whether the replay equals everything that is stored."""
         return not any(finding.level != "note" for finding in self.findings)
 
 
@@ -374,7 +375,7 @@ class _Verifier:
     all_trials: Mapping[int, TrialRecord] = field(default_factory=dict)
 
     def verify(self, chosen: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
-        """Verify the trials side by side; the first error, or a signal, stops them all."""
+        """Verify the trials in parallel; the first error, or a signal, stops all."""
         name, below = self.settings.name, chosen[-1].number + 1
         finished = self.repository.finished_before(name, below)
         self.ended = {o.number: o for o in self.repository.finished_before(name, below, whole=True)}
@@ -502,12 +503,12 @@ class _Verifier:
 
     @property
     def _level(self) -> Level:
-        """Level of what the replay alone contradicts."""
+        """Return the level of findings that only the replay contradicts."""
         return "error" if self.settings.deterministic else "warning"
 
     @functools.cached_property
     def _authors(self) -> StudyAuthors | None:
-        """Return what the user wrote, read once."""
+        """Return the user's code, read once."""
         return read_authors(self.launcher, self.settings, self.search)
 
     def _ancestors(self) -> Ancestors:
@@ -525,7 +526,7 @@ class _Verifier:
     def _parameters(
         self, stored: StoredTrial, redrawn: Redrawn, outcome: _Outcome
     ) -> list[Finding]:
-        """Return what the sampler's draw says of the stored parameters."""
+        """Return findings on stored parameters that differ from the sampler's draw."""
         number = stored.record.number
         if redrawn.impossible is not None:
             message = f"the parameters could not be drawn again: {redrawn.impossible}"
@@ -556,12 +557,12 @@ class _Verifier:
         ]
 
     def _draws_may_differ(self) -> bool:
-        """Return whether a draw may rightly be another one now: it hangs on more than is stored."""
+        """Return whether a draw may differ without a fault, because it depends on more than is stored."""
         changed = self.repository.definition_changes(self.settings.name)
         return self.search.window is not None or bool(changed)
 
     def _undisturbed(self, stored: StoredTrial) -> Finding:
-        """After a killed replay that differs: does one that is not killed?"""
+        """Return whether a replay without a kill also differs, in a sentence."""
         equal = self._replay(stored, stored.record.params, None).equal
         message = (
             "a replay without a kill equals the trial: only the resumed replay differs"
@@ -591,7 +592,7 @@ def _pruned_after(record: TrialRecord) -> int | None:
 def _explanations(
     ran_under: Sequence[tuple[int, Mapping[str, Any]]], now: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Return what is otherwise in the replay's surroundings than in each attempt's, a phrase each."""
+    """Return the differences between the environments of the replay and of each attempt."""
     found: dict[str, list[int]] = {}
     for attempt, fingerprint in ran_under:
         for difference in differences(fingerprint, now):

@@ -27,24 +27,25 @@ What = Literal[
     "promise",
     "rung",
 ]
-"""Subject of a finding: one word by which programs tell findings apart."""
+"""Subject of a finding, as one word for programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be, or that limits what the verification shows.
+    """A difference, or a limit of the verification.
 
     Attributes:
-        level: ``"error"``: a promise does not hold. ``"warning"`` and ``"note"`` change no verdict.
+        level: ``"error"``: a promise does not hold. ``"warning"`` and ``"note"`` do not affect the
+            verdict.
         message: A sentence with the names that the user wrote, and both values.
-        epoch: The epoch that it is about, from 0.
-        step: Of the checkpoint that it is about.
-        file: The file that it is about.
-        variable: The parameter, metric, variable or tensor that it is about.
-        stored: What the database or the kept checkpoint has.
-        replayed: What the replay has; None where that was not compared.
-        by_replay: Whether the replay alone contradicts what is stored; else that contradicts
-            itself, and no difference of surroundings explains it.
+        epoch: The epoch concerned, from 0.
+        step: Step of the checkpoint concerned.
+        file: The file concerned.
+        variable: The parameter, metric, variable or tensor concerned.
+        stored: Value in the database or the kept checkpoint.
+        replayed: Value in the replay; None if that was not compared.
+        by_replay: Whether only the replay contradicts the stored data. Otherwise the stored data
+            contradict themselves, which no difference of environments explains.
     """
 
     level: Level
@@ -61,13 +62,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRun:
-    """Replay of a trial: how it was run again.
+    """Record of a trial's replay.
 
     Attributes:
         steps: Optimizer steps at its end.
-        starts: The step that each of its processes began at.
+        starts: The step at which each of its processes began.
         killed_at: The step at which the first process was to be killed; None without a kill.
-        seed: From which that step was drawn.
+        seed: Seed of that step.
     """
 
     isolation: str
@@ -80,7 +81,7 @@ class ReplayRun:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Extent of a comparison, which limits the verdict."""
+    """Numbers of compared items."""
 
     epochs: int = 0
     metrics: int = 0
@@ -93,9 +94,9 @@ class TrialVerification:
     """One trial's verification.
 
     Attributes:
-        findings: In the order of their importance; causes come before what follows from them.
-        explanations: Differences between what the trial ran under and what the replay did.
-        promised: Whether the study asks for deterministic kernels.
+        findings: In order of importance; causes precede their effects.
+        explanations: Differences between the environments of the trial and the replay.
+        promised: Whether the study has deterministic kernels.
     """
 
     study: str
@@ -155,7 +156,7 @@ class TrialVerification:
 
     @property
     def unexplained(self) -> bool:
-        """Return whether the replay differs, and nothing that is known says why."""
+        """Return whether the replay differs without a known explanation."""
         causes = any(finding.what == "parameter" for finding in self._differing)
         replays = any(finding.by_replay for finding in self._differing)
         return replays and not causes and not self.explanations
@@ -178,7 +179,7 @@ class TrialVerification:
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """A trial that ``--all`` passed over, and why."""
+    """A trial that ``--all`` skipped, and the reason."""
 
     number: int
     reason: str
@@ -186,12 +187,12 @@ class Unverified:
 
 @dataclass(frozen=True)
 class StudyVerification:
-    """Everything that one `sweeper verify` found.
+    """Result of one `sweeper verify`.
 
     Attributes:
-        surroundings: What the replays ran under.
-        codes: The study's trials by the code that they ran under, where there are several: then the
-            study is mixed, and its trials do not compare.
+        surroundings: Environment of the replays.
+        codes: The study's trials by their code, if it differs: then the study is mixed, and its
+            trials cannot be compared.
     """
 
     study: str

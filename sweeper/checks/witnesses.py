@@ -1,10 +1,9 @@
 """Findings of a verification: contradictions within what is stored of a trial, and with its replay.
 
-Three witnesses know a trial's metrics: the database, the kept checkpoints' history, and the replay.
-Where they disagree, a finding names all the values, so that a reader sees which one stands alone.
-What contradicts itself without a replay is an error whatever the study promises; what only the
-replay contradicts is one where exactness is promised. The replay is compared, and what is measured
-in it excused, by `sweeper.run.compared_replays`.
+A trial's metrics have three sources: the database, the history in kept checkpoints, and the replay.
+If they disagree, a finding has all values, so that a reader sees which one differs. Contradictions
+within the stored data are always errors; differences from the replay are errors if exactness is
+promised. `sweeper.run.compared_replays` compares the replay and excuses measured values.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _VARIABLES = ("model", "optimizer", "optimizers", "metrics", "reachable")
 
 @dataclass(frozen=True)
 class StoredTrial:
-    """Everything that is stored of a finished trial.
+    """All stored data of a finished trial.
 
     Attributes:
-        observed: The same trial as Optuna's tables have it.
-        study_seed: From which the trial's own seed is drawn.
-        objectives: The metrics that its values are, the first one first.
-        at, direction: Which epoch's objective is its value, and which way is better.
+        observed: The same trial in Optuna's tables.
+        study_seed: Seed of the study, from which the trial's is derived.
+        objectives: The study's objectives, in order.
+        at, direction: The epoch that gives the value, and the direction.
     """
 
     record: TrialRecord
@@ -53,11 +52,11 @@ class StoredTrial:
 def findings_of(
     stored: StoredTrial, comparison: ReplayComparison, *, promised: bool
 ) -> list[Finding]:
-    """Return everything that differs; causes before what follows from them.
+    """Return all differences; causes precede their effects.
 
     Args:
         stored: The finished trial.
-        comparison: Its replay, compared with what is kept.
+        comparison: Comparison of its replay with the kept checkpoints.
         promised: Whether the study promises exactness.
     """
     level: Level = "error" if promised else "warning"
@@ -78,7 +77,7 @@ def findings_of(
 
 
 def compared(stored: StoredTrial, comparison: ReplayComparison) -> Compared:
-    """Return how much of the trial and its replay could be laid side by side."""
+    """Return the numbers of compared items."""
     epochs = [e for e in stored.record.epochs if e.epoch in comparison.replayed.epochs]
     return Compared(
         epochs=len(epochs),
@@ -139,7 +138,7 @@ def _ending(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[F
 
 
 def _metrics(stored: StoredTrial, comparison: ReplayComparison, level: Level) -> Iterator[Finding]:
-    """The epochs that differ: the first ones each metric by metric, the rest counted."""
+    """Yield findings on epochs that differ: the first ones by metric, the others as a count."""
     replayed = comparison.replayed
     excused = {each.path for each in comparison.epochs if each.level == "note"}
     history = _history(stored.kept)
@@ -206,7 +205,7 @@ def _metric(
 
 
 def _optunas(stored: StoredTrial) -> Iterator[Finding]:
-    """Yield the differences between Optuna's rows and ours, which are written in one transaction."""
+    """Yield differences between Optuna's rows and sweeper's, which are written in one transaction."""
     record, objective = stored.record, stored.objectives[0]
     by_epoch = {epoch.epoch: epoch.metrics.get(objective) for epoch in record.epochs}
     for epoch, value in stored.observed.intermediate.items():
@@ -237,13 +236,14 @@ def _optunas(stored: StoredTrial) -> Iterator[Finding]:
 def _checkpoints(
     stored: StoredTrial, comparison: ReplayComparison, level: Level, *, reported: bool
 ) -> Iterator[Finding]:
-    """Yield what differs in checkpoints.
+    """Yield differences in checkpoints.
 
     Args:
         stored: The finished trial.
         comparison: Its replay's checkpoints.
         level: Of what the replay alone contradicts.
-        reported: Whether metrics differ already, of which each checkpoint has a history.
+        reported: Whether differing metrics were already reported; each checkpoint has their
+            history.
     """
     for kept in stored.kept:
         if kept.recorded is not None and kept.manifest is not None:
@@ -266,7 +266,7 @@ def _checkpoints(
 def checkpoint_findings(
     kept: KeptCheckpoint, seen: ComparedCheckpoint, level: Level, *, reported: bool
 ) -> Iterator[Finding]:
-    """Yield what differs between a kept checkpoint and the replay's; see `_checkpoints`."""
+    """Yield differences between a kept checkpoint and the replay's; see `_checkpoints`."""
     subject = f"the checkpoint of step {kept.step}"
 
     def finding(at: Level, what: What, message: str, variable: str) -> Finding:
@@ -364,7 +364,7 @@ def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Fi
 def _values(
     stored: StoredTrial, end: Finished | PrunedHere
 ) -> Iterator[tuple[str, float | None, float | None]]:
-    """Each objective with its stored value and the replay's."""
+    """Return each objective with its stored value and the replay's."""
     further = end.further_values if isinstance(end, Finished) else ()
     again = (end.value, *further)
     observed = stored.observed.values or (stored.observed.value,)
@@ -394,7 +394,7 @@ def _limits(stored: StoredTrial, comparison: ReplayComparison) -> Iterator[Findi
 def _history(
     kept: Sequence[KeptCheckpoint],
 ) -> dict[int, tuple[KeptCheckpoint, Mapping[str, float]]]:
-    """Return each epoch's metrics as the newest whole checkpoint that knows it has them."""
+    """Return each epoch's metrics from the newest undamaged checkpoint with that epoch."""
     found = {}
     for checkpoint in kept:
         for record in checkpoint.epochs:
@@ -403,7 +403,7 @@ def _history(
 
 
 def _equal(one: float | None, other: float | None) -> bool:
-    """Return whether two metrics are the same bits; NaN equals NaN, and nothing equals nothing."""
+    """Return whether two metrics have the same bits; NaN equals NaN, and None equals None."""
     return json.dumps(one) == json.dumps(other)
 
 

@@ -1,15 +1,15 @@
 """Verbs that show whether the promises hold: ``check``, ``doctor``, ``evaluate`` and ``verify``.
 
-``verify``: exit code 0 where every promise holds, 4 where one does not. Standard output holds the verdicts
-alone; progress goes to standard error.
+``verify``: exit code 0 if every promise holds, otherwise 4. Standard output has only the verdicts;
+progress goes to standard error.
 
-``evaluate``: exit code 0 where every checkpoint was measured, 3 where some could not be. Standard output holds the
-ranking alone; progress, and what could not be measured, go to standard error.
+``evaluate``: exit code 0 if every checkpoint was measured, 3 if some could not be. Standard output
+has only the ranking; progress and failures go to standard error.
 
-``doctor``: exit code 0 where everything is in order, 1 where something is broken so that no study can run, 4
-where something that is promised by default cannot be promised here. Notes change no exit code.
+``doctor``: exit code 0 if everything is in order, 1 if no study can run, 4 if a promise cannot be
+kept on this machine. Notes do not change the exit code.
 
-``check``: exit code 4 where a promise does not hold, that is, where there is an error among the findings.
+``check``: exit code 4 if a promise does not hold, that is, if there is an error among the findings.
 """
 
 import secrets
@@ -95,7 +95,7 @@ def check(
 
 
 def _tell(doing: str) -> None:
-    """Progress goes to standard error."""
+    """Print progress to standard error."""
     typer.echo(f"{doing} ...", err=True)
 
 

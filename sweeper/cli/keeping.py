@@ -53,7 +53,7 @@ def copy(
 ) -> None:
     """Copy every study into an empty database, such as from SQLite to PostgreSQL, and check the copy.
 
-    Nothing may be running. Checkpoints stay where they are.
+    No trial may be running. Checkpoints are not copied.
     """
     from sweeper.db.copying import copy_database
     from sweeper.db.database import Database

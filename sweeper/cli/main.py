@@ -1,11 +1,11 @@
 """The ``sweeper`` command: it runs a verb, and turns errors into exit codes.
 
-It imports the modules of all verbs. Each therefore imports at its top only what is quick to import,
-and the rest in the bodies of its functions.
+It imports the modules of all verbs, so each imports slow modules only in its functions.
 
-Exit codes: 0 done, 1 error, 2 usage, 3 done but trials failed, 4 a promise does not hold,
-130 interrupted and resumable. An error of `sweeper.errors` carries its own code. No traceback of
-ours is shown unless ``--debug`` or ``SWEEPER_DEBUG=1`` asks for it; the user's own is shown once.
+Exit codes: 0 done, 1 error, 2 usage, 3 done but trials failed, 4 a promise does not hold, 130
+interrupted and resumable. An error of `sweeper.errors` has its own code. Tracebacks of sweeper's
+code are shown only with ``--debug`` or ``SWEEPER_DEBUG=1``; a traceback of the user's code is shown
+once.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from sweeper.support.installation import VERSION
 from sweeper.support.shown import shown_text
 
 _PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
-"""Click's own root of such errors: typer has a copy of Click from some version on."""
+"""Click's base class of errors; newer versions of typer contain a copy of Click."""
 
 VERBS: dict[str, tuple[Verb, ...]] = {
     "Begin": (keeping.init, checking.doctor),
@@ -41,10 +41,10 @@ VERBS: dict[str, tuple[Verb, ...]] = {
     ),
     "Keep": (keeping.export, keeping.gc, keeping.rm),
 }
-"""Every verb, below the heading that the help shows it with."""
+"""The verbs by their heading in the help."""
 
 DATABASE_VERBS: tuple[Verb, ...] = (keeping.upgrade, keeping.copy)
-"""Those after the word ``db``."""
+"""The verbs of ``sweeper db``."""
 
 
 def _print_version(value: bool) -> None:
@@ -74,7 +74,7 @@ def _root(
 
 
 class _Commands(TyperGroup):
-    """The verbs; what the command line's parser says of a wrong word shows no password."""
+    """Group of the verbs; it removes passwords from the parser's messages."""
 
     def make_context(self, *words: Any, **settings: Any) -> Any:
         with _quoting_no_secret():
@@ -95,7 +95,7 @@ def _quoting_no_secret() -> Iterator[None]:
 
 
 def _expected(error: Any) -> str | None:
-    """Return the value seen and the value expected, if the parser's own sentence lacks the first."""
+    """Return the found and the expected value, if the parser's message lacks the former."""
     detail = getattr(error.__cause__, "errors", lambda: ())()
     if not detail:
         # A word is missing: what it would be is said as the help says it.
@@ -136,8 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code.
 
     Args:
-        arguments: The words after ``sweeper``; by default those that the process was given. The
-            process is about to end then, and SIGTERM changes nothing more once this returns.
+        arguments: The words after ``sweeper``; by default those of the process. In that case the
+            process ends afterwards, and SIGTERM is ignored once this returns.
     """
     if arguments is not None or threading.current_thread() is not threading.main_thread():
         return _run(arguments)

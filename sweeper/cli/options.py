@@ -1,6 +1,6 @@
 """Options and arguments that several verbs share, with shell completion and checks of study names.
 
-Someone waits at a prompt: whatever goes wrong, there is nothing to complete, and nothing is said.
+Completion never prints an error: if anything fails, it offers nothing.
 """
 
 import ast
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sweeper.views.terminal.lines import Verbosity
 
 _PATIENCE = 1.0
-"""Seconds for a database that is busy."""
+"""Seconds to wait for a busy database."""
 
 
 def complete_study(context: typer.Context, incomplete: str) -> list[str]:
@@ -39,7 +39,7 @@ def complete_study(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the numbers of the trials of the study before it that begin with ``incomplete``."""
+    """Return the trial numbers of the study named before that begin with ``incomplete``."""
     from sweeper.db.study_names import trial_numbers
 
     found: list[str] = []
@@ -54,7 +54,7 @@ def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
 
 @contextlib.contextmanager
 def _database(context: typer.Context) -> Iterator["Database"]:
-    """Open the database that the verb would open with the options typed so far."""
+    """Open the database that the options typed so far select."""
     from sweeper.db.database import Database
     from sweeper.spec.settings import load_settings
 
@@ -70,7 +70,7 @@ def study_name(text: str) -> str:
     """Return ``text`` if it can be a study's name.
 
     Raises:
-        typer.BadParameter: It cannot, or it is the file that defines one.
+        typer.BadParameter: It is not a valid name, or it is a study's file.
     """
     path = Path(text)
     if path.suffix == ".py" or (path.parent != Path() and path.is_file()):
@@ -82,9 +82,9 @@ def study_name(text: str) -> str:
 
 
 def stored_hint(source: str, settings: "Settings") -> str:
-    """Return the command for a stored study whose name was typed instead of a file; empty if there is none.
+    """Return a hint for a stored study whose name was typed instead of a file; empty if there is none.
 
-    It follows an error that is there already, so whatever goes wrong here is nothing to add.
+    It is appended to another error, so errors here are ignored.
     """
     names: tuple[str, ...] = ()
     if is_name(source):
@@ -138,7 +138,7 @@ class Invocation:
     """Settings of one command line beyond its verb's own options.
 
     Attributes:
-        debug: Whether an unexpected error prints its traceback.
+        debug: Whether the traceback of an unexpected error is printed.
     """
 
     debug: bool = False
@@ -319,7 +319,7 @@ Isolation = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """Options typed for a run or a worker, in the order of the help; None where the settings decide."""
+    """Options of a run or a worker, in the order of the help; None for the settings' value."""
 
     workers: Workers = None
     trials: Trials = None
@@ -343,7 +343,7 @@ class Flags:
     checkpoints: Checkpoints = None
 
     def settings(self) -> "Settings":
-        """Return the settings that the options, the environment and the file resolve to."""
+        """Return the settings resolved from options, environment and file."""
         from sweeper.spec.settings import Settings, load_settings
 
         return load_settings(
@@ -360,7 +360,7 @@ class Flags:
         return verbosity_of(quiet=self.quiet, verbose=self.verbose)
 
     def worker_options(self, settings: "Settings", slots: int | None) -> "WorkerOptions":
-        """Return the options of a worker: the settings, and the values of this one command."""
+        """Return the options of a worker: the settings and the options of this command."""
         from sweeper.run.options import WorkerOptions
 
         return WorkerOptions.resolved(
@@ -386,12 +386,12 @@ def verbosity_of(*, quiet: bool, verbose: bool) -> "Verbosity":
 
 
 def expanded(only: str = "", *, without: str = "") -> Callable[[Verb], Verb]:
-    """Have typer see the fields of a verb's parameter ``flags`` as options of their own.
+    """Expand the fields of a verb's parameter ``flags`` to separate options for typer.
 
     Args:
-        only: Names of fields, as the help lists them; by default all, in their own order. A field
-            that is no option of the verb keeps its default.
-        without: Names of fields that are no options of the verb.
+        only: Names of fields in the order of the help; by default all. Other fields keep their
+            defaults.
+        without: Names of fields that are not options of the verb.
     """
 
     def expand(verb: Verb) -> Verb:

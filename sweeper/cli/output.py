@@ -1,7 +1,7 @@
 """Output of the verbs on standard output (JSON, CSV or a table), and the database that they read.
 
-JSON has no NaN and no infinities (RFC 8259), and Python's encoder would write them all the same. A
-value that is not finite is therefore written as ``null``.
+JSON has no NaN and no infinities (RFC 8259), but Python's encoder would write them, so they are
+written as ``null``.
 """
 
 import csv
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sweeper.spec.settings import Settings
 
 PATIENCE = 10.0
-"""Seconds that a reading verb waits for a busy database: someone sits before it."""
+"""Seconds that a reading verb waits for a busy database."""
 
 
 class Reader(Protocol):
@@ -41,7 +41,7 @@ class Reader(Protocol):
 def read_settings(
     storage: str | None, runs_dir: Path | None, checkpoints: str | None = None
 ) -> "Settings":
-    """Resolve where a reading verb finds what it reads."""
+    """Resolve the settings of a reading verb."""
     from sweeper.spec.settings import load_settings
 
     return load_settings(storage=storage, runs_dir=runs_dir, checkpoints=checkpoints)
@@ -52,7 +52,7 @@ def open_reader(settings: "Settings") -> Iterator[Reader]:
     """Open the database of ``settings`` for reading, and close it afterwards.
 
     Raises:
-        DatabaseUnavailableError: There is none, or it cannot be opened.
+        DatabaseUnavailableError: There is no database, or it cannot be opened.
         DatabaseVersionError: Another version wrote it.
     """
     from sweeper.db.database import Database
@@ -74,7 +74,7 @@ def strict(value: Any) -> Any:
 
 
 def say_beginning(study: str) -> None:
-    """Say on standard error what takes the first seconds, before the modules for it are imported."""
+    """Print to standard error that TensorFlow and the study are being imported."""
     typer.echo(f"importing TensorFlow and {shown_text(study)} ...", err=True)
 
 
@@ -97,7 +97,7 @@ def check_one_form(*, as_json: bool, as_csv: bool) -> None:
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows as CSV (RFC 4180, UTF-8) on standard output, below a header of all their columns.
 
-    What a row lacks, and None, is empty; numbers are whole, as Python reads them back.
+    Missing values and None are empty; numbers are written with all their digits.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not names:
@@ -110,10 +110,9 @@ def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_table(table: "RenderableType") -> None:
-    """Print what rich can draw on standard output.
+    """Print a rich renderable on standard output.
 
-    Piped, there is no terminal whose width could be kept to: lines are as long as their content,
-    so that ``grep`` and ``awk`` find whole rows.
+    In a pipe lines are as long as their content, so that ``grep`` and ``awk`` find whole rows.
     """
     from rich.console import Console
 

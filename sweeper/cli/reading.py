@@ -143,8 +143,8 @@ def best(
 ) -> None:
     """Show a study's best trial; with --json, the object that `show` prints.
 
-    With several objectives: the trials that no other beats in one objective without losing in
-    another; with --json, a list of their objects. As CSV, a row a trial.
+    With several objectives: the trials of the Pareto front; with --json, a list of their objects.
+    As CSV, one row for each trial.
     """
     check_one_form(as_json=as_json, as_csv=as_csv)
     settings = read_settings(storage, runs_dir)
@@ -199,7 +199,7 @@ def _check_has_best(found: "StudyStatus", settings: "Settings") -> None:
 
 
 def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
-    """Return what is worth typing after seeing ``status``, exactly as it must be typed."""
+    """Return commands to suggest after ``status``, exactly as they must be typed."""
     commands = []
     if status.finished < status.target and not status.running:
         found = status.exactness
@@ -326,7 +326,7 @@ def _announce(url: str) -> None:
 
 
 def trial_commands(trial: "TrialRecord", settings: "Settings") -> list[str]:
-    """Return what is worth typing after seeing ``trial``, exactly as it must be typed."""
+    """Return commands to suggest after showing ``trial``, exactly as they must be typed."""
     number = str(trial.number)
     commands = [settings.command("logs", trial.study, number)]
     if trial.state == "failed":
@@ -339,7 +339,7 @@ def trial_commands(trial: "TrialRecord", settings: "Settings") -> list[str]:
 
 
 LOOK_SECONDS = 0.5
-"""Between two looks at a log that is followed."""
+"""Seconds between two reads of a log that is followed."""
 
 _FINISHED = ("complete", "pruned", "failed")
 
@@ -460,7 +460,7 @@ class _Log:
         """Return the text written since the last call.
 
         Raises:
-            SweeperError: It cannot be read, and no more will come to be.
+            SweeperError: It cannot be read, and the attempt has ended.
         """
         try:
             with self._path.open("rb") as log:

@@ -1,7 +1,8 @@
-"""Verbs that run trials, and end them: ``run``, ``resume``, ``extend``, ``branch``, ``worker``, ``stop`` and ``retry``.
+"""Verbs that run trials, and end them: ``run``, ``resume``, ``extend``, ``branch``, ``worker``,
+``stop`` and ``retry``.
 
-A run that ends with failed trials exits with 3, one that was interrupted with 130 and the exact
-command that goes on with it. Standard output holds the summary alone.
+A run with failed trials exits with 3, an interrupted one with 130, and prints the exact command to
+resume. Standard output has only the summary.
 """
 
 import sys
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from sweeper.views.terminal.lines import Verbosity
 
 FAILED_TRIALS = 3
-"""The exit code of a run that was done, but in which trials failed."""
+"""The exit code of a finished run with failed trials."""
 
 
 @expanded()
@@ -101,7 +102,7 @@ def extend(
 class _WithResumeCommand:
     """A listener that passes every event on, with the resume command once the study is known.
 
-    Only here is it known both how the study is called and what was typed to get at it.
+    Only the command line knows both the study's name and the options that were typed.
     """
 
     def __init__(self, listener: Listener, resume_command: Callable[[str], str]) -> None:
@@ -285,7 +286,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 _LOOK = 0.25
-"""Seconds between two looks at who is left."""
+"""Seconds between two queries of the remaining workers."""
 
 _WAIT = 120.0
 
@@ -396,7 +397,7 @@ DEFAULT_GRACE = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class _WorkerFlags(Flags):
-    """Options of a worker: it has a deadline by default, and no trial runs inside its own process."""
+    """Options of a worker, which always has a deadline and never runs trials inline."""
 
     grace: Grace = DEFAULT_GRACE
     isolation: Annotated[

@@ -241,7 +241,8 @@ def finished_before(
 
 
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
-    """Return how many trials have ended and their common error, if at least ``least`` ended and all failed alike; else None.
+    """Return how many trials have ended and their common error, if at least ``least`` ended and all
+    failed alike; else None.
 
     Numbers in it may differ. A study whose last trial has ended is no longer asked.
 

@@ -1,1 +1,1 @@
-"""A study's definition, the trial that its factories receive, and the file that both are found in."""
+"""Study definitions, the `Trial` that factories receive, and loading from files."""

@@ -65,36 +65,36 @@ POLICY: Final = (
     *("trials", "time_limit", "study_time_limit", "retries", "audit", "failing_alike"),
     "tensorboard",
 )
-"""Settings that change no result, and may differ from run to run."""
+"""Settings that do not affect results, and may differ from run to run."""
 
 _OF_THE_SEARCH = (
     *("name", "sampler", "grid", "enqueue", "pruner", "budget", "concurrency"),
     *("checkpoint_every", "keep"),
 )
-"""Settings that say which trials there are and what is kept of them, not what a trial gives."""
+"""Settings that affect which trials there are and what is stored of them, but not their results."""
 
 _DEFAULT_RETRIES = Retries()
 
 
 @dataclass(frozen=True, slots=True)
 class StudySettings:
-    """The plain values of a definition, as the database keeps them and a resume compares them.
+    """The plain values of a definition, as stored in the database and compared by a resume.
 
     Attributes:
-        threads: TensorFlow threads of one trial; resolved, so that another machine gives the same.
+        threads: TensorFlow threads of one trial; a number, so that it is the same on every machine.
         checkpoint_every: As `describe_every` writes it.
         keep: As `Keep.describe` writes it.
         objective, direction: Of the only objective, or of the first of several.
         sampler: A name of `SAMPLERS`, or ``"custom:<qualified name>"`` for a callable.
-        pruner: As `describe_pruner` has it.
+        pruner: As `describe_pruner` writes it.
         enqueue: The values given to the first trials.
-        further_objectives: Those after the first.
-        at: Whose epoch's objective a trial's value is.
+        further_objectives: The objectives after the first.
+        at: The epoch whose objective is a trial's value.
         nonfinite: Whether a loss that is NaN or infinite fails the trial.
         time_limit, study_time_limit, retries, audit, failing_alike, tensorboard: Policy.
-        warm_start: Options of a `WarmStart` and the digest of its file; None without one, or where
-            each trial names its own.
-        budget: As `describe_budget` has it.
+        warm_start: Options of a `WarmStart` and the digest of its file; None without one, or if a
+            function chooses the file of each trial.
+        budget: As `describe_budget` writes it.
     """
 
     name: str
@@ -132,8 +132,8 @@ class StudySettings:
     def to_json(self) -> dict[str, Any]:
         """Return the settings as JSON values, by field name.
 
-        A field that has a default is left out where it has that value, so that a study stored
-        before there was such a field is the same study.
+        A field with its default value is left out, so that adding a field to this class does not
+        change stored definitions.
         """
         values = {
             field.name: getattr(self, field.name)
@@ -152,7 +152,7 @@ class StudySettings:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StudySettings:
-        """Read the form that `to_json` returns."""
+        """Return the settings from the form that `to_json` returns."""
         required = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
         given = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
         given |= {name: values[name] for name in required}
@@ -166,73 +166,73 @@ class StudySettings:
 
 @with_named_arguments
 class StudyDefinition:
-    """A comparison of hyperparameters: what to build, what to train it on, how far, and how often.
+    """A comparison of hyperparameters: factories of model and data, epochs, trials and search.
 
     Args:
         name: Names the study in the database and its directory.
-        model: ``trial -> keras.Model``, built afresh and compiled, for every trial.
+        model: ``trial -> keras.Model``, new and compiled for every trial.
         data: ``trial -> Data``.
         callbacks: ``trial -> list[keras.callbacks.Callback]``, or None for no callbacks.
-        step: ``trial -> TrainingStep``, which takes the place of the model's ``train_step`` and
-            ``test_step``; None for the model's own. The model then need not be compiled.
+        step: ``trial -> TrainingStep``, which replaces the model's ``train_step`` and
+            ``test_step``; None for the model's own. With a step the model need not be compiled.
         strategy: ``trial -> tf.distribute.Strategy``, called before the other factories, which run
             in its scope, and before TensorFlow's first op: a ``tf.distribute.MirroredStrategy``, or any of
             one replica. None for one device.
         objective: The metric to compare trials by: a key of the epoch logs, such as
             ``"val_accuracy"``, or ``"val_f1_score[1]"`` of a metric that is a vector. A trial's
             value is the objective at the epoch that ``at`` names. A list of several metrics makes a
-            study of several objectives: its results are the trials that no other beats in all
-            (`StudyResults.pareto`).
-        direction: ``"maximize"`` or ``"minimize"``; a list as long as ``objective``, where that is
-            a list.
+            study of several objectives: its results are the Pareto front (`StudyResults.pareto`).
+        direction: ``"maximize"`` or ``"minimize"``; if ``objective`` is a list, a list of equal
+            length.
         epochs: Epochs a trial trains for.
         trials: The exact total, over all runs and workers.
-        sampler: One of `SAMPLERS`, or ``seed -> optuna sampler``, called for every trial with a
-            seed of its own. ``"cmaes"`` needs the package cmaes, ``"gp"`` PyTorch.
+        sampler: One of `SAMPLERS`, or ``seed -> optuna sampler``, called for every trial with that
+            trial's seed. ``"cmaes"`` needs the package cmaes, ``"gp"`` PyTorch.
         grid: With ``sampler="grid"``: each parameter's points.
-        enqueue: Values for the first trials, a mapping each: trial i takes those of ``enqueue[i]``,
-            and draws the parameters that it does not name.
-        pruner: An Optuna pruner. After every epoch but the last it is asked whether the trial
-            should end there, and sees the objective of this trial's epochs and of the trials that
-            the sampler sees. It must keep nothing between two questions.
-        concurrency: At most so many trials at once wherever sampler or pruner look at results.
-            However many workers there are, trial n sees what the trials up to
-            n - (2 * concurrency - 1) gave, and starts once these are finished.
-        seed: From it, and a trial's number, comes all that is random in the trial.
+        enqueue: Values for the first trials, one mapping for each: trial i takes the values in
+            ``enqueue[i]``, and draws its other parameters.
+        pruner: An Optuna pruner. After every epoch but the last it decides whether the trial ends
+            there, from the objective of this trial's epochs and of the trials that the sampler
+            sees. It must not keep state between two decisions.
+        concurrency: The maximum number of trials at once, if the sampler or pruner uses results.
+            With any number of workers, trial n uses the results of the trials up to n - (2 *
+            concurrency - 1), and starts once these are finished.
+        seed: The source, with a trial's number, of all random numbers of the trial.
         checkpoint_every: ``"epoch"``, ``Every(steps=…)``, ``Every(seconds=…)`` or ``"auto"``.
-        keep: Which checkpoints stay on disk; the last two by default.
-        deterministic: Whether kernels must be deterministic. False is faster, and gives up the
-            promise that results repeat exactly.
-        threads: TensorFlow threads of one trial. None: the machine's cores divided by ``concurrency``,
-            decided when the study is created and kept with it.
-        time_limit: Seconds that a trial may take; then it is killed with all that it started, and
-            has failed. What counts is the training that its checkpoint holds and the present
-            attempt from its process's start on; work that was lost and done again counts once.
-            None for no limit.
+        keep: Which checkpoints are kept; the last two by default.
+        deterministic: Whether kernels must be deterministic. False is faster, and gives up
+            exactness.
+        threads: TensorFlow threads of one trial. None: the machine's cores divided by
+            ``concurrency``, decided when the study is created, and stored.
+        time_limit: Seconds that a trial may take; then it is killed with all processes that it
+            started, and fails. The time is that of the training up to its checkpoint and of the
+            present attempt from its process's start; steps that are trained again count once. None
+            for no limit.
         study_time_limit: Seconds that one run, resume or worker may take; then it stops as after
-            SIGTERM, and everything can be resumed, with the whole time again. None for no limit.
-        retries: How often a trial goes on after each kind of fault: `Retries`, or a mapping such
+            SIGTERM, and can be resumed, with the full time again. None for no limit.
+        retries: How often a trial is resumed after each kind of fault: `Retries`, or a mapping such
             as ``{"crash": 3, "memory": 3, "error": 0}``, which are the defaults.
-        audit: What of the study is replayed between two checkpoints, in fresh processes, and
-            compared: ``"auto"`` for the first trial's first two intervals, before other trials go
-            on past them, and then one drawn in every eighth trial or so, in at most 3% of the
-            study's time; ``"all"`` for every interval of every trial; ``"off"`` for none. It
-            changes no result, and may differ from run to run.
-        at: ``"last"``: a trial's value is the objective at its last epoch, whose state its digest
-            is of. ``"best"``: at its best epoch, the first of equals; every epoch that is the best
-            so far then ends with a checkpoint, whatever ``checkpoint_every`` says, and the best
-            one's stays beside what ``keep`` keeps. With one objective only.
-        failing_alike: A run ends with an error where the study's first trials, so many of them, have all
-            failed alike; 3 by default, None or 0 to go on. It may differ from run to run.
-        warm_start: What the model's variables begin with instead of drawn values: a `WarmStart`, the
-            path of a file, or ``trial -> WarmStart | path | None``. The content of a file that is
-            named here is part of the definition; of what a function names, of the trial.
-        tensorboard: Whether epochs and parameters are written for TensorBoard, too, below
+        audit: Which intervals between two checkpoints are replayed in fresh processes and compared:
+            ``"auto"`` for the first two intervals of the first trial and later one in about every
+            eighth trial, in at most 3% of the study's time; ``"all"`` for every interval of every
+            trial; ``"off"`` for none. It does not affect results, and may differ from run to run.
+        at: ``"last"``: a trial's value is the objective at its last epoch, which also gives its
+            digest. ``"best"``: at its best epoch, the first of equal ones. Every epoch that is the
+            best so far then ends with a checkpoint, whatever ``checkpoint_every`` is, and the best
+            one is kept in addition to those of ``keep``. Only with one objective.
+        failing_alike: The run ends with an error if the study's first trials, this many of them,
+            all failed with the same error; 3 by default, None or 0 to disable it. It may differ
+            from run to run.
+        warm_start: Initial values of the model's variables: a `WarmStart`, the path of a file, or
+            ``trial -> WarmStart | path | None``. The content of a file that is named here is part
+            of the definition; the content of a file that a function chooses is part of the trial.
+        tensorboard: Whether epochs and parameters are also written for TensorBoard, below
             ``runs/NAME/tensorboard``. It may differ from run to run.
-        budget: `Halving`, `Hyperband`: trials pause at rungs, the best go on; or `Population`.
-        nonfinite: ``"continue"``: a trial whose loss or objective is NaN or infinite after an epoch trains
-            on, as in ``model.fit``, with one notice; it fails only where its value is NaN or infinite.
-            ``"fail"``: it fails at the end of that epoch.
+        budget: `Halving` or `Hyperband`: trials pause at rungs, and the best are promoted; or
+            `Population`.
+        nonfinite: ``"continue"``: a trial with a loss or objective of NaN or infinity after an
+            epoch continues, as in ``model.fit``, with one notice; it fails only if its final value
+            is NaN or infinite. ``"fail"``: it fails at the end of that epoch.
 
     Raises:
         DefinitionError: An argument has the wrong type or an impossible value.
@@ -336,7 +336,7 @@ class StudyDefinition:
         """Return the plain values, with ``threads`` resolved for this machine.
 
         Raises:
-            DefinitionError: The file to begin from is not there, or cannot be read.
+            DefinitionError: The warm start's file does not exist, or cannot be read.
         """
         sampler = self.sampler
         if not isinstance(sampler, str):
@@ -371,7 +371,7 @@ class StudyDefinition:
         )
 
     def factories(self) -> dict[str, object]:
-        """Return the code in the definition, by parameter: factories, and a sampler or pruner of the user's."""
+        """Return the user's code in the definition by argument: factories, sampler, pruner."""
         names = ("model", "data", "callbacks", "step", "strategy", "sampler", "pruner")
         given = {name: getattr(self, name) for name in names}
         given["warm_start"] = None if isinstance(self.warm_start, WarmStart) else self.warm_start
@@ -383,21 +383,21 @@ class StudyDefinition:
         return tuple(factory for factory in given if factory is not None)
 
     def code(self) -> CodeFingerprint:
-        """Return the fingerprint of the code that the factories reach, as its files are now."""
+        """Return the fingerprint of the code that the factories reach, from the present files."""
         from sweeper.inspection.fingerprint import read_code
 
         return read_code(self.factories())
 
 
 def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | None) -> str:
-    """Return the fingerprint of everything but parameters and seed that a trial's result depends on: 32 hex digits.
+    """Return the fingerprint of all settings and code that affect a trial's result: 32 hex digits.
 
-    Trials with the same one, on one machine and with the same libraries, can be compared, and gone
-    on with from each other's checkpoints. `POLICY`, the search and what is kept are no part of it.
+    Parameters and seed are not part of it, nor are `POLICY`, the search and the retention rules.
+    Trials with the same fingerprint can be compared.
 
     Args:
-        settings: `StudySettings.to_json`, or what the database keeps of it.
-        code: Of the factories; None for a study that was stored before there was such a thing.
+        settings: `StudySettings.to_json`, or the stored form.
+        code: Fingerprint of the factories' code; None for a study of an old version without one.
     """
     values = {n: v for n, v in settings.items() if n not in (*POLICY, *_OF_THE_SEARCH)}
     return digest_of(json.dumps(values, sort_keys=True), "" if code is None else code.digest)

@@ -1,13 +1,13 @@
-"""Finding a study: ``FILE[:NAME]`` or ``package.module[:NAME]`` to the `StudyDefinition` in it.
+"""Loading of a `StudyDefinition` from ``FILE[:NAME]`` or ``package.module[:NAME]``.
 
 A file is imported as a module, as ``python FILE`` would see it (its directory comes first on
-``sys.path``) but under its own name, so what stands below ``if __name__ == "__main__"`` does not
-run. A file that calls ``study.run()`` at its top level is read up to that call: the definition is
-complete there, and the rest would start a sweep inside every process that imports the file.
+``sys.path``) but under its own name, so the block below ``if __name__ == "__main__"`` does not run.
+A file that calls ``study.run()`` at its top level is executed up to that call: the definition is
+complete there, and the call would start a sweep in every process that imports the file.
 
-From the first load on, the user's modules are compiled from their texts, whatever is cached of them:
-Python takes what it compiled for a text of the same length that was written within the same second,
-so a study that a script edits at once would run as it was, and nothing would tell.
+The user's modules are always compiled from their source, without Python's cache: the cache does not
+notice a file of equal length that is written within the same second, so an edited study could run
+with its old code.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from sweeper.inspection.sources import is_users_source
 from sweeper.support.installation import missing_package
 
 MADE_UP = "sweeper_study_"
-"""Begins the name of a module whose file no import statement would find."""
+"""Prefix of the name of a module that no import statement would find."""
 
 _loading_depth = 0
 _read_up_to: dict[str, str] = {}
-"""The line at which reading ended, in words, by the names of modules that run a study at import."""
+"""Line at which the import ended, by the names of modules that run a study at import."""
 _targets: weakref.WeakKeyDictionary[StudyDefinition, str] = weakref.WeakKeyDictionary()
 
 
 class _ReadFarEnough(BaseException):
-    """The module that is being loaded runs a study."""
+    """Exception that ends the import of a module which runs a study."""
 
 
 def is_loading() -> bool:
@@ -56,7 +56,7 @@ def end_reading() -> None:
 
 
 def split_target(target: str) -> tuple[str, str | None]:
-    """``FILE[:NAME]`` as its two parts; the drive letter of a Windows path is no separator."""
+    """Split ``FILE[:NAME]`` into its two parts; the colon of a Windows drive is not a separator."""
     head, colon, name = target.rpartition(":")
     if not colon or not name.isidentifier() or len(head) <= 1:
         return target, None
@@ -64,7 +64,7 @@ def split_target(target: str) -> tuple[str, str | None]:
 
 
 def loaded_from(definition: StudyDefinition) -> str | None:
-    """Return the target that ``definition`` was loaded from; None if this process defined it itself."""
+    """Return the target from which ``definition`` was loaded; None if this process defined it."""
     return _targets.get(definition)
 
 
@@ -74,7 +74,7 @@ def load_definition(target: str, *, study_name: str | None = None) -> StudyDefin
     Args:
         target: ``path/to/file.py``, ``path/to/file.py:NAME``, ``package.module`` or
             ``package.module:NAME``; NAME is the variable that holds the study.
-        study_name: What the study must be called.
+        study_name: The expected name of the study.
 
     Raises:
         StudyFileError: No such file or module, no study in it, or several and no NAME.
@@ -86,7 +86,7 @@ def load_definition(target: str, *, study_name: str | None = None) -> StudyDefin
 
 
 def no_such_file(path: Path) -> StudyFileError:
-    """Return the error to raise where a study's file is expected and there is none: a near one."""
+    """Return the error for a missing study file; it names a similar file if there is one."""
     what = "is a directory" if path.is_dir() else "does not exist"
     beside = (str(each) for each in path.parent.glob("*.py"))
     near = [] if path.is_dir() else difflib.get_close_matches(str(path), beside, n=1)
@@ -98,7 +98,7 @@ def load_named(target: str) -> object:
     """Import what ``FILE:NAME`` or ``package.module:NAME`` names, and return what has that name.
 
     Raises:
-        StudyFileError: No such file or module, or nothing of that name in it.
+        StudyFileError: No such file or module, or no such name in it.
         StudyImportError: The module raised; its ``traceback`` starts in the user's file.
     """
     location, name = split_target(target)
@@ -225,7 +225,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 class _AsItStands(SourceFileLoader):
-    """Compiles the text of a file, whatever is cached of it."""
+    """Loader that compiles a file's source without Python's cache."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -233,7 +233,7 @@ class _AsItStands(SourceFileLoader):
         return compiled
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, up to the first call in it that runs a study."""
+        """Execute the module up to its first call that runs a study."""
         try:
             super().exec_module(module)
         except _ReadFarEnough as ended:
@@ -244,7 +244,7 @@ class _AsItStands(SourceFileLoader):
 
 
 class _UsersModules(MetaPathFinder):
-    """Finds modules as `PathFinder` does, and has the user's own loaded as they stand."""
+    """Finder like `PathFinder`, which loads the user's modules from their source."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -258,7 +258,7 @@ class _UsersModules(MetaPathFinder):
 
 
 def _find_users_modules() -> None:
-    """Have the user's modules loaded as they stand by this process, also those of later imports."""
+    """Install the finder that loads the user's modules from their source."""
     if any(isinstance(finder, _UsersModules) for finder in sys.meta_path):
         return
     at = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
@@ -266,7 +266,7 @@ def _find_users_modules() -> None:
 
 
 def _module_name(file: Path) -> str:
-    """Return the file's own name, unless a module of that name can be imported from elsewhere."""
+    """Return the file's name as a module's, unless another module of that name can be imported."""
     stem = file.stem
     if not stem.isidentifier():
         return f"{MADE_UP}{zlib.crc32(str(file).encode()):08x}"
@@ -280,7 +280,7 @@ def _module_name(file: Path) -> str:
 
 
 def unpickling_error(study: str, error: Exception) -> StudyImportError:
-    """Return the error for a study that was sent to this process and cannot be put together in it."""
+    """Return the error for a study that was sent to this process and cannot be unpickled."""
     text = "".join(traceback.format_exception(error))
     msg = (
         f"study {study!r} was sent to another process, which cannot unpickle it "
@@ -290,14 +290,14 @@ def unpickling_error(study: str, error: Exception) -> StudyImportError:
 
 
 def _add_line(error: SweeperError, file: str) -> None:
-    """Have a definition's error say which line of the user's file it is about."""
+    """Add the line of the user's file to a definition's error."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     if isinstance(error, DefinitionError) and lines:
         error.args = (f"{error} ({file}, line {lines[-1]})", *error.args[1:])
 
 
 def _import_error(location: str, error: BaseException) -> StudyImportError:
-    """Return the user's error, with their traceback from the frame where their file begins."""
+    """Return the error with the user's traceback, from the first frame in the user's file."""
     own = (__file__, importlib.__file__, importlib.util.__file__)
     trace = error.__traceback__
     while trace is not None and (

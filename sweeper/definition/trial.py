@@ -1,4 +1,4 @@
-"""`Trial`: what a study's factories receive, to ask for parameters and to know who they are."""
+"""`Trial`: the argument of a study's factories, with parameters, number, seed and directory."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _Output = TypeVar("_Output")
 class Trial:
     """One trial, as its factories see it. The ``suggest_*`` methods have Optuna's signatures.
 
-    Sweeper makes it.
+    Sweeper makes it for each attempt.
 
     Args:
-        ask: Gives a parameter's value for its name and distribution.
+        ask: Function that returns a parameter's value for its name and distribution.
 
     Attributes:
         number: The trial's number in its study, from 0.
         seed: The trial's own seed (an int below 2**32), for code that wants one; Python's, NumPy's,
             TensorFlow's and Keras's generators are already seeded from it.
-        directory: Where the trial's code may write. It is the same for every attempt.
+        directory: Directory for files of the trial's code, the same for every attempt.
 
     Examples:
         >>> def build_model(trial):
@@ -123,10 +123,10 @@ class Trial:
         return MappingProxyType(self._tracked)
 
     def track(self, name: str, trackable: _Tracked) -> _Tracked:
-        """Have an object that is no part of the model saved and restored with it.
+        """Register an object outside of the model to be saved and restored.
 
         Args:
-            name: Under which checkpoints hold it.
+            name: Its name in checkpoints.
             trackable: A ``tf.Variable``, ``tf.random.Generator`` or ``tf.Module``, a Keras
                 variable, layer, optimizer, metric or SeedGenerator, a NumPy generator, or an object
                 with ``get_state()`` and ``set_state(state)``.
@@ -135,7 +135,7 @@ class Trial:
             ``trackable``, so that it can be used at once.
 
         Raises:
-            UncapturableError: It is none of these, or ``name`` is another object's already.
+            UncapturableError: It is none of these, or ``name`` belongs to another object.
         """
         from sweeper.train.state.tracked import check_trackable
 
@@ -147,18 +147,18 @@ class Trial:
 
     @property
     def output(self) -> Sequence[object]:
-        """Return the objects that `output_only` exempted so far; the list grows while training makes more."""
+        """Return the objects that `output_only` has exempted; the list grows during training."""
         return self._output
 
     def output_only(self, thing: _Output) -> _Output:
-        """Exempt an object that only writes from what checkpoints hold: a progress bar, a log file.
+        """Exempt an object that only writes output, such as a progress bar or log file, from capture.
 
-        Nothing in it is looked at, captured or restored: a resumed trial has it as the study's code
-        makes it anew. So nothing that training does may depend on it. Which kinds of objects the
-        factories exempted is kept with the attempt, and `sweeper show` tells.
+        It is neither inspected, captured nor restored: a resumed trial has a new object from the
+        study's code. So training must not depend on it. The kinds of exempted objects are stored
+        with the attempt and shown by `sweeper show`.
 
         Args:
-            thing: Any object; one that training makes later may be given when it is made.
+            thing: Any object, also one that is made during training.
 
         Returns:
             ``thing``, so that it can be used at once.

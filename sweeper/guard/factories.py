@@ -1,7 +1,7 @@
-"""A study's factories, each run from a seed of its own and under guard.
+"""Calls of a study's factories, each with its own seed and under guard.
 
-Which random numbers one of them draws changes nothing for the next, and what it returns shares
-nothing with another trial, or is refused.
+So the random numbers of one factory do not affect the next, and an object that two trials share is
+refused.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ def build_model(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard)
 
     Raises:
         FactoryError: The factory returned something else.
-        IndependenceError: It holds something that was there before the trial.
-        Exception: Whatever the factory raises; so do the others here.
+        IndependenceError: It contains an object that existed before the trial.
     """
     model = _built("model", factory, trial, seeds, guard)
     if not isinstance(model, keras.Model):

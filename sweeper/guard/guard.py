@@ -1,9 +1,9 @@
-"""Age of objects: made before or after a moment.
+"""The guard, which refuses objects that are older than their trial, and the age of objects.
 
-Python's garbage collector keeps every object that can refer to others in lists. `gc.freeze` puts
-all that are there aside in constant time; whatever the lists have afterwards was made since. So an
-object's age needs no hook in Keras, no snapshot of all modules and no trust in names, and what no
-walk can find (a C extension's, another thread's) has an age as well.
+Python's garbage collector keeps lists of every object that can refer to others. `gc.freeze` moves
+all existing objects aside in constant time; objects that the lists contain afterwards are younger.
+So the age of an object, also of one that no walk can reach (in a C extension or another thread), is
+known without hooks in Keras or a snapshot of all modules.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class _Witness:
 
 
 class AgeLine:
-    """A moment, and which objects are younger.
+    """A moment in time, which separates older from younger objects.
 
     Args:
-        lasting: Whether what is set aside may stay so: in a process that ends with its trial, what
-            was imported before is no garbage. Otherwise `release` gives it back.
+        lasting: Whether older objects may stay frozen, in a process that ends with its trial.
+            Otherwise `release` unfreezes them.
     """
 
     def __init__(self, *, lasting: bool) -> None:
@@ -59,13 +59,13 @@ class AgeLine:
             self._census = gc.get_objects()
         self._after = _Witness()
         self.blind = False
-        """True if objects were frozen or thawed since, so that no age can be known."""
+        """True if objects were frozen or unfrozen since, so that ages are unknown."""
 
     def older(self, things: Iterable[object]) -> set[int]:
-        """Return the ids of those that were there before; of one without age, it is taken to be young.
+        """Return the ids of the older objects; an object without an age counts as young.
 
-        Numbers, strings, arrays and containers of nothing but these have none: the collector does
-        not list them.
+        Numbers, strings, arrays and containers of only these have no age, because the collector
+        does not list them.
         """
         aged = {id(thing) for thing in things if gc.is_tracked(thing)}
         asked = aged | {id(self._before), id(self._after)}
@@ -77,7 +77,7 @@ class AgeLine:
         return aged - young
 
     def release(self) -> None:
-        """Give back what was set aside. Nothing has an age afterwards."""
+        """Unfreeze the older objects. Afterwards ages are unknown."""
         self._census = []
         if self._frozen and not self._lasting:
             gc.unfreeze()
@@ -95,13 +95,13 @@ _MOST_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """One object that was there before the trial that has it.
+    """An object that is older than the trial that uses it.
 
     Attributes:
         kind: As `Owned.kind`.
         name: As `Owned.name`.
-        first_path: Where the trial has it.
-        second_path: Where an earlier trial has it, or what else holds it.
+        first_path: Its path in the trial.
+        second_path: Its path in an earlier trial, or another holder.
     """
 
     kind: str
@@ -116,13 +116,13 @@ class Sharing:
 
 
 class Earlier:
-    """Objects of the trials that this process has built before, held weakly; shared by their guards.
+    """Objects of earlier trials of this process, held weakly, and shared by the trials' guards.
 
     Args:
-        inline: Whether the trials are trained in this process, so that they must share nothing that
-            training changes. False where they are only built: then the rule is that of a trial with a
-            process of its own.
-        let_pass: Called with what would be refused; then nothing is refused. None to refuse.
+        inline: Whether the trials are trained in this process, so that they must not share anything
+            that training changes. False if they are only built: then the rules for separate
+            processes apply.
+        let_pass: Called with each refusal instead of raising; None to raise.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Earlier:
         self.let_pass = let_pass
 
     def keep(self, trial: int, owned: Mapping[int, Owned]) -> None:
-        """Remember what ``trial`` owns, for as long as it lives."""
+        """Record the objects of ``trial``, as long as they exist."""
         self._kept = {key: kept for key, kept in self._kept.items() if kept[0]() is not None}
         for key, each in owned.items():
             try:
@@ -143,19 +143,19 @@ class Earlier:
             self._kept.setdefault(key, (reference, f"{_whole(each.path)} of trial {trial}"))
 
     def holder_of(self, thing: object) -> str:
-        """Return where an earlier trial has ``thing``; an empty string if none does."""
+        """Return the path of ``thing`` in an earlier trial; an empty string for none."""
         reference, where = self._kept.get(id(thing), (None, ""))
         return where if reference is not None and reference() is thing else ""
 
 
 class Guard:
-    """One trial's guard, as a context manager around its factories.
+    """Guard of one trial, as a context manager around its factories.
 
     Args:
         trial: The trial's number.
-        warn: Called with what is allowed and may surprise.
-        earlier: Objects of the trials that this process has built; None in a process of the trial's own.
-        factories: The study's, for the names of what they hold.
+        warn: Called with warnings about objects that are allowed.
+        earlier: Objects of earlier trials of this process; None in a trial's own process.
+        factories: The study's factories, for names of the objects that they refer to.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Guard:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Give back what was held, and remember what the trial owns."""
+        """Release older objects, and record the trial's objects."""
         if self._line is not None:
             self._line.release()
             self._line = None
@@ -193,15 +193,15 @@ class Guard:
         yield
 
     def check(self, what: What, built: Any) -> None:
-        """Refuse what the factory returned where it, or a part of it, was there before.
+        """Refuse a factory's result if it, or a part of it, is older than the trial.
 
         Args:
-            what: Which factory; ``"tracked"`` for what they gave to `Trial.track`.
-            built: The model, the training step, the data, or the sequence of callbacks that it returned; or what is
-                tracked, by name.
+            what: The factory; ``"tracked"`` for objects registered with `Trial.track`.
+            built: The returned model, training step, data or callbacks; or the tracked objects by
+                name.
 
         Raises:
-            IndependenceError: Both ends are named.
+            IndependenceError: An object is older; both users are named.
         """
         line = self._line
         if line is None:
@@ -279,9 +279,9 @@ class Guard:
 
 
 def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:
-    """Return whether a trial with a process of its own may not use an older ``each`` either.
+    """Return whether an older ``each`` is refused also in a trial's own process.
 
-    A variable counts as the weight of the layer that has it.
+    A variable counts as a weight of its layer.
     """
     sort = sort_of(each.thing)
     if sort in _FRESH or isinstance(each.thing, TrainingStep):
@@ -295,7 +295,7 @@ def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:
 def _only_draws(each: Owned, owned: Mapping[int, Owned]) -> bool:
     """Return whether random state is all that training changes in a layer, as in dropout or random flips.
 
-    It begins alike in every attempt, as a generator beside the layer does, and is in the checkpoints.
+    Such state begins equal in every attempt, and is in the checkpoints.
     """
     if sort_of(each.thing) not in _LAYERS or layer_changes(each.thing):
         return False
@@ -317,7 +317,7 @@ def _is_of_seeds(each: Owned, owned: Mapping[int, Owned]) -> bool:
 
 
 def _was_filled(visit: Visit, old: set[int]) -> bool:
-    """Return whether a layer that was there before has weights that this trial made."""
+    """Return whether an older layer has weights that this trial made."""
     if visit.sort not in _LAYERS:
         return False
     fields = fields_of(visit.thing)
@@ -335,7 +335,7 @@ def _whole(path: str) -> str:
 
 
 def _advice(ends: Sequence[Owned], visits: Sequence[Visit], factory: str) -> str:
-    """Return what to do about ``ends``, which ``factory`` gave."""
+    """Return the advice on ``ends``, which ``factory`` returned."""
     them = "it" if len(ends) == 1 else "them"
     if all(end.kind == Sort.TFDATA.value for end in ends):
         return (
@@ -354,7 +354,7 @@ def _advice(ends: Sequence[Owned], visits: Sequence[Visit], factory: str) -> str
 
 
 def _class_that_uses(end: Owned, visits: Sequence[Visit]) -> Any:
-    """Return the user's class whose method uses the metric ``end``, which no factory names; or None."""
+    """Return the user's class whose method uses the metric ``end``, or None."""
     if end.kind != Sort.METRIC.value or not end.by_code:
         return None
     index = next(i for i, visit in enumerate(visits) if visit.thing is end.thing)
@@ -366,9 +366,9 @@ def _class_that_uses(end: Owned, visits: Sequence[Visit]) -> Any:
 
 
 def _repeats(visits: Sequence[Visit], old: set[int], factory: str) -> Iterator[str]:
-    """Yield a warning for each initializer without a seed that gives its values more than once.
+    """Yield a warning for each initializer without a seed that is used more than once.
 
-    Such an initializer draws a seed when it is made, and begins from it at every call.
+    Such an initializer draws a seed when it is made, and uses it at every call.
     """
     found: dict[int, list[str]] = defaultdict(list)
     made: dict[int, Any] = {}

@@ -1,16 +1,16 @@
 """Objects that a training can change, by identity, with a path to each, and the names of other holders.
 
-What training cannot change is nobody's own, however many hold it: frozen weights, vocabularies, arrays,
-configurations, pure functions, a data set that gives the same batches whenever it is read. So each object
-that `walk` finds is asked for what would change it: weights that are trained, statistics and seeds that
-move, optimizers and metrics, a position in data, attributes that the user's methods assign.
+Objects that training cannot change may be shared: frozen weights, vocabularies, arrays,
+configurations, pure functions, a data set with the same batches at each iteration. So each object
+that `walk` finds is checked for changing state: trained weights, moving statistics and seeds,
+optimizers and metrics, a position in data, attributes that the user's methods assign.
 
-The factories and the user's modules are searched in breadth, so that the shortest name is found. An
-object that they do not lead to (an attribute of an installed library, a variable of another thread)
-has none.
+The factories and the user's modules are searched breadth first, so that the shortest name is found.
+Objects that cannot be reached from them (an attribute of an installed library, a variable of
+another thread) have no name.
 
-What leads where is decided by `inspection.walk`. The guard also follows weak references and the methods of the
-user's classes, and of what a model was compiled with only that of the model which is trained.
+`inspection.walk` defines the edges. The guard also follows weak references and methods of the
+user's classes, and arguments of `compile` only for the trained model.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from sweeper.inspection.walk import (
 from sweeper.train.step import TrainingStep
 
 _MOST_ITEMS = 20_000
-"""Items of one object that a walk looks at; a longer container is data."""
+"""Items of a container that are visited; a longer container is data."""
 
 _NEVER = frozenset({Sort.LEAF, Sort.CELL})
 
 
 class Visit(NamedTuple):
-    """One object that a walk came to.
+    """One visited object.
 
     Attributes:
-        parent: Index of the visit that led here; -1 for a root.
-        by_code: Whether the way here leads through code that uses something.
+        parent: Index of the parent's visit; -1 for a root.
+        by_code: Whether the path goes through a function that uses the object.
         root: Text of the root's path.
     """
 
@@ -71,19 +71,19 @@ class Visit(NamedTuple):
 
 
 class Visited(NamedTuple):
-    """Visits in order, each before what is inside it; ``cut`` tells that there would be more."""
+    """Visits in order, each before its parts; ``cut`` means that the walk was ended early."""
 
     visits: list[Visit]
     cut: bool
 
 
 def visits_from(roots: Iterable[tuple[ObjectPath, Any]], *, trained: Any = None) -> Visited:
-    """Visit everything that the roots lead to, each object once, in depth.
+    """Visit everything reachable from the roots, each object once, depth first.
 
     Args:
-        roots: Where to begin, in order: what two roots lead to is named by the first.
-        trained: The model whose optimizer, loss and metrics count. Those of a model inside it do
-            not: nothing trains by them.
+        roots: The roots, in order: an object reachable from several is named by the first.
+        trained: The model whose optimizer, loss and metrics count. Those of a model inside it are
+            not used in training.
     """
     visits: list[Visit] = []
 
@@ -102,13 +102,13 @@ def visits_from(roots: Iterable[tuple[ObjectPath, Any]], *, trained: Any = None)
 
 
 def parts_of(thing: Any, sort: Sort, path: ObjectPath, *, compiled: bool) -> Iterator[Edge]:
-    """Yield what ``thing`` leads to directly; what code uses as `How.USED`.
+    """Yield the edges of ``thing``; objects that code uses as `How.USED`.
 
     Args:
         thing: An object of ``sort``, at ``path``.
         sort: As `sort_of` tells.
-        path: Where it is.
-        compiled: For a model: whether what it was compiled with belongs to it.
+        path: Its path.
+        compiled: For a model: whether to include the arguments of `compile`.
     """
     edges = itertools.islice(edges_of(thing, sort, path), _MOST_ITEMS)
     held = _ordered(thing, edges) if sort in OF_KERAS else list(edges)
@@ -123,7 +123,7 @@ def parts_of(thing: Any, sort: Sort, path: ObjectPath, *, compiled: bool) -> Ite
 
 
 def _of_code(thing: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
-    """Yield what the methods of an object, a class, or a function may use."""
+    """Yield the objects that a function, or the methods of an object or class, may use."""
     if sort in OF_KERAS or sort in (Sort.OBJECT, Sort.ITERATOR):
         yield from _of_classes(type(thing), path)
     elif sort is Sort.FUNCTION:
@@ -135,7 +135,7 @@ def _of_code(thing: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
 
 
 def _opened(edge: Edge) -> Iterator[Edge]:
-    """Yield the edge, or what is in the cell that it leads to."""
+    """Yield the edge, or the content of the cell to which it leads."""
     if sort_of(edge.thing) is not Sort.CELL:
         yield edge
         return
@@ -144,7 +144,7 @@ def _opened(edge: Edge) -> Iterator[Edge]:
 
 
 def _ordered(thing: Any, edges: Iterable[Edge]) -> list[Edge]:
-    """Return the edges with those first whose names the user knows best."""
+    """Return the edges, those with the most familiar names first."""
     order = [How.LISTED, How.FIELD, How.LAYER]
     if is_users_class(type(thing)):
         # In a layer of the user's own, the attribute's name is what the user knows.
@@ -156,7 +156,7 @@ def _ordered(thing: Any, edges: Iterable[Edge]) -> list[Edge]:
 
 
 def _of_classes(cls: type, path: ObjectPath) -> Iterator[Edge]:
-    """Yield class attributes and methods of the user's own classes."""
+    """Yield class attributes and methods of the user's classes."""
     for base in type.__dict__["__mro__"].__get__(cls):
         if is_users_class(base):
             for name, member in _members(base):
@@ -176,7 +176,7 @@ def _member(path: ObjectPath, member: Any) -> Edge:
 
 
 def _of_variables(function: Any, path: ObjectPath) -> Iterator[Edge]:
-    """Yield the variables of modules of the user's that a function uses."""
+    """Yield the variables of the user's modules that a function uses."""
     for used in variables_used(function):
         own = used.module if isinstance(used.module, dict) else vars(used.module)
         value = own.get(used.name)
@@ -192,7 +192,7 @@ _MOST = 300_000
 def holders_of(
     wanted: Iterable[object], factories: Iterable[Callable[..., Any]]
 ) -> Mapping[int, str]:
-    """Return where the factories and the user's modules have each of the objects, by id.
+    """Return the path of each object in the factories and the user's modules, by id.
 
     Args:
         wanted: The objects.
@@ -216,7 +216,7 @@ def holders_of(
 
 
 def _roots(factories: list[Callable[..., Any]]) -> Iterator[Edge]:
-    """Yield the factories, then the variables of every module of the user's."""
+    """Yield the factories, then the variables of the user's modules."""
     modules = [
         module
         for name, module in list(sys.modules.items())
@@ -235,7 +235,7 @@ def _roots(factories: list[Callable[..., Any]]) -> Iterator[Edge]:
 
 
 def name_of(factory: Any) -> str:
-    """Return what the user calls a factory."""
+    """Return the user's name of a factory."""
     function = getattr(factory, "func", factory)
     name = getattr(function, "__qualname__", None) or type(function).__name__
     return str(name).rpartition("<locals>.")[2]
@@ -251,7 +251,7 @@ _ALWAYS = frozenset(
         Sort.SEEDS,
     }
 )
-"""A training changes these, or tells them what they belong to, whatever is in them."""
+"""Sorts of objects that training always changes or binds."""
 
 _WHOLES = frozenset(
     {
@@ -264,29 +264,30 @@ _WHOLES = frozenset(
         Sort.TFDATA,
     }
 )
-"""These are changed by what is in them."""
+"""Sorts of objects that change with their content."""
 
 _CONTAINERS = frozenset({Sort.LIST, Sort.DICT, Sort.SET})
 _PASSED = frozenset({*_CONTAINERS, Sort.OBJECT})
-"""Sorts of objects that lie between a whole and its parts."""
+"""Sorts of objects between a whole and its parts."""
 
 _MOVING = frozenset({"SpectralNormalization", "FlaxLayer", "JaxLayer", "TorchModuleWrapper"})
 _HOOKS = ("on_epoch_begin", "on_epoch_end")
 _CHANGING = frozenset({"__dict__", "next", "setattr", "shuffle", "vars"})
-"""Names of functions that may change what they are given, where no attribute is seen to be assigned."""
+"""Names of functions that may change their arguments without an assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """One object that training can change.
+    """An object that training can change.
 
     Attributes:
         thing: The object.
-        kind: What the user calls such a thing: ``"layer"``, ``"variable"``, ``"optimizer"``, …
-        path: Where it is, in the user's terms: ``model.layers[2] 'trunk' → kernel``.
-        name: The name that it was given, or an empty string.
-        inside: The id of the innermost owned object that it was found in; None for none.
-        by_code: Whether a function merely uses it, by a closure, a default or a module variable.
+        kind: The user's word for such an object: ``"layer"``, ``"variable"``, ``"optimizer"``, …
+        path: Its path in the user's terms: ``model.layers[2] 'trunk' → kernel``.
+        name: Its given name, or an empty string.
+        inside: The id of the innermost owned object around it; None for none.
+        by_code: Whether it is only used by a function, through a closure, a default or a module
+            variable.
     """
 
     thing: Any
@@ -304,13 +305,13 @@ def visit_all(
     callbacks: Sequence[Any] = (),
     extra: Mapping[str, object] | None = None,
 ) -> Visited:
-    """Walk through a trial's parts, also through what training cannot change.
+    """Walk through a trial's parts, including objects that training cannot change.
 
     Args:
-        model: A model, compiled or not; what it was compiled with is its own.
-        data: A `Data`, or what could be ``Data(train=…)``.
+        model: A model, compiled or not, with the arguments of `compile`.
+        data: A `Data`, or a value for ``Data(train=…)``.
         callbacks: The callbacks.
-        extra: Other objects, by the path to call each.
+        extra: Other objects, by their paths.
     """
     roots: list[tuple[ObjectPath, Any]] = []
     if model is not None:
@@ -327,16 +328,16 @@ def visit_all(
 
 
 def owned_by(**parts: Any) -> dict[int, Owned]:
-    """Return what `owned_among` returns of a trial's parts, as `visit_all` takes them."""
+    """Return the owned objects among a trial's parts; see `visit_all` and `owned_among`."""
     return owned_among(visit_all(**parts))
 
 
 def owned_among(visited: Visited) -> dict[int, Owned]:
-    """Return those of the visits whose objects training can change.
+    """Return the visited objects that training can change.
 
     Returns:
-        By id, in the order of the walk: an object before what is inside it. The objects are held,
-        so the ids stay theirs.
+        Objects by id, in the order of the walk, each before its parts. The objects are referenced,
+        so their ids remain valid.
     """
     visits = visited.visits
     flags = [_changes_by_itself(visits, visit) for visit in visits]
@@ -359,12 +360,12 @@ def owned_among(visited: Visited) -> dict[int, Owned]:
 
 
 def outermost(owned: Mapping[int, Owned]) -> list[Owned]:
-    """Return those that are inside no other of them."""
+    """Return the objects that are not inside another of them."""
     return [each for each in owned.values() if each.inside not in owned]
 
 
 def _above(visits: list[Visit], visit: Visit, passed: frozenset[Sort]) -> int:
-    """Return the index of the innermost visit around ``visit`` that is none of ``passed``; or -1."""
+    """Return the index of the innermost visit around ``visit`` that is not in ``passed``, or -1."""
     above = visit.parent
     while above >= 0 and visits[above].sort in passed:
         above = visits[above].parent
@@ -372,7 +373,7 @@ def _above(visits: list[Visit], visit: Visit, passed: frozenset[Sort]) -> int:
 
 
 def _around(visits: list[Visit], visit: Visit) -> Iterator[Visit]:
-    """Yield what the way to ``visit`` leads through, the innermost first."""
+    """Yield the ancestors of ``visit``, the innermost first."""
     while visit.parent >= 0:
         visit = visits[visit.parent]
         yield visit
@@ -403,7 +404,7 @@ def _changes_by_itself(visits: list[Visit], visit: Visit) -> bool:
 
 
 def _only_writes(thing: Any) -> bool:
-    """Return whether ``thing`` is an open file that nothing can be read from, as the standard streams."""
+    """Return whether ``thing`` is an open file for writing only, such as a standard stream."""
     if not isinstance(thing, io.IOBase):
         return False
     standard = (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__, sys.__stdin__)
@@ -415,7 +416,7 @@ def _own_changes(thing: Any) -> Changes:
 
 
 def layer_changes(layer: Any) -> bool:
-    """Return whether a layer is still to be built and trained, or keeps what its calls assign."""
+    """Return whether training changes a layer: it is built later, trained, or its calls assign state."""
     changes = _own_changes(layer)
     if changes.assigned - {"trainable", "built"} or changes.mutated:
         return True
@@ -451,7 +452,7 @@ def _is_changed_variable(visits: list[Visit], visit: Visit) -> bool:
 
 
 def _statistics_move(layer: Any) -> bool:
-    """Return whether calls of ``layer`` assign to variables of it that no optimizer trains."""
+    """Return whether calls of ``layer`` assign to its variables that no optimizer trains."""
     fields = fields_of(layer)
     names = {base.__name__ for base in type(layer).__mro__}
     if "BatchNormalization" in names:
@@ -462,7 +463,7 @@ def _statistics_move(layer: Any) -> bool:
 
 
 def _is_changed_container(visits: list[Visit], visit: Visit) -> bool:
-    """Return whether the user's object that has the container changes it in place."""
+    """Return whether the user's object that owns the container changes it in place."""
     if visit.parent < 0 or visit.by_code or type(visit.thing) in (tuple, frozenset):
         return False
     holder = visits[visit.parent]
@@ -475,7 +476,7 @@ def _is_changed_container(visits: list[Visit], visit: Visit) -> bool:
 
 
 def _is_changed_object(visits: list[Visit], visit: Visit) -> bool:
-    """Return whether what has the object calls a method that changes it."""
+    """Return whether the object's owner calls a method that changes it."""
     above, own = _above(visits, visit, _CONTAINERS), _own_changes(visit.thing)
     if above < 0 or not own.methods:
         return False
@@ -488,11 +489,11 @@ def _is_changed_object(visits: list[Visit], visit: Visit) -> bool:
 
 
 def _reading_changes(dataset: Any) -> bool:
-    """Return whether a `PyDataset` is changed by being read, as far as its class's code tells.
+    """Return whether reading changes a `PyDataset`, by the code of its class.
 
-    It is where a hook between epochs does anything, where a method assigns to an attribute or
-    changes a container in one, and where it is a library's, whose code is not read. A generator or
-    an iterator that it holds is found by itself.
+    That is so if it has a hook between epochs, if a method assigns to an attribute or changes a
+    container in one, and if it belongs to a library, whose code is not read. A generator or an
+    iterator in it is found separately.
     """
     cls = type(dataset)
     own = cls.__mro__[: cls.__mro__.index(keras.utils.PyDataset)]
@@ -507,7 +508,7 @@ def _reading_changes(dataset: Any) -> bool:
 
 
 def _draws_anew(dataset: Any) -> bool:
-    """Return whether each iterator of a ``tf.data.Dataset`` draws from a generator inside it."""
+    """Return whether each iterator of a ``tf.data.Dataset`` draws from a generator inside of it."""
     kind = type(dataset).__name__
     anew = bool(fields_of(dataset).get("_reshuffle_each_iteration"))
     return kind == "_RandomDataset" or (kind == "_ShuffleDataset" and anew)

@@ -1,1 +1,1 @@
-"""Models that leave: a trial's model built again, and written in the forms of other tools."""
+"""Trial models for other tools: rebuilding and export."""

@@ -106,8 +106,8 @@ def card_markdown(card: Mapping[str, Any], name: str) -> str:
     """Return the card as Markdown.
 
     Args:
-        card: What is known.
-        name: The file's, or the directory's.
+        card: Content of the card.
+        name: Name of the file or directory.
     """
     lines = [
         f"# {name}",
@@ -148,12 +148,12 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Exported:
-    """A model that was written, and how it was checked.
+    """An exported model and the result of its check.
 
     Attributes:
-        path: Where it is.
-        card: What the card beside it says: where the model comes from, what the form holds, and
-            by how much its predictions differ.
+        path: Its file or directory.
+        card: Content of its card: the model's origin, the content of the export, and the largest
+            difference in predictions.
 
     Examples:
         >>> exported = study.results().best.export("best.weights.h5", "weights", force=True)

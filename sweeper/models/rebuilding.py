@@ -1,9 +1,8 @@
-"""A trial's model built again, as its process built it, with the variables that a checkpoint holds.
+"""Rebuilding of a trial's model, as in its own process, with the variables of a checkpoint.
 
-The factory runs with the trial's parameters and from the seeds that it had, so whatever it draws is
-what it drew. A model whose first batch makes its variables is built as training built it: by tracing
-its own step for the batches that the data factory gives. The random generators of the process are
-afterwards as they were.
+The factory runs with the trial's parameters and seeds, so it draws the same random numbers. A model
+whose variables are made by the first batch is built as in training: by tracing its step with
+batches of the data factory. Afterwards the random generators of the process are restored.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ from sweeper.train.step import TrainingStep
 Ask = Callable[[str, Distribution], CategoricalChoice]
 
 _NUMBERED = re.compile(r"_\d+(?=/|$)")
-"""Suffix that Keras appends to names that it makes up: another number in every process."""
+"""Numeric suffix of names that Keras generates, which differs between processes."""
 
 _built = Earlier(inline=False)
-"""Objects of the models that this process has built: two must not share a variable."""
+"""Objects of the models that this process has built; two models must not share a variable."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class TrialIdentity:
     Attributes:
         seed: The study's.
         directory: `Trial.directory`.
-        seeded_as: The number of the trial whose seed it has; None for its own.
+        seeded_as: Number of the trial whose seed it has; None for its own.
     """
 
     study: str
@@ -69,13 +68,13 @@ class TrialIdentity:
 
 @dataclass
 class ModelBuilder:
-    """Builds one trial's model, as often as it is asked.
+    """Builder of one trial's model, any number of times.
 
     Args:
         definition: The study's.
         identity: The trial.
-        ask: Gives the trial's parameters.
-        notice: Called with what the factories' guard, and their data, say.
+        ask: Returns the trial's parameters.
+        notice: Called with notices of the guard and the data.
     """
 
     definition: StudyDefinition
@@ -92,12 +91,12 @@ class ModelBuilder:
         return TrialSeeds(own.seed, own.number if own.seeded_as is None else own.seeded_as)
 
     def build(self, loaded: LoadedCheckpoint) -> keras.Model:
-        """Return a fresh model with the checkpoint's variables, each compared with it by digest.
+        """Return a new model with the checkpoint's variables, each verified by its digest.
 
         Raises:
-            RestoreError: A variable does not fit, or two of the model's are one.
-            FactoryError, DataError, IndependenceError: What the factories return is no such thing.
-            Exception: Whatever the factories raise.
+            RestoreError: A variable does not fit, or the model contains one twice.
+            FactoryError, DataError, IndependenceError: A factory returned a wrong value.
+            Exception: Any error of the factories.
         """
         model = self.fresh(loaded)
         load_variables(model, loaded)
@@ -105,7 +104,7 @@ class ModelBuilder:
         return model
 
     def fresh(self, loaded: LoadedCheckpoint) -> keras.Model:
-        """Return a fresh model that has all of its variables, with initial values."""
+        """Return a new model with all of its variables at initial values."""
         with _generators_kept():
             self._trial = self._new_trial()
             model = self._model(self._trial)
@@ -115,7 +114,7 @@ class ModelBuilder:
             return model
 
     def batch(self) -> Any:
-        """Return the inputs of one batch of the validation data, or else of the training data."""
+        """Return the inputs of one batch of the validation data, otherwise of the training data."""
         with _generators_kept():
             _, train, validation = self._opened()
             source = train if validation is None else validation
@@ -187,7 +186,7 @@ class ModelBuilder:
 
 
 def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Refuse variables in another order: where a batch makes them, shapes alone do not tell."""
+    """Refuse variables in another order, which shapes alone do not show."""
     was = [_NUMBERED.sub("", path) for path in loaded.state["model"]]
     now = [_NUMBERED.sub("", str(variable.path)) for variable in model.variables]
     if len(was) == len(now) and was != now:
@@ -201,10 +200,10 @@ def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
 
 
 def check_loaded(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Compare each variable with the checkpoint's, as a reader has that of several replicas.
+    """Compare each variable with the checkpoint's; of several replicas with the value for readers.
 
     Raises:
-        RestoreError: One is another.
+        RestoreError: A variable differs.
     """
     for index, variable in enumerate(model.variables):
         key = f"model/{index:05d}"
@@ -220,7 +219,7 @@ def check_loaded(model: keras.Model, loaded: LoadedCheckpoint) -> None:
 
 @contextmanager
 def _generators_kept() -> Iterator[None]:
-    """Leave Python's, NumPy's, TensorFlow's and Keras's generators as they were."""
+    """Context manager that restores Python's, NumPy's, TensorFlow's and Keras's generators."""
     generators = (GlobalSeedGenerator(), PythonRandom(), NumpyRandom(), TensorFlowRandom())
     tensors: dict[str, Any] = {}
     saved = [(each, each.capture(tensors)) for each in generators]

@@ -20,11 +20,11 @@ _MADE_UP = ("keras_tensor", "input_layer", "input")
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs of a model, in the order in which its structure of inputs has them.
+    """The inputs of a model, in the order of its input structure.
 
     Attributes:
-        inputs: Their specifications, by name; the number of samples is free.
-        structure: The structure, with anything at its leaves.
+        inputs: Their specifications by name, with any number of samples.
+        structure: The input structure; its leaves are ignored.
     """
 
     inputs: Mapping[str, tf.TensorSpec]
@@ -39,7 +39,7 @@ class Signature:
             batch: Its inputs for some samples.
 
         Raises:
-            ExportError: An input is no dense array, which a serving signature cannot name.
+            ExportError: An input is not a dense array, so a serving signature cannot name it.
         """
         leaves = tf.nest.flatten(batch)
         known = _inputs_of(model)
@@ -92,12 +92,12 @@ def predict(model: keras.Model, batch: Any) -> list[Any]:
 
 
 def arrays_of(outputs: Mapping[str, Any]) -> list[Any]:
-    """Named outputs as arrays, in the order of their names."""
+    """Return named outputs as arrays, in the order of their names."""
     return [np.asarray(outputs[name]) for name in sorted(outputs)]
 
 
 def named_outputs(outputs: Any) -> dict[str, Any]:
-    """Return a model's outputs by name: a mapping's own names; else ``output``, or ``output_0`` and on."""
+    """Return a model's outputs by name: the names of a mapping; otherwise ``output``, or ``output_0``, …."""
     if isinstance(outputs, Mapping) and not any(map(tf.nest.is_nested, outputs.values())):
         return {_clean(str(name)): value for name, value in outputs.items()}
     leaves = tf.nest.flatten(outputs)
@@ -114,7 +114,7 @@ def _inputs_of(model: keras.Model) -> list[Any]:
 
 
 def _own_name(tensor: Any, index: int, count: int) -> str:
-    """Return the user's name of an input, or a plain one if Keras made the name up."""
+    """Return the user's name of an input, or a generic one if Keras generated the name."""
     name = "" if tensor is None else _NUMBERED.sub("", tensor.name)
     if name and name not in _MADE_UP:
         return str(name)

@@ -1,8 +1,7 @@
-"""Writing a model in one of the forms: beside its place, read again and compared, then renamed.
+"""Export of a model: written under a temporary name, read again, compared, and renamed.
 
-What stands at the path that was asked for is therefore whole and predicts what the study's model
-predicts, or nothing was written. The two cards are renamed after it: a model without its card says
-less, a card without its model would promise what is not there.
+So the requested path is complete and predicts what the study's model predicts, or it does not
+exist. The two cards are renamed after the model, because a card without a model would be wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from sweeper.models.rebuilding import ModelBuilder
 from sweeper.models.signature import Signature, predict
 
 _ROUNDING = 1e-6
-"""Tolerance, relative and absolute, where kernels may round otherwise from run to run."""
+"""Tolerance, relative and absolute, for kernels that may round differently in each run."""
 
 _PRECISION = {"float16": 1e-3, "bfloat16": 1e-2}
 """Tolerance of one rounding in outputs of half precision."""
@@ -40,13 +39,13 @@ class ExportJob:
     """Model to write, format and path.
 
     Attributes:
-        form: As `open_format` has it.
-        path: Where it goes.
+        form: The export format.
+        path: The file or directory to write.
         loaded: The model's variables.
         training: The checkpoints with the optimizer, oldest first; the last goes with ``loaded``.
-        card: What is known of the model already.
-        force: Whether what is at ``path`` is replaced.
-        name: Of TensorFlow's checkpoints.
+        card: Known content of the card.
+        force: Whether an existing file is replaced.
+        name: Name of TensorFlow's checkpoints.
     """
 
     form: str
@@ -62,9 +61,9 @@ def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
     """Build the model, write it and its card, and return the card.
 
     Raises:
-        UsageError: Something is at the path, or no directory to hold it.
-        ExportError: The form cannot hold the model, or the disk not the form, or what was written
-            predicts otherwise. Nothing is left there.
+        UsageError: The path exists, or its directory does not.
+        ExportError: The format does not support the model, the disk is full, or the predictions
+            differ. Nothing is left at the path.
         RestoreError, FactoryError, DataError: The model cannot be built.
     """
     check_target(job.path, force=job.force)
@@ -113,7 +112,7 @@ def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
 def _verified(
     form: ExportFormat, leaving: Leaving, path: Path, written: Written, expected: Sequence[Any]
 ) -> dict[str, Any]:
-    """Compare what the written model predicts with what the study's does; what that showed.
+    """Compare the predictions of the written model with the study's; return the result for the card.
 
     Raises:
         ExportError: They differ.
@@ -177,7 +176,7 @@ def _model_digest(loaded: LoadedCheckpoint) -> str:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """A directory of this export's own on the same disk; gone afterwards, whatever happens."""
+    """Context manager for a temporary directory on the same disk."""
     directory = None
     try:
         directory = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -195,7 +194,7 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 def _put(inner: Path, path: Path, directory: Path) -> None:
-    """Rename what was written to its place; what is there goes the other way, and away."""
+    """Rename the written file to its place; delete the file that was there."""
     if path.is_dir() and not path.is_symlink():
         path.rename(directory / "replaced")
     inner.replace(path)

@@ -1,1 +1,1 @@
-"""Comparison of a trial with its replay, and of two runs of one trial: what `check`, `verify` and audits judge by."""
+"""Comparison of a trial with its replay, and of two runs of one trial, for `check`, `verify` and audits."""

@@ -1,8 +1,8 @@
 """Comparison of two checkpoints of one trial at one step, value by value, in the user's names.
 
-It is the only one: `sweeper check`, `sweeper verify` and audits call it. The manifests have each
-tensor's digest, so equal tensors are never read. Everything else is compared as the plain values that
-it is stored as. Names that Keras makes up may differ from process to process, and are not compared.
+`sweeper check`, `sweeper verify` and audits all use it. The manifests have each tensor's digest, so
+equal tensors are not read. All other state is compared as stored, as plain values. Names that Keras
+generates may differ between processes, and are not compared.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from sweeper.replay.findings import Difference, Level, ranked
 from sweeper.support.paths import Location
 
 _LISTED = ("model", "optimizer", "optimizers", "metrics", "reachable")
-"""Components whose state is a list of their variables' names, in order."""
+"""Components whose state is a list of their variables' names."""
 
 _EXACT = frozenset({*_LISTED, "global_seed_generator", "position"})
-"""Components with nothing that may differ in every run, as a measured time does."""
+"""Components whose differences are never excused."""
 
 _OF_FILES = ("file_size", "event_files")
-"""Lengths of the files of CSVLogger and TensorBoard, to which a resume cuts them back. No result depends on
-them: measured times have more digits in one run than in another, and the files' names hold the time.
+"""Lengths of the files of CSVLogger and TensorBoard, to which a resume truncates them. No result
+depends on them: they vary with the digits of measured times and with times in file names.
 """
 
 READ_AHEAD = "/iterator"
-"""End of the names of tensors that say how far tf.data has read ahead: a matter of timing, without
-effect. Where they differ in more, the steps after them do.
+"""Suffix of the names of tensors with tf.data's read-ahead position, which depends on timing and
+has no effect. If other data differ, later steps differ too.
 """
 
 _USERS = "user_state"
 _SHOWN = 60
 _MOST_ELEMENTS = 4096
 _STRUCTURE = frozenset({"v", "items", "values", "attributes", "set", "value", "packed"})
-"""Keys of the encoding, which no user wrote."""
+"""Keys of the encoding, which are not the user's."""
 
 _MEMBER = re.compile(r"^(callback [^.:'\[]+(?: \[\d+\])?)\.(\w+)(.*)$")
 
@@ -61,10 +61,10 @@ def compare_checkpoints(
     Args:
         first: The trial's own checkpoint.
         second: The replay's.
-        directories: The trial's directory, as each of the two processes knew it.
-        objectives: Metrics that trials are compared by.
-        sides: What the two are called in messages.
-        damaged: Whether the first one's files do not verify: then only digests are compared.
+        directories: The trial's directory in each of the two processes.
+        objectives: The study's objectives.
+        sides: Names of the two in messages.
+        damaged: Whether the first one's files do not verify; then only digests are compared.
 
     Raises:
         CheckpointError: One cannot be read.
@@ -87,7 +87,7 @@ def compare_model(
     state: Mapping[str, Any],
     sides: tuple[str, str],
 ) -> list[Difference]:
-    """Return the differences between the variables of two models, of tensors by their names."""
+    """Return the differences between the variables of two models, given as tensors by name."""
     comparison = _Comparison(state, (), sides)
     names = [n for n in dict.fromkeys([*ours, *theirs]) if n.startswith("model/")]
     parted = [n for n in names if _content(ours.get(n)) != _content(theirs.get(n))]
@@ -101,9 +101,9 @@ def compare_epochs(
     objectives: Sequence[str] = (),
     sides: tuple[str, str] = ("undisturbed", "resumed"),
 ) -> list[Difference]:
-    """Return the differences between the metrics of two runs, of each epoch by its number.
+    """Return the differences between the metrics of two runs, by epoch.
 
-    Their paths are those that the same values have in a checkpoint's history.
+    Their paths are those of the same values in a checkpoint's history.
     """
     comparison = _Comparison({}, tuple(objectives), sides)
     histories = (
@@ -119,7 +119,7 @@ def epoch_path(epoch: int, metric: str) -> str:
 
 
 def variable_names(state: Mapping[str, Any]) -> dict[str, str]:
-    """Return the user's names of the tensors in ``state``, by the tensors' names in the file."""
+    """Return the user's names of tensors by their names in the file."""
     return {
         f"{component}/{index:05d}": f"{component} variable {index} ({path})"
         for component in _LISTED
@@ -128,7 +128,7 @@ def variable_names(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def tensor_entries(manifest: Manifest) -> dict[str, TensorEntry]:
-    """Return a manifest's tensors by name: first those that the digest is of, in its order."""
+    """Return a manifest's tensors by name: first those in the digest, in its order."""
     entries = {entry.name: entry for entry in manifest.tensors}
     return {name: entries[name] for name in [*manifest.digest_names, *sorted(entries)]}
 
@@ -138,7 +138,7 @@ def severity(path: Sequence[str | int], objectives: Sequence[str] = ()) -> tuple
 
     Args:
         path: Component first.
-        objectives: Metrics that trials are compared by: with the loss, they never differ.
+        objectives: The study's objectives; like the loss, they are never excused.
     """
     component = str(path[0])
     if any(part in (*objectives, "loss") for part in path[1:]) and component != "callbacks":
@@ -212,7 +212,7 @@ class _Comparison:
                 )
 
     def _left_out(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
-        """Yield the attributes that training changes, a callback's get_state leaves out, and differ."""
+        """Yield differing attributes that training changes and a callback's get_state leaves out."""
         if "left_out" not in ours or "left_out" not in theirs:
             return
         fingerprints = [dict(each["left_out"]) for each in (ours, theirs)]
@@ -259,10 +259,10 @@ def _content(tensor: Array | None) -> object:
 
 
 def _of_users(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that the user's code keeps, by the path of each attribute.
+    """Return the values of the user's objects, by the path of each attribute.
 
-    An object that came during training has a number in the checkpoint, which hangs on the objects
-    before it. Here it stands where it is first held, and its path wherever else it is.
+    An object that was made during training is listed at its first place, and as that path at all
+    others.
     """
     met: dict[int, str] = {}
 
@@ -323,7 +323,7 @@ _MISSING = _Missing()
 
 
 def _pairs(value: Any) -> dict[str, Any] | None:
-    """Return a dictionary that is stored as a list of pairs, by its keys; None for anything else."""
+    """Return a dictionary that is stored as a list of pairs; None for other values."""
     if not isinstance(value, list) or not value:
         return None
     if not all(isinstance(item, list) and len(item) == 2 for item in value):
@@ -332,7 +332,7 @@ def _pairs(value: Any) -> dict[str, Any] | None:
 
 
 def _called(path: Path, state: Mapping[str, Any]) -> str:
-    """Return the user's name of a path in the state."""
+    """Return the user's name for a path in the state."""
     component, rest = path[0], list(path[1:])
     if component == _USERS and rest:
         return f"{_attribute(str(rest[0]))}{_keys(rest[1:])}"

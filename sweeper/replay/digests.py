@@ -1,7 +1,6 @@
-"""Digests of weights and of data, to compare two runs of one trial that were in two processes.
+"""Digests of weights and data, to compare two runs of a trial in two processes.
 
-What is hashed is bounded: the first batches of two epochs and of validation, and all of the arrays
-where the data are arrays.
+Only the first batches of two epochs and of validation are hashed, or whole arrays.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from sweeper.train.sources.arrays import ArraySource
 from sweeper.train.sources.opening import open_sources
 
 WHOLE_EPOCHS = 3
-"""Epochs that a rehearsal trains: what acts once an epoch must have acted, and been lost, by then."""
+"""Epochs of a rehearsal, enough for state that acts once an epoch to be used and lost."""
 
 _MOST_STEPS = 60
-"""Steps of an epoch above which a rehearsal has shorter ones."""
+"""Steps of an epoch above which a rehearsal shortens it."""
 
 _SHORT_EPOCH = 6
 _MOST_VALIDATION = 24
@@ -41,7 +40,7 @@ _WORD = (1 << 64) - 1
 
 
 def digest_of(value: Any) -> str:
-    """Return the XXH3-64 of an array's dtype, shape and bytes; of what has no such form, of its text."""
+    """Return the XXH3-64 of an array's dtype, shape and bytes; for other values, of their text."""
     array = _as_numpy(value)
     hashed = xxhash.xxh3_64(f"{array.dtype}{array.shape}".encode())
     if array.dtype.hasobject:
@@ -61,7 +60,7 @@ def _as_numpy(value: Any) -> Any:
 def initial_weights(model: Any) -> Weights:
     """Return each variable's path, its digest, and whether it has more than one value.
 
-    One that is all zeros or ones was not drawn, and says nothing about seeds.
+    A variable of only zeros or ones was not drawn, so it does not depend on seeds.
     """
     found = []
     for variable in model.variables:
@@ -74,11 +73,11 @@ def initial_weights(model: Any) -> Weights:
 def shortened(
     plan: TrainingPlan, epoch_steps: int | None, validation_steps: int | None
 ) -> tuple[TrainingPlan, Lengths]:
-    """Return the plan with epochs short enough to rehearse several, and how long they really are.
+    """Return the plan with shortened epochs for a rehearsal, and their true lengths.
 
     Args:
-        plan: The trial's own.
-        epoch_steps: What an earlier rehearsal decided; None to decide.
+        plan: The trial's plan.
+        epoch_steps: The number that an earlier rehearsal chose; None to choose.
         validation_steps: Likewise.
     """
     train, validation = open_sources(plan.data, plan.order_seed, _unheard)
@@ -108,7 +107,7 @@ def shortened(
 def data_digests(plan: TrainingPlan) -> DataDigests:
     """Return digests of the batches of the plan's first two epochs, and of its validation.
 
-    The plan must be fresh: a dataset that was read before gives another order.
+    The plan must be new, because a dataset that was already read has another order.
     """
     train, validation = open_sources(plan.data, plan.order_seed, _unheard)
     first = _batches(train, 0)
@@ -125,9 +124,9 @@ def data_digests(plan: TrainingPlan) -> DataDigests:
 
 
 def validation_rows(plan: TrainingPlan) -> str | None:
-    """Return a digest of the samples of the plan's validation that is the same in whatever order.
+    """Return a digest of the plan's validation samples, independent of their order.
 
-    None without a validation, or where it is too long to be read only for this.
+    None without a validation, or if it is too long.
     """
     _, source = open_sources(plan.data, plan.order_seed, _unheard)
     if source is None:
@@ -159,7 +158,7 @@ def _arrays_in(batch: Any) -> list[Any]:
 
 
 def _of_rows(batches: Iterable[list[Any]]) -> str:
-    """Return the sum of the digests of all rows, and how many there are."""
+    """Return the sum of the digests of all rows, and their number."""
     total = count = 0
     for batch in batches:
         arrays = batch
@@ -213,5 +212,5 @@ def _whole(source: DataSource) -> tuple[str, ...] | None:
 
 
 def _unheard(message: str) -> None:
-    """Drop what is said about the data: the training says it once."""
+    """Ignore a notice about the data, because the training reports it."""
     del message

@@ -22,14 +22,14 @@ class Difference:
 
     Attributes:
         component: Component of the training's state, such as ``"optimizer"``.
-        path: Exact path of the value; equal in every comparison of the same trial.
-        name: The value's name in the user's terms.
+        path: Exact path of the value, equal in every comparison of the same trial.
+        name: The user's name for the value.
         how: Both values, or the largest deviation.
         level: Severity; a property of the component, until the difference is excused.
-        excusable: Whether the path may be excused because it differs between undisturbed runs too.
-            Weights, the optimizer, metrics, generators and the objective never are.
-        elements: Indices of the elements that differ, of a small array; None for a whole value.
-        advice: What the difference means, beyond that the values differ.
+        excusable: Whether the path is excused if it also differs between uninterrupted runs.
+            Weights, the optimizer, metrics, generators and the objective are never excused.
+        elements: Indices of the differing elements of a small array; None for a whole value.
+        advice: Meaning of the difference, and advice.
     """
 
     component: str
@@ -46,15 +46,15 @@ class Difference:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the attributes and keys that lead to the value."""
+        """Return the attributes and keys on the path to the value."""
         return frozenset(_QUOTED.findall(self.name))
 
     def excused(self) -> Difference:
-        """Return the same difference as one that breaks no promise."""
+        """Return the same difference as a note, which breaks no promise."""
         return replace(self, level="note")
 
     def is_excused_by(self, others: Iterable[Difference]) -> bool:
-        """Return whether one of ``others`` differs at the same path, in every element that this does."""
+        """Return whether one of ``others`` has the same path and covers all differing elements."""
         return self.excusable and any(
             other.path == self.path
             and (
@@ -66,11 +66,11 @@ class Difference:
 
 
 def excuse(found: Iterable[Difference], anyway: Iterable[Difference]) -> list[Difference]:
-    """Return ``found``, with a note of what differs between two undisturbed runs too.
+    """Return ``found``, in which differences between two uninterrupted runs become notes.
 
     Args:
         found: Differences between a trial and its replay.
-        anyway: Differences between two runs that were treated alike.
+        anyway: Differences between two equal runs.
     """
     by_path: dict[str, list[Difference]] = {}
     for each in anyway:
@@ -85,15 +85,15 @@ def judge(
     anyway: Iterable[Difference],
     authors: Callable[[], StudyAuthors | None],
 ) -> list[Difference]:
-    """Return ``found``, the most severe first, with a note of what breaks no promise.
+    """Return ``found``, the most severe first, with excused differences as notes.
 
-    `sweeper check`, `sweeper verify` and audits judge here.
+    `sweeper check`, `sweeper verify` and audits use it.
 
     Args:
         found: Differences between a trial and its replay.
-        anyway: Differences between two runs that were treated alike: they excuse the same paths.
-        authors: Returns what the user wrote, which tells what is computed from a clock. Called only
-            where an error is left.
+        anyway: Differences between two equal runs, which excuse the same paths.
+        authors: Returns the user's code, with the values that are computed from a clock. Called
+            only if an error is left.
     """
     left = excuse(found, anyway)
     written = authors() if errors(left) else None
@@ -103,14 +103,14 @@ def judge(
 def excuse_measured(
     found: Iterable[Difference], measured: Mapping[str, frozenset[str]]
 ) -> list[Difference]:
-    """Return ``found``, with a note of what the user's code computes from a clock.
+    """Return ``found``, in which values that the user's code computes from a clock become notes.
 
-    A date, or a rounded time, can be equal in two undisturbed runs and another one in the third. Only the
-    value's own path is excused: what else the same callback keeps counts.
+    A date or a rounded time can be equal in two uninterrupted runs and differ in a third. Only the
+    value's own path is excused, not other state of the same callback.
 
     Args:
         found: Differences between a trial and its replay.
-        measured: By callback, the attributes, keys and metrics that it gives measured times.
+        measured: By callback, the attributes, keys and metrics with measured times.
     """
     return ranked(
         each.excused() if each.excusable and _is_measured(each, measured) else each

@@ -1,9 +1,7 @@
 """Reports of a rehearsal and of a check, as plain frozen values.
 
-They are made where TensorFlow and the study are, and read where neither is.
-
-Plain frozen values: a trial process makes them, a pipe carries them as JSON, and the command line
-prints them.
+A trial process makes them, a pipe carries them as JSON, and the command line prints them without
+importing TensorFlow or the study.
 """
 
 from __future__ import annotations
@@ -31,16 +29,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that the user should know.
+    """A finding for the user.
 
     Attributes:
-        level: ``"error"``: a promise does not hold, or no trial could run. ``"warning"``: it holds
-            less than one may think. ``"note"``: good to know.
-        check: What was being checked: ``"independence"``, ``"seeds"``, ``"data"``, ``"validation"``,
+        level: ``"error"``: a promise does not hold, or no trial could run. ``"warning"``: a promise
+            holds with a restriction. ``"note"``: information.
+        check: Name of the check: ``"independence"``, ``"seeds"``, ``"data"``, ``"validation"``,
             ``"capture"``, ``"resume"``, ``"determinism"``, ``"objective"``, ``"build"``,
             ``"settings"``, ``"installation"`` (a package is missing, which breaks no promise).
         message: What was seen, what was expected, what to do.
-        line: The line to look at, where there is one.
+        line: The line concerned, if known.
     """
 
     level: Level
@@ -60,21 +58,21 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Estimate of what the whole study will take, from the steps that were measured.
+    """Estimate of the study's time, memory and disk, from measured steps.
 
     Attributes:
-        steps_per_epoch: None where only an epoch's end tells; then no time is known either.
-        seconds_per_step: Of training, in the blocks that a trial runs.
-        validation_seconds: Of one whole validation; 0 without.
-        startup_seconds: Of one trial: building, tracing, its process.
-        trial_seconds: Of one trial that runs all its epochs.
-        study_seconds: Of all trials, ``workers`` at a time.
-        workers: Trials side by side.
-        trial_bytes: Most memory that a trial's process held while it was checked.
+        steps_per_epoch: Steps of an epoch; None if unknown, and then no time is estimated.
+        seconds_per_step: Seconds of a training step, in blocks as in a trial.
+        validation_seconds: Seconds of one complete validation; 0 without validation.
+        startup_seconds: Seconds to start a trial: its process, building, tracing.
+        trial_seconds: Seconds of a trial with all epochs.
+        study_seconds: Seconds of all trials, ``workers`` at a time.
+        workers: Parallel trials.
+        trial_bytes: Peak memory of a trial's process during the check.
         memory_bytes: The same for ``workers`` of them.
-        checkpoint_bytes: Of one checkpoint.
-        checkpoints_kept: Of one trial, under the study's rules; at most.
-        disk_bytes: Of all checkpoints of all trials, at most.
+        checkpoint_bytes: Size of one checkpoint.
+        checkpoints_kept: Maximum number of kept checkpoints of a trial.
+        disk_bytes: Maximum size of all checkpoints of all trials.
     """
 
     steps_per_epoch: int | None
@@ -98,16 +96,15 @@ class CheckReport:
     Attributes:
         study: Its name.
         findings: Errors first.
-        held: What was checked and holds, a sentence each.
-        metrics: What an epoch reports; empty where that could not be learnt.
-        estimate: None where no step could be run.
+        held: The promises that hold, a sentence each.
+        metrics: Names of the metrics of an epoch; empty if unknown.
+        estimate: The estimate; None if no step could be run.
         seconds: ``"total"``: the whole check. ``"startup"``: of that, until processes could run
             and models were built and traced, added up over them. ``"steps"``: in the training steps
             themselves; ``"work"``: all but the start-up, both added up over the processes.
         steps: Training steps that were run.
-        inline: What keeps trials of this study from being independent with ``isolation="inline"``,
-            where they share a process; empty for nothing. No finding, since nothing comes of it
-            otherwise.
+        inline: What makes trials of this study dependent with ``isolation="inline"``, where they
+            share a process; empty for nothing. It is not a finding.
     """
 
     study: str
@@ -126,7 +123,7 @@ class CheckReport:
 
     @property
     def lacks_packages(self) -> bool:
-        """Return whether every error is a package that is not installed, so that nothing was judged."""
+        """Return whether every error is a missing package, so that nothing was checked."""
         errors = [finding for finding in self.findings if finding.level == "error"]
         return bool(errors) and all(finding.check == "installation" for finding in errors)
 
@@ -142,7 +139,7 @@ class CheckReport:
 
 
 def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return errors first, then warnings, then notes; each once, in the order in which they were found."""
+    """Return errors, then warnings, then notes, without duplicates, in the order of discovery."""
     once = list(dict.fromkeys(findings))
     return tuple(sorted(once, key=lambda finding: _LEVELS.index(finding.level)))
 
@@ -153,15 +150,15 @@ PARTS = ("x", "y", "sample_weight")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The state after something happened.
+    """The state after an event of a training.
 
     Attributes:
         what: ``"start"``, ``"step"``, ``"callback"`` or ``"elsewhere"`` (between two others: a
             validation, the loop's own work).
         owner: The callback's position, for ``"callback"``.
-        hook: The hook that it ran.
-        step: Steps finished.
-        state: A digest a variable.
+        hook: The callback's hook.
+        step: Finished steps.
+        state: A digest of each variable.
     """
 
     what: str
@@ -185,13 +182,13 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Authored:
-    """One thing that the user wrote, as a judge in another process knows it.
+    """An object of the user's code, described for another process.
 
     Attributes:
-        name: What to call it.
+        name: Its name in messages.
         line: Where it is defined; None for a library's.
-        hooks: Of a callback: where each of its own hooks is defined.
-        measured: Of a callback: the attributes, keys and metrics that it gives times measured by a clock.
+        hooks: For a callback: the line of each of its own hooks.
+        measured: For a callback: the attributes, keys and metrics with measured times.
     """
 
     name: str
@@ -221,7 +218,7 @@ class StudyAuthors:
 
     @property
     def measured(self) -> Mapping[str, frozenset[str]]:
-        """Return what each callback measures by a clock, by the callback's name."""
+        """Return the names of each callback's measured times, by the callback's name."""
         return {callback.name: callback.measured for callback in self.callbacks}
 
     @property
@@ -232,12 +229,11 @@ class StudyAuthors:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lengths of an epoch and a validation, and how much of them is rehearsed.
+    """Lengths of an epoch and a validation, in the study and in the rehearsal.
 
     Attributes:
-        steps: Steps of an epoch of the study's; None where only its end tells.
-        validation_batches: Batches of a validation of the study's; 0 without one, or where only its
-            end tells.
+        steps: Steps of an epoch of the study; None if unknown.
+        validation_batches: Batches of a validation of the study; 0 without one or if unknown.
         epoch_steps: Steps of a rehearsed epoch; None for the study's own.
         validation_steps: Batches of a rehearsed validation; None for the study's own.
     """
@@ -250,14 +246,14 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Durations of steps and a validation, run as a trial runs them.
+    """Durations of steps and a validation, run as in a trial.
 
     Attributes:
-        steps: That were run.
-        seconds: That they took.
-        validation_batches: Batches of the validation; None where that is not known.
-        validation_seconds: That it took.
-        memory: Bytes that the process held at most.
+        steps: Number of steps.
+        seconds: Seconds of these steps.
+        validation_batches: Batches of the validation; None if unknown.
+        validation_seconds: Seconds of the validation.
+        memory: Peak memory of the process in bytes.
     """
 
     steps: int
@@ -280,11 +276,11 @@ class DataDigests:
 
     Attributes:
         kind: The class of the source.
-        described: The source, for a person.
-        shuffle: Whether `Data` asks for an order of its own in each epoch.
-        whole: A digest of each array, where the data are arrays.
-        epochs: The first and the second.
-        validation: Its batches.
+        described: Description of the source.
+        shuffle: Whether `Data` requests a shuffle in each epoch.
+        whole: A digest of each array, if the data are arrays.
+        epochs: The first and the second epoch.
+        validation: Batches of the validation.
         whole_validation: As ``whole``.
     """
 
@@ -303,8 +299,8 @@ class Spent:
 
     Attributes:
         startup: Building and tracing.
-        steps: In training steps.
-        work: In all but the start-up.
+        steps: Seconds in training steps.
+        work: Seconds without the start-up.
     """
 
     startup: float = 0.0
@@ -314,32 +310,32 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalReport:
-    """Report of one rehearsal; what it did not come to is None.
+    """Report of one rehearsal; parts that it did not reach are None.
 
     Attributes:
-        complete: Whether it came to its end.
-        code: What the user wrote.
-        findings: What this process could judge alone.
-        seconds: Where the time went.
+        complete: Whether it reached its end.
+        code: The user's code.
+        findings: Findings of this process alone.
+        seconds: Seconds of its parts.
         steps: Training steps that were run.
-        built: Digests of the variables that the model factory gave, of the last trial that was built.
-        weights: Initial variables of the trial, all of them: some are made with the first batch.
-        owned: How many objects of the trial training can change.
-        validation: A digest of the samples of a validation, whatever their order; None without one, or
-            where it is too long to be read.
-        lengths: Of the rehearsed epochs.
-        trace: What was seen while training.
-        end: The step at which training was left.
-        epochs: Epochs that were over by then.
-        metrics: What they reported.
+        built: Digests of the variables from the model factory, of the last trial that was built.
+        weights: All initial variables of the trial, including those that the first batch makes.
+        owned: Number of the trial's objects that training can change.
+        validation: A digest of the validation samples, independent of their order; None without one
+            or if it is too long.
+        lengths: Lengths of the rehearsed epochs.
+        trace: Events of the training.
+        end: The step at which the rehearsal ended.
+        epochs: Epochs finished by then.
+        metrics: Names of the reported metrics.
         epoch_steps: Steps of a rehearsed epoch.
-        follow_seconds: Of the watched training, without the watching.
-        listening: Whether a callback listens to single batches.
-        validations: How many a whole trial has.
+        follow_seconds: Seconds of the recorded training, without the recording.
+        listening: Whether a callback has hooks for single batches.
+        validations: Number of validations of a complete trial.
         checkpoint: The directory of the last state.
-        timed: What a step takes.
+        timed: Duration of steps.
         data: Digests of the data of the first trial that was built.
-        later_data: Those of trial 1, where it was built after trial 0.
+        later_data: Digests of the data of trial 1, if it was built after trial 0.
     """
 
     complete: bool
@@ -367,7 +363,7 @@ class RehearsalReport:
 
 
 def validation_differs(first: RehearsalReport | None, second: RehearsalReport | None) -> bool:
-    """Return whether two trials were seen to validate on different samples, in whatever order."""
+    """Return whether two trials have different validation samples, in any order."""
     if first is None or second is None or first.validation is None or second.validation is None:
         return False
     return first.validation != second.validation
@@ -377,8 +373,8 @@ def validation_finding(first: RehearsalReport, second: RehearsalReport) -> Findi
     """Return the warning that two trials with equal parameters are validated on different samples.
 
     Args:
-        first: Of the process that built trial 0.
-        second: Of the process that built trial 1 with the parameters of trial 0.
+        first: Report of the process that built trial 0.
+        second: Report of the process that built trial 1 with the parameters of trial 0.
     """
     if not validation_differs(first, second):
         return None

@@ -1,8 +1,8 @@
-"""A training watched step by step: what its state was after each step and each callback's hook.
+"""Trace of a training: digests of its state after each step and each callback's hook.
 
-Two runs of one trial leave two traces. The first event in which they differ names the culprit: it
-is the step, or the callback, that came between a state that was equal and one that is not. To see
-that, nothing of the user's is wrapped: callbacks that only look stand between theirs.
+The first event in which the traces of two runs differ is the cause: the step or the callback
+between an equal and a different state. The user's objects are not wrapped: callbacks that record
+digests are placed between theirs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sweeper.train.loop.plan import Stopped, TrainingPlan
 from sweeper.train.state.state import Position
 
 _WATCHED = ("model", "optimizer", "optimizers")
-"""The components whose variables are a trial's result."""
+"""The components whose variables are in a trial's digest."""
 
 HOOKS = (
     "on_train_begin",
@@ -41,18 +41,18 @@ _NEVER = 1 << 30
 
 
 class WatchedTraining:
-    """One training, up to a step, with its trace.
+    """A training up to a step, with its trace.
 
     Args:
-        plan: What to train.
-        notice: Called with what the user should know about the data.
+        plan: The plan of the training.
+        notice: Called with notices about the data.
 
     Attributes:
         loop: The training loop, traced and ready.
-        snapshot: The whole state at the end, once `run` is over.
-        position: Where the training stands.
-        seconds: Of `run`, spent on watching; what is left is the training's own.
-        step_seconds: Of `run`, spent in steps.
+        snapshot: The complete state after `run`.
+        position: Position of the training.
+        seconds: Seconds of `run` for recording; the others are the training's.
+        step_seconds: Seconds of `run` in steps.
     """
 
     def __init__(self, plan: TrainingPlan, notice: Callable[[str], None]) -> None:
@@ -68,11 +68,11 @@ class WatchedTraining:
         self._look = self._interleave()
 
     def run(self, stop_at: int) -> Trace:
-        """Train to ``stop_at``, or to the end if that comes before.
+        """Train to ``stop_at``, or to the end if that is earlier.
 
         Raises:
-            SweeperError: What a training raises; `trace` has what came before.
-            Exception: Whatever the user's code raises.
+            SweeperError: An error of the training; `trace` has the events before it.
+            Exception: Any error of the user's code.
         """
         self._stop_at = stop_at
         self.loop._train = _Timed(self._train, self)
@@ -88,11 +88,11 @@ class WatchedTraining:
         return self.trace()
 
     def trace(self) -> Trace:
-        """Return what was seen so far."""
+        """Return the events so far."""
         return Trace(tuple(self._state()[0]), tuple(self._events))
 
     def digests(self) -> tuple[str, ...]:
-        """Return a digest of each variable of the model and its optimizers, as it is now."""
+        """Return the present digest of each variable of the model and its optimizers."""
         return tuple(self._state()[1])
 
     def variables(self) -> tuple[str, ...]:
@@ -100,10 +100,10 @@ class WatchedTraining:
         return tuple(self._state()[0])
 
     def time_steps(self, seconds: float) -> tuple[int, float]:
-        """Run more steps, in blocks as a trial does, for about so long, after `run`.
+        """Run further steps after `run`, in blocks as a trial does, for about this many seconds.
 
         Returns:
-            How many steps were run, and the seconds that they took.
+            The number of steps, and their seconds.
         """
         epoch, begin, block = self.position.epoch, self.position.step_in_epoch, 1
         ran, started = 0, time.perf_counter()
@@ -123,7 +123,7 @@ class WatchedTraining:
         return ran, time.perf_counter() - started
 
     def time_validation(self) -> tuple[int | None, float]:
-        """Run one validation, after `run`; its batches (None: not known) and its seconds."""
+        """Run one validation after `run`; return its batches (None if unknown) and its seconds."""
         test = self.loop._test
         if test is None:
             return 0, 0.0
@@ -162,7 +162,7 @@ class WatchedTraining:
         return self.position.step >= self._stop_at and not at_the_end
 
     def record(self, what: str, owner: int | None, hook: str) -> None:
-        """Note the state as it is now."""
+        """Record the present state."""
         began = time.perf_counter()
         state = tuple(self._state()[1])
         self._events.append(Event(what, owner, hook, self.position.step, state))
@@ -180,7 +180,7 @@ class WatchedTraining:
         return paths, digests
 
     def _interleave(self) -> list[keras.callbacks.Callback]:
-        """Put a callback that looks before the user's first and behind each of them."""
+        """Put a recording callback before the user's first callback and after each."""
         looks: list[keras.callbacks.Callback] = []
         mixed: list[Any] = []
         ours = {id(callback): i for i, callback in enumerate(self._plan.callbacks)}
@@ -197,7 +197,7 @@ class WatchedTraining:
 
 
 class _Timed:
-    """A runner whose steps are timed; everything else is the runner's own."""
+    """A wrapper of a runner that times its steps."""
 
     def __init__(self, runner: Any, watched: WatchedTraining) -> None:
         self._runner = runner
@@ -216,7 +216,7 @@ class _Timed:
 
 
 class _Look(keras.callbacks.Callback):  # type: ignore[misc]
-    """Notes the state behind the callback number ``owner``; None before the first one."""
+    """Callback that records the state after callback number ``owner``; None before the first."""
 
     def __init__(self, watched: WatchedTraining, owner: int | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Checks of single arguments of a study, in the names that the user wrote, and their defaults."""
+"""Checks of single arguments of a study, and their defaults."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def named_arguments(call: Callable[P, R]) -> Callable[P, R]:
-    """Have ``call`` refuse an argument that it does not have by a sentence with the nearest one.
+    """Make ``call`` refuse unknown arguments with an error that names the most similar one.
 
-    Its signature stays, for type checkers too.
+    The signature is unchanged, also for type checkers.
     """
     known = [name for name in inspect.signature(call).parameters if name != "self"]
 
@@ -40,7 +40,7 @@ def named_arguments(call: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_named_arguments(kind: Kind) -> Kind:
-    """Have a class, and its public methods, refuse arguments that they do not have.
+    """Make a class and its public methods refuse unknown arguments.
 
     See `named_arguments`.
     """
@@ -59,13 +59,13 @@ def checked_factory(value: Any, name: str, form: str, *, optional: bool = False)
     """Return ``value``, a function of a trial.
 
     Args:
-        value: What the user gave.
-        name: The argument.
-        form: What it must be, for the error.
+        value: The user's argument.
+        name: The argument's name.
+        form: The expected form, for the error.
         optional: Whether None is allowed.
 
     Raises:
-        DefinitionError: It cannot be called, or is an object of Keras's.
+        DefinitionError: It cannot be called, or is a Keras object.
     """
     if optional and value is None:
         return None
@@ -93,7 +93,7 @@ def checked_whole(value: Any, name: str, *, least: int) -> int:
     """Return ``value``, a whole number of at least ``least``.
 
     Raises:
-        DefinitionError: It is none.
+        DefinitionError: It is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         msg = f"{name}={value!r}; it must be a whole number, at least {least}"

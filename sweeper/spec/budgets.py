@@ -1,19 +1,20 @@
-"""Budgets: how many epochs a trial gets before it must be among the best to get more.
+"""Budgets: rules for the number of epochs before a trial has to be among the best to continue.
 
-Everything here is a pure function. Which trials are compared with each other follows from their
-numbers alone, and who goes on from the values that they had reached; neither from who was first.
+Everything here is a pure function. Trial numbers determine which trials are compared, and the
+values at a rung which of them are promoted; the order of arrival has no effect.
 
-The rungs of a budget are the epochs ``min_epochs * factor**k`` below the study's ``epochs``. A
-bracket's trials pause at its rungs: the first bracket's at all of them, the next one's at all but
-the first, and so on; the trials of a bracket without a rung train to the end. A *round* is a bracket's
-trials of consecutive numbers, which are compared with each other and with no other one. Its size is
-Hyperband's (Li et al., 2018): ``ceil(n / (s + 1) * factor**s)`` trials for a bracket with ``s`` of
-``n - 1`` rungs, so that the rungs of all brackets take about as many epochs.
+The rungs of a budget are the epochs ``min_epochs * factor**k`` below the study's ``epochs``. The
+trials of the first bracket pause at all rungs, those of the second at all but the first, and so on;
+the trials of a bracket without rungs train to the end. A *round* is a group of trials of one
+bracket with consecutive numbers, which are compared only with each other. Its size is Hyperband's
+(Li et al., 2018): ``ceil(n / (s + 1) * factor**s)`` trials for a bracket with ``s`` of ``n - 1``
+rungs, so that all brackets train about the same number of epochs.
 
-A population is a budget, too: population-based training (Jaderberg et al., 2017), synchronous and as a
-tree of trials. A generation's members are trials of ``every`` epochs, and each member of the next is a
-branch of one of them. Nothing is changed in place, so a trial has one set of parameters, and its
-ancestors stay to be seen. Generation ``g`` has the numbers ``g * size`` to ``(g + 1) * size - 1``.
+A population is also a budget: synchronous population-based training (Jaderberg et al., 2017) as a
+tree of trials. The members of a generation are trials of ``every`` epochs, and each member of the
+next generation is a branch of one of them. Nothing is changed in place, so a trial has one set of
+parameters, and its ancestors are kept. Generation ``g`` has the numbers ``g * size`` to ``(g + 1) *
+size - 1``.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _MOST_EXPLOITED = 0.5
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """By which a parameter is multiplied: one factor or the other, drawn with equal chances.
+    """Perturbation of a parameter by one of two factors, drawn with equal probability.
 
     Attributes:
         down: The first factor.
-        up: The second one.
+        up: The second factor.
 
     Examples:
         >>> sweeper.Scale(0.8, 1.25).up
@@ -57,14 +58,14 @@ class Scale:
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Population:
-    """Population-based training: the worst trials of a generation go on from the best.
+    """Population-based training: the worst trials of a generation continue from the best.
 
     Attributes:
-        size: Trials in a generation, which train side by side.
+        size: Trials in a generation, which train in parallel.
         every: Epochs of a generation.
         exploit: The share of a generation that is replaced, and the share that it is replaced by; a
             quarter by default, and at least one trial.
-        perturb: By parameter, how it is changed where a trial goes on from another one's checkpoint.
+        perturb: By parameter, its perturbation when a trial continues from another's checkpoint.
 
     Examples:
         >>> sweeper.Population(size=8, every=5, perturb={"rate": sweeper.Scale(0.8, 1.25)}).exploit
@@ -84,12 +85,12 @@ class Population:
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """From whom a member of a generation descends.
+    """Parent of a member of a generation.
 
     Attributes:
-        number: Its own.
-        parent: The member of the generation before that it goes on from.
-        perturbed: Whether it replaces another one, with changed parameters.
+        number: Number of the member.
+        parent: The member of the previous generation from which it continues.
+        perturbed: Whether it replaces another member, with changed parameters.
     """
 
     number: int
@@ -150,7 +151,7 @@ def describe_population(
 
 
 def first_epochs(described: Mapping[str, Any] | None, epochs: int) -> int:
-    """For how many epochs a trial trains that begins from nothing."""
+    """Return the number of epochs of a trial of the first generation."""
     population = population_of(described)
     return epochs if population is None else population.every
 
@@ -175,11 +176,11 @@ def descents(
     Args:
         population: The study's.
         generation: Number and value of each member, by number; None for a trial that failed.
-        direction: Which way is better; of equals the lower number is.
+        direction: ``"maximize"`` or ``"minimize"``; of equal values the lower number ranks first.
         seed: The study's.
 
     Returns:
-        A descent for each member, by number; none where all have failed.
+        A descent for each member, by number; empty if all have failed.
     """
     sign = -1.0 if direction == "maximize" else 1.0
     ranked = sorted(
@@ -318,13 +319,12 @@ _KINDS = ("halving", "hyperband")
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Halving:
-    """Successive halving: at each rung the best trials go on, and the others end there.
+    """Successive halving: at each rung the best trials are promoted, and the others end.
 
     Attributes:
         min_epochs: Epochs before the first rung; 1 by default.
         factor: One trial in so many goes on, and gets so many times the epochs; 3 by default.
-        brackets: How many brackets the trials are dealt out to; 1 by default: all begin at the
-            first rung.
+        brackets: The number of brackets; 1 by default: all trials begin at the first rung.
 
     Examples:
         >>> sweeper.Halving(min_epochs=2).factor
@@ -339,7 +339,7 @@ class Halving:
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Hyperband:
-    """Successive halving in as many brackets as fit, the last of which trains every trial whole.
+    """Successive halving in as many brackets as fit; in the last one trials do not pause.
 
     Attributes:
         min_epochs: Epochs before the first rung; 1 by default.
@@ -363,9 +363,9 @@ class Round:
 
     Attributes:
         bracket: From 0; bracket ``b`` leaves out the first ``b`` rungs.
-        first: The lowest trial's number, by which the round is known.
-        size: How many there are, where the study's total does not cut it off.
-        rungs: The epochs after which its trials pause, in order; none where they train whole.
+        first: The lowest trial number, which identifies the round.
+        size: Number of trials, unless the study's total ends the round early.
+        rungs: The epochs after which its trials pause, in order; empty if they do not.
     """
 
     bracket: int
@@ -383,10 +383,10 @@ class RungSchedule:
     """Rounds and rungs of a budget, by trial number.
 
     Attributes:
-        epochs: Of a whole trial.
+        epochs: Epochs of a trial that is never stopped.
         rungs: All rungs, in epochs.
-        factor: One in so many is promoted.
-        brackets: How many there are.
+        factor: One trial in ``factor`` is promoted.
+        brackets: The number of brackets.
     """
 
     epochs: int
@@ -407,9 +407,9 @@ class RungSchedule:
         """Return the round of trial ``number``.
 
         Args:
-            number: The trial's.
-            starts: Ascending numbers at which the dealing begins anew, as it does at 0: one for
-                every time that the study's total was raised.
+            number: Number of the trial.
+            starts: Ascending trial numbers at which the assignment to brackets starts again: one
+                for every time that the study's total was raised.
         """
         begun = [0, *starts]
         start = begun[bisect.bisect_right(begun, number) - 1]
@@ -430,9 +430,10 @@ def promoted(
     """Return the promoted trials by number: the best of a full rung, one in ``factor`` and at least one.
 
     Args:
-        values: By trial number; None for a trial that failed. What is not finite is never promoted.
+        values: Values by trial number; None for a failed trial. Values that are not finite are
+            never promoted.
         factor: The budget's.
-        direction: Which way is better; of equals the lower number is.
+        direction: ``"maximize"`` or ``"minimize"``; of equal values the lower number ranks first.
     """
     sign = -1.0 if direction == "maximize" else 1.0
     ranked = sorted(
@@ -451,18 +452,18 @@ def describe_budget(
     objectives: Sequence[Objective],
     counts: tuple[int, int] = (1, 1),
 ) -> dict[str, Any] | None:
-    """Return ``budget`` as plain JSON; None where there is none.
+    """Return ``budget`` as plain JSON; None without a budget.
 
     Args:
-        budget: As it was given.
+        budget: The user's argument.
         epochs: The study's.
         pruner: The study's, or None.
         objectives: The study's.
         counts: The study's total of trials, and its ``concurrency``.
 
     Raises:
-        DefinitionError: It is no budget, has impossible values, does not fit ``epochs``, or stands
-            beside a pruner or several objectives.
+        DefinitionError: It is not a budget, has impossible values, does not fit ``epochs``, or is
+            combined with a pruner or several objectives.
     """
     if budget is None:
         return None

@@ -1,7 +1,7 @@
-"""Policy for a trial that raises, dies or takes too long; checked when it is declared.
+"""Retry policy for a trial that raises, dies or takes too long; checked when it is declared.
 
-None of it changes what a trial's result is, only when one is given up. So unlike the rest of a
-definition it may differ from run to run, and the study's file has the last word.
+It does not affect a trial's result, only when a trial fails. So unlike the rest of a definition it
+may differ from run to run; the values in the study's file apply.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import with_named_arguments
 
 Fault = Literal["crash", "memory", "error", "time"]
-"""Why an attempt ended badly.
+"""Kind of fault that ended an attempt.
 
 "crash": its process died. "memory": it died or gave up because memory ran out. "error": the user's
 code raised, or the value of the trial is NaN or infinite. "time": it took longer than the study's time limit.
@@ -28,14 +28,14 @@ code raised, or the value of the trial is NaN or infinite. "time": it took longe
 class Retries:
     """Number of times that a trial is resumed from its newest checkpoint, for each kind of fault.
 
-    A trial that was preempted, interrupted or lost with its worker goes on without any limit: none
-    of that is its own doing. One that took longer than ``time_limit`` never does.
+    Preemptions, interruptions and lost workers are not limited, because the trial did not cause
+    them. A trial that took longer than ``time_limit`` is not resumed.
 
     Attributes:
-        crash: After its process died, 3 times by default; the fourth death fails the trial.
-        memory: After memory ran out, 3 times by default.
-        error: After an exception of the user's own code, or a value that is NaN or infinite. Never
-            by default: the same steps raise the same exception.
+        crash: After its process died, 3 by default; the fourth time the trial fails.
+        memory: After memory ran out, 3 by default.
+        error: After an exception of the user's code, or a value of NaN or infinity; 0 by default,
+            because the same steps raise the same exception.
 
     Examples:
         >>> sweeper.Retries(crash=1).after("memory")
@@ -62,7 +62,8 @@ def checked_retries(retries: Any) -> Retries:
     """Return ``retries``, which may be a mapping of kinds to numbers; None for the defaults.
 
     Raises:
-        DefinitionError: It is neither, names an unknown kind, or holds no whole number from 0 on.
+        DefinitionError: It has the wrong type, an unknown kind, or a value that is not a whole
+            number from 0.
     """
     if retries is None:
         return Retries()
@@ -83,10 +84,10 @@ def checked_retries(retries: Any) -> Retries:
 
 
 def checked_seconds(value: Any, name: str) -> float | None:
-    """Return a limit in seconds; None for none.
+    """Return a limit in seconds; None for no limit.
 
     Raises:
-        DefinitionError: It is no finite number above 0.
+        DefinitionError: It is not a finite number above 0.
     """
     if value is None:
         return None

@@ -1,8 +1,8 @@
 """Search settings, checked when they are declared: objectives, sampler, pruner, given values.
 
-Plain values only, which the database keeps and a resume compares. A pruner is an Optuna object that
-the user made; what it was made with is read off it, so that a changed one is noticed, and so that a
-worker can make it again without importing the study.
+These are plain values, which the database stores and a resume compares. A pruner is an Optuna
+object of the user; its arguments are read from its attributes, so that a change is noticed and a
+worker can make an equal one without importing the study.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ NonFinite = Literal["continue", "fail"]
 """Effect on a trial of a loss or an objective that is NaN or infinite after an epoch."""
 
 SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
-"""The samplers that can be asked for by name."""
+"""The samplers that can be selected by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A metric that trials are compared by, and which way is better.
+    """A metric by which trials are compared, and its direction.
 
     Attributes:
         name: A key of the epoch logs.
@@ -49,8 +49,8 @@ def checked_objectives(objective: Any, direction: Any) -> tuple[Objective, ...]:
     """Return the objectives in the user's order.
 
     Raises:
-        DefinitionError: A name or direction is impossible, they are not equally many, or a metric
-            is named twice.
+        DefinitionError: A name or direction is not valid, their numbers differ, or a metric is
+            named twice.
     """
     several = isinstance(objective, list | tuple)
     names = list(objective) if several else [objective]
@@ -76,11 +76,10 @@ def checked_objectives(objective: Any, direction: Any) -> tuple[Objective, ...]:
 
 
 def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
-    """Return ``at`` if it says which epoch's objective a trial's value is.
+    """Return ``at`` if it is a valid choice of the epoch of a trial's value.
 
     Raises:
-        DefinitionError: It does not, or each of several objectives would have a best epoch of its
-            own.
+        DefinitionError: It is not, or it is ``"best"`` with several objectives.
     """
     if at not in ("last", "best"):
         msg = f"at={at!r}; a trial's value is the objective at its 'last' or at its 'best' epoch"
@@ -96,7 +95,7 @@ def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
 
 
 def checked_nonfinite(nonfinite: Any) -> NonFinite:
-    """Return ``nonfinite`` if it is one of the two ways.
+    """Return ``nonfinite`` if it is ``"continue"`` or ``"fail"``.
 
     Raises:
         DefinitionError: It is neither.
@@ -111,17 +110,17 @@ def checked_nonfinite(nonfinite: Any) -> NonFinite:
 
 
 def is_better(value: float, than: float, direction: Direction) -> bool:
-    """Return whether ``value`` is better than ``than``; an equal value is not, so the earlier one stays the best."""
+    """Return whether ``value`` is strictly better than ``than``."""
     return value > than if direction == "maximize" else value < than
 
 
 def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
-    """Return a trial's value: of its last epoch, or of the best of those whose objective is finite.
+    """Return a trial's value: that of its last epoch, or of the best epoch with a finite objective.
 
     Args:
-        values: The objective of the epochs that reported it, in order; at least one.
-        at: Which epoch counts.
-        direction: Which way is better.
+        values: The objective of the epochs that reported it, in order; at least one value.
+        at: The epoch that gives the value.
+        direction: ``"maximize"`` or ``"minimize"``.
     """
     if at == "last":
         return values[-1]
@@ -150,11 +149,11 @@ def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:
 
 
 def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoice, ...]] | None:
-    """Return each parameter's points; None where there is no grid.
+    """Return each parameter's points; None without a grid.
 
     Raises:
-        DefinitionError: A grid without ``sampler="grid"`` or the other way round, no points, a
-            point of another type, or one named twice.
+        DefinitionError: A grid without ``sampler="grid"`` or the reverse, no points, a point of
+            another type, or a duplicate.
     """
     if (grid is not None) != (sampler == "grid"):
         msg = (
@@ -185,11 +184,11 @@ def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoic
 def checked_enqueue(
     enqueue: Any, *, trials: int, sampler: Any
 ) -> tuple[Mapping[str, CategoricalChoice], ...]:
-    """Return the values that the first trials are given, one mapping a trial.
+    """Return the given values of the first trials, one mapping for each trial.
 
     Raises:
-        DefinitionError: They are no list of mappings from names to plain values, more than there
-            are trials, or given beside a grid, which gives every value itself.
+        DefinitionError: They are not a list of mappings from names to plain values, are more than
+            the trials, or are combined with a grid.
     """
     if enqueue is None:
         return ()
@@ -220,14 +219,14 @@ def checked_enqueue(
 
 
 def describe_pruner(pruner: Any, objectives: Sequence[Objective]) -> Mapping[str, Any] | None:
-    """Return what ``pruner`` was made with, as plain JSON; None where there is no pruner.
+    """Return the class and arguments of ``pruner`` as plain JSON; None without a pruner.
 
     ``{"class": "MedianPruner", "n_startup_trials": 5, …}`` for Optuna's own, and
-    ``{"class": "custom:<qualified name>", …}`` for another one. Arguments are read from
-    the attributes of their names, with an underscore before them as Optuna has it or without.
+    ``{"class": "custom:<qualified name>", …}`` for another one. Arguments are read from the
+    attributes of the same names, with a leading underscore as in Optuna or without.
 
     Raises:
-        DefinitionError: It is no pruner, or there are several objectives.
+        DefinitionError: It is not a pruner, or there are several objectives.
     """
     if pruner is None:
         return None

@@ -1,7 +1,7 @@
-"""Settings of a run, its directories and its width: flag > environment > sweeper.toml > default.
+"""Settings of a run: flag > environment > sweeper.toml > default.
 
-The four sources are read in that order for each setting on its own, so ``SWEEPER_WORKERS`` may come
-from the environment while the database's URL comes from ``sweeper.toml`` in the current directory.
+Each setting is looked up in the four sources in this order, so the number of workers may come from
+``SWEEPER_WORKERS`` and the database's URL from ``sweeper.toml`` in the current directory.
 
 pydantic-settings takes a fifth of a second to import, which is why the command line imports this
 module only in the bodies of its verbs.
@@ -51,7 +51,7 @@ _EXPECTED = {
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use: its CPU affinity where there is one."""
+    """Return the number of cores that this process may use, by its CPU affinity if there is one."""
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return max(1, os.cpu_count() or 1)
@@ -61,25 +61,23 @@ class Settings(BaseSettings):
     """Settings of one command, resolved and frozen.
 
     Attributes:
-        storage: SQLAlchemy URL of the database. Default: ``sweeper.db`` in SQLite below
-            ``runs_dir``, so that moving the runs alone moves everything.
-        runs_dir: Directory that holds one directory a study. Default ``runs``.
-        workers: Trials run side by side, at least 1. Default: one for each core that this process
-            may use. A trial of the size that sweeps are made of keeps about one core busy; more
-            workers than cores make each trial slower and finish no sooner, and fewer leave cores
-            idle. The number changes no result.
+        storage: SQLAlchemy URL of the database. Default: SQLite, ``sweeper.db`` below ``runs_dir``,
+            so that moving that directory moves everything.
+        runs_dir: Directory with one subdirectory for each study. Default ``runs``.
+        workers: Parallel trials, at least 1. Default: one for each core that this process may use,
+            because a typical trial keeps about one core busy. Results do not depend on the number.
         engine: Where workers run: ``local`` (default), ``dask`` or ``ray``.
         isolation: How trial processes are made; ``auto`` (default) forks from a warm server where
             that is safe, and spawns otherwise.
-        engine_address: The cluster's address for ``dask`` and ``ray``; by default one is made on
-            this machine.
-        lease_seconds: After so many seconds without a word, a worker on another machine counts as
-            gone, and its trials are given to others. Default 60.
-        gpus: ``all`` or ids with commas between: each slot is bound to one of them. By default
-            trials see what this process sees.
-        trials_per_gpu: Trials side by side on one GPU, its memory shared out. Default 1.
-        checkpoints: Where checkpoints go: a directory, or ``s3://bucket/prefix``, ``gs://…``,
-            ``memory://…``. Default: below ``runs_dir``, with all else.
+        engine_address: The cluster's address for ``dask`` and ``ray``; by default a cluster is
+            started on this machine.
+        lease_seconds: Duration of a lease. A worker on another machine that does not renew its
+            leases for this many seconds counts as gone, and others take its trials. Default 60.
+        gpus: ``all`` or ids separated by commas: each slot is bound to one of them. By default
+            trials see the GPUs of this process.
+        trials_per_gpu: Parallel trials on one GPU, which share its memory. Default 1.
+        checkpoints: Place of checkpoints: a directory, or ``s3://bucket/prefix``, ``gs://…``,
+            ``memory://…``. Default: below ``runs_dir``.
     """
 
     model_config = SettingsConfigDict(
@@ -154,9 +152,9 @@ class Settings(BaseSettings):
     def command(self, *words: str, **options: object) -> str:
         """Return ``sweeper WORDS`` with these locations, as it must be typed in the same directory.
 
-        An option that is None or has its default value is left out, so the common case is
-        ``sweeper resume STUDY``. A database's password is written as ``***``: what is printed may
-        end in a log.
+        An option that is None or has its default value is left out, so the common case is ``sweeper
+        resume STUDY``. A database's password is written as ``***``, because the text may end in a
+        log.
         """
         storage = None if self.storage == _default_storage(self.runs_dir) else self.storage
         typed = ["sweeper", *words]
@@ -180,12 +178,12 @@ def load_settings(**given: Any) -> Settings:
     """Resolve every setting.
 
     Args:
-        given: Fields of `Settings` by name: flags that the user typed, None for those they did not.
+        given: Fields of `Settings` by name: the flags that the user typed, None for others.
 
     Raises:
-        UsageError: A value cannot be used, or ``sweeper.toml`` in the current directory cannot be
-            read or holds an unknown key. The message names the flag, the variable or the file and
-            key, what was found, and what was expected.
+        UsageError: A value is not valid, or ``sweeper.toml`` in the current directory cannot be
+            read or has an unknown key. The message names the source, the value found, and the
+            expected one.
     """
     flags = {name: value for name, value in given.items() if value is not None}
     try:

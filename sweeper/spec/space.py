@@ -1,7 +1,7 @@
-"""Distributions of parameters, as plain data that a trial process can send through its pipe.
+"""Distributions of parameters, as plain data that a trial process can send through a pipe.
 
-The trial process knows no Optuna; `sweeper.search` turns these into Optuna's distributions, whose
-rules (bounds included, ``log`` excludes ``step``) they follow.
+The trial process does not import Optuna; `sweeper.search` converts these to Optuna's distributions,
+whose rules (bounds included, ``log`` excludes ``step``) they follow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class FloatRange:
     Args:
         low: The least value; with ``log`` it must be above 0.
         high: The greatest value.
-        log: Whether the logarithm is uniform rather than the value.
+        log: Whether the logarithm is drawn uniformly instead of the value.
         step: The distance between neighbouring values, or None for a continuous range.
     """
 

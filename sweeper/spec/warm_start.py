@@ -1,7 +1,7 @@
-"""Warm start: what a training begins from instead of drawn weights, and the report of what it gave.
+"""Warm start: initial values from a file instead of drawn weights, and the report of their matching.
 
-Nothing here opens a file or imports TensorFlow: definitions hold a `WarmStart`, and the trial's
-process reads it.
+Nothing here opens a file or imports TensorFlow: a definition contains a `WarmStart`, and the
+trial's process reads the file.
 """
 
 from __future__ import annotations
@@ -20,28 +20,26 @@ from sweeper.support.paths import RunPaths
 @with_named_arguments
 @dataclass(frozen=True)
 class WarmStart:
-    """Values that a model's variables begin with, by name, from a file that is already there.
+    """Initial values of a model's variables, by name, from an existing file.
 
-    The file is read when a trial begins, never when one is resumed. Every variable of the model must
-    be in it, in the model's shape and dtype, and nothing else of a model's; otherwise the trial fails
-    with every mismatch named and nothing assigned. States of random generators are never taken: they
-    are the trial's own.
+    The file is read when a trial begins, not when it is resumed. It must have every variable of the
+    model with its shape and dtype, and no other model variables; otherwise the trial fails with
+    every mismatch named and nothing assigned. States of random generators are never taken from it.
 
     Args:
         path: A ``.weights.h5`` or ``.keras`` file, HDF5 weights of Keras 2, a ``.safetensors`` file,
             the prefix of an object-based TensorFlow checkpoint (``…/ckpt-3``) or the directory with
             its ``checkpoint`` file, a checkpoint of sweeper's, or the directory of one of its trials.
         strict: False takes what fits and reports the rest; at least one variable must fit.
-        rename: Parts of names in the model, with what the file calls them: ``{"head": "top"}`` looks
+        rename: Parts of names in the model, mapped to those in the file: ``{"head": "top"}`` looks
             for ``head/kernel`` under ``top/kernel``.
-        only: Names, or beginnings of names up to a ``/``, of the variables to take; all by default.
-            What the others would be is not looked at.
-        optimizer: Take the optimizer's state as well, but for its learning rate, which stays the
-            trial's own.
-        root: Of a TensorFlow checkpoint: the name that the model was saved under, such as ``"net"``
-            for ``tf.train.Checkpoint(net=model)``. Found by itself where only one fits.
-        at: Of a trial's directory: ``"last"``, or the step of one of its checkpoints.
-        digest: XXH3-128 that the file must have, 32 hex digits; None for any.
+        only: Names, or prefixes of names up to a ``/``, of the variables to take; all by default.
+            Other variables are not compared.
+        optimizer: Also take the optimizer's state, except for its learning rate.
+        root: For a TensorFlow checkpoint: the name under which the model was saved, such as
+            ``"net"`` for ``tf.train.Checkpoint(net=model)``. Not needed if only one object fits.
+        at: For a trial's directory: ``"last"``, or the step of one of its checkpoints.
+        digest: Required XXH3-128 of the file, 32 hex digits; None for any.
 
     Raises:
         DefinitionError: An argument has the wrong type.
@@ -89,13 +87,13 @@ class WarmStart:
         runs_dir: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> WarmStart:
-        """Return the checkpoint of a trial of another study, or of this one.
+        """Return a warm start from a trial of this or another study.
 
         Args:
             study: The study's name.
             number: The trial's.
             at: ``"last"``, or the step of a checkpoint that is kept.
-            runs_dir: Where that study's files are; as everywhere (``SWEEPER_RUNS_DIR``, ``runs``).
+            runs_dir: That study's runs directory; by default ``SWEEPER_RUNS_DIR`` or ``runs``.
             options: As for `WarmStart`.
         """
         from sweeper.spec.settings import load_settings
@@ -109,7 +107,7 @@ class WarmStart:
         return Path(self.path).expanduser()
 
     def describe(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, as JSON values; of the path its last part."""
+        """Return the options that differ from their defaults as JSON values, with only the name of the file."""
         given: dict[str, Any] = {"from": self.file.name}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -120,10 +118,10 @@ class WarmStart:
 
 
 def checked_warm_start(given: Any) -> Any:
-    """``given`` as a definition holds it: a `WarmStart`, a callable, or None.
+    """Return ``given`` in the form of a definition: a `WarmStart`, a callable, or None.
 
     Raises:
-        DefinitionError: It is none of these, and no path.
+        DefinitionError: It is none of these, and not a path.
     """
     if given is None or isinstance(given, WarmStart):
         return given
@@ -139,17 +137,17 @@ def checked_warm_start(given: Any) -> Any:
 
 
 def pinned(warm_start: WarmStart | None, digest: str) -> WarmStart | None:
-    """Return the warm start, of a file that must have ``digest``; empty where its study names none."""
+    """Return the warm start with the required ``digest``; empty for none."""
     if warm_start is None or not digest or warm_start.digest is not None:
         return warm_start
     return replace(warm_start, digest=digest)
 
 
 def warm_start_of(given: Any, trial: Any) -> WarmStart | None:
-    """Return what ``trial`` begins from, of what its study was given.
+    """Return the warm start of ``trial``; None without one.
 
     Raises:
-        DefinitionError: The study's function returned something else.
+        DefinitionError: The study's function returned another type.
     """
     if given is None or isinstance(given, WarmStart):
         return given
@@ -173,12 +171,12 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One variable that does not fit.
+    """A variable that does not fit.
 
     Attributes:
-        kind: "missing": the model's, and not in the file. "extra": in the file, and not the model's.
-        name: The variable's; of an extra one the file's name.
-        what: What was seen and expected.
+        kind: "missing": not in the file. "extra": not in the model.
+        name: The variable's name in the model; for an extra one, in the file.
+        what: The seen and expected form.
     """
 
     kind: MismatchKind
@@ -197,14 +195,14 @@ class WarmStartReport:
 
     Attributes:
         path: The file; a checkpoint's directory or prefix.
-        kind: What it is, for a person.
+        kind: Its format, for the user.
         digest: XXH3-128 of its content.
         model: The model's name.
-        matched: Each variable that takes a value, with the file's name for it; the model's, then the
+        matched: Each variable that takes a value, with its name in the file; the model's, then the
             optimizer's.
-        of: How many variables the model has, without states of random generators.
-        mismatches: All others, and what the file has more.
-        optimizer: How many of ``matched`` are the optimizer's.
+        of: The number of the model's variables, without states of random generators.
+        mismatches: All other variables of the model and the file.
+        optimizer: The number of the optimizer's variables in ``matched``.
     """
 
     path: str
@@ -231,7 +229,7 @@ class WarmStartReport:
         return "\n  ".join([self.summary(), *pairs])
 
     def refusal(self, *, strict: bool) -> str:
-        """Why the trial cannot begin from it."""
+        """Return the reason for which the trial cannot begin from it."""
         head = (
             f"the warm start {self.path} ({self.kind}) does not fit the model {self.model!r} "
             "(nothing was assigned):"
@@ -246,7 +244,7 @@ class WarmStartReport:
         return "\n  ".join([head, *self._shown()]) + f"\n{advice}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the database keeps of it."""
+        """Return the form that the database stores."""
         return {
             "path": self.path,
             "kind": self.kind,
@@ -264,5 +262,5 @@ class WarmStartReport:
 
 
 def digests_of(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return what of a report a later attempt is compared by: the file, and its digest."""
+    """Return the parts of a report that a later attempt compares: the file and its digest."""
     return {str(report["path"]): str(report["digest"])}

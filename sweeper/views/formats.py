@@ -1,7 +1,7 @@
 """Formats of numbers, durations, sizes and parameters for people, and results as flat rows for CSV.
 
-A row has what the JSON of a verb has, a column a value. Epochs are counted as in JSON, from 0. What a row
-lacks is left out of it.
+A row has the values of a verb's JSON, one in each column. Epochs are counted from 0, as in JSON.
+Missing values are left out.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _KIBI = 1024
 
 
 def value_text(value: float | None, digits: int = 5) -> str:
-    """Write a metric with ``digits`` significant digits; ``-`` where there is none yet."""
+    """Format a metric with ``digits`` significant digits; ``-`` for none."""
     return "-" if value is None else f"{value:.{digits}g}"
 
 
 def rate_text(rate: float | None) -> str:
-    """Write steps per second, with a decimal below 100; ``-`` where it is not known."""
+    """Format steps per second, with a decimal below 100; ``-`` if unknown."""
     if rate is None:
         return "-"
     return f"{rate:.1f}" if rate < 100 else f"{rate:.0f}"
 
 
 def time_text(seconds: float | None) -> str:
-    """Write a duration in its two largest units; ``-`` where it is not known."""
+    """Format a duration in its two largest units; ``-`` if unknown."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
     if seconds < 10:
@@ -46,7 +46,7 @@ def time_text(seconds: float | None) -> str:
 
 
 def size_text(count: int) -> str:
-    """Write a number of bytes in the largest binary unit that leaves at least 1."""
+    """Format a number of bytes in the largest binary unit with a value of at least 1."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < _KIBI:
@@ -56,12 +56,12 @@ def size_text(count: int) -> str:
 
 
 def params_text(params: Params) -> str:
-    """Write parameters as ``name=value`` words on one line; strings quoted only if they need it."""
+    """Format parameters as ``name=value`` words on one line, with strings quoted only if necessary."""
     return " ".join(f"{name}={choice_text(value)}" for name, value in params.items())
 
 
 def metrics_text(metrics: Mapping[str, float], objective: str | None = None) -> str:
-    """Write metrics as ``name=value`` words on one line, the objective first."""
+    """Format metrics as ``name=value`` words on one line, the objective first."""
     return " ".join(
         f"{name}={value_text(metrics[name])}" for name in objective_first(metrics, objective)
     )
@@ -73,18 +73,18 @@ def objective_first(metrics: Mapping[str, float], objective: str | None) -> list
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` with every run of white space, line ends included, as one space."""
+    """Return ``text`` with every run of white space replaced by one space."""
     return " ".join(text.split())
 
 
 def last_line(text: str) -> str:
-    """Return the last line that is not blank: of a traceback, the error itself."""
+    """Return the last line that is not blank, which in a traceback is the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
 def choice_text(value: CategoricalChoice) -> str:
-    """Write one parameter's value; a string quoted only if it needs it."""
+    """Format one parameter's value, with a string quoted only if necessary."""
     if isinstance(value, bool) or value is None or isinstance(value, int):
         return str(value)
     if isinstance(value, float):
@@ -93,7 +93,7 @@ def choice_text(value: CategoricalChoice) -> str:
 
 
 Row = dict[str, Any]
-"""A line of CSV by its columns' names."""
+"""A row of CSV, by column."""
 
 
 def study_rows(statuses: Sequence[StudyStatus]) -> list[Row]:

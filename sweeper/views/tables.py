@@ -1,12 +1,13 @@
-"""Studies and their trials as tables that fit a terminal: a column is there, or is named below.
+"""Tables of studies and trials that fit a terminal; columns without room are named below.
 
-Each function returns what rich can print. What was written by a user (names, parameters, errors) is
-never read as rich's markup.
+Each function returns a rich renderable. Texts of users (names, parameters, errors) are never read
+as rich's markup.
 
-Where parameters have no column, those that are the same in all trials are named once, below; if the rest still
-has no room, each trial's parameters stand under its row as ``name=value``. No number is ever cut.
+If parameters have no room, those that are equal in all trials are named once below; if the others
+still have no room, each trial's parameters are written under its row as ``name=value``. Numbers are
+never cut.
 
-Rich would squeeze every column alike, and break numbers into three characters a line.
+Rich itself would shrink all columns equally, and break numbers over several lines.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LEAST_FOLDED = 24
 
 
 def plain_table(first: str | None = None) -> Table:
-    """Return a table without lines, whose ``first`` column's words are broken where they must."""
+    """Return a table without lines, in which only the ``first`` column may wrap."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     if first is not None:
         table.add_column(first, overflow="fold")
@@ -42,21 +43,20 @@ def plain_table(first: str | None = None) -> Table:
 
 
 def fits(table: Table, options: ConsoleOptions, console: Console) -> bool:
-    """Return whether the table has room with every cell on one line."""
+    """Return whether the table fits with every cell on one line."""
     natural = Measurement.get(console, options.update(width=_ANY_WIDTH), table).maximum
     return natural <= options.max_width
 
 
 @dataclass(frozen=True)
 class WholeColumns:
-    """Renderable of a table of numbers, without the last columns where there is no room.
+    """Renderable of a table of numbers, which leaves out last columns without room.
 
     Attributes:
-        headers: One a column.
-        rows: A cell a column each.
-        least: Columns that stay whatever the width.
-        folded: The header of a further column, at the right, whose words are broken where they
-            must, and its cells.
+        headers: Headers of the columns.
+        rows: Cells of each row.
+        least: Number of columns that are always drawn.
+        folded: Header and cells of a further column at the right, which may wrap.
     """
 
     headers: Sequence[str]
@@ -65,7 +65,7 @@ class WholeColumns:
     folded: tuple[str, Sequence[str]] | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw as many columns as there is room for, and name the others."""
+        """Draw as many columns as fit, and name the others."""
         room = options
         if self.folded is not None:
             longest = max((len(cell) for cell in self.folded[1]), default=0)
@@ -107,7 +107,7 @@ _INDENT = 7
 
 @dataclass(frozen=True)
 class _Column:
-    """A column: its header, and what it shows of a trial."""
+    """A column: header, and function from a trial to its cell."""
 
     header: str
     cell: Callable[[TrialStatus], str]
@@ -119,10 +119,10 @@ class TrialsTable:
 
     Args:
         trials: The trials.
-        latest: The metrics whose latest values are shown, with the epoch that each trial is in, in
-            place of its value and the epochs that it has finished.
-        codes: What each ran under, by number; None where all ran under the same.
-        most: Rows on a terminal; what is cut is said. A pipe gets all.
+        latest: Metrics whose latest values are shown with each trial's present epoch, in place of
+            its value and finished epochs.
+        codes: The code of each trial, by number; None if all ran under the same.
+        most: Maximum number of rows on a terminal; a note names the others. A pipe gets all.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class TrialsTable:
         self._most = most
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw as much as there is room for, and say what was left out."""
+        """Draw the columns and rows that fit, and name the others."""
         trials = self._trials
         if self._most is not None and options.is_terminal:
             trials = trials[: self._most]
@@ -162,7 +162,7 @@ class TrialsTable:
             yield Text(f"and {hidden} more; --csv and --json have all of them", style="dim")
 
     def _own_columns(self, trials: Sequence[TrialStatus]) -> list[_Column]:
-        """Return all columns but the parameters'; the first two name the trial, the next ones its metrics."""
+        """Return all columns except for parameters; the first two identify the trial, the next are metrics."""
         found = [_Column("trial", lambda t: str(t.number)), _Column("state", _state, left=True)]
         if self._latest:
             found.append(_Column("epoch", _epoch_now))
@@ -188,7 +188,7 @@ def _folded(
     console: Console,
     options: ConsoleOptions,
 ) -> Iterator[RenderableType | Segment]:
-    """Draw each trial's row, and below it, indented, what has no column of its own."""
+    """Draw each trial's row, and below it, indented, the values without a column."""
     kept = list(own)
     while len(kept) > 2 and not fits(_table(trials, kept), options, console):
         kept.pop()
@@ -247,7 +247,7 @@ def _state(trial: TrialStatus) -> str:
 
 
 def _epoch_now(trial: TrialStatus) -> str:
-    """Write the epoch that the trial is in, or goes on in, from 1."""
+    """Format the epoch in which the trial is or will resume, from 1."""
     if trial.epochs is None:
         return str(trial.epoch + 1)
     return f"{min(trial.epoch + 1, trial.epochs)} of {trial.epochs}"
@@ -258,18 +258,18 @@ def _epochs_done(trial: TrialStatus) -> str:
 
 
 SHOWN_TRIALS = 20
-"""Of finished trials, on a terminal; a pipe gets all."""
+"""Maximum number of finished trials on a terminal; a pipe gets all."""
 
 _UNFINISHED = ("waiting", "running", "interrupted", "paused")
 
 
 def objectives_text(status: StudyStatus) -> str:
-    """Write what the study's trials are compared by: ``maximize val_accuracy``."""
+    """Format the objectives: ``maximize val_accuracy``."""
     return ", ".join(f"{each.direction} {each.name}" for each in status_objectives(status))
 
 
 def codes_lines(status: StudyStatus) -> list[RenderableType]:
-    """Return which trials ran under which code, a line each; nothing where there is one code."""
+    """Return one line for each code with its trials; empty if there is only one code."""
     if not status.codes:
         return []
     lines: list[RenderableType] = [
@@ -284,7 +284,7 @@ def codes_lines(status: StudyStatus) -> list[RenderableType]:
 
 
 def lengths_lines(status: StudyStatus) -> list[RenderableType]:
-    """Return which trials train for how many epochs, where some were extended and others not."""
+    """Return one line for each length with its trials; empty if all lengths are equal."""
     lengths: dict[int, list[str]] = {}
     for trial in status.trials:
         lengths.setdefault(trial.epochs or 0, []).append(str(trial.number))
@@ -298,7 +298,7 @@ def lengths_lines(status: StudyStatus) -> list[RenderableType]:
 
 
 def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
-    """Return a row per study: how far it is, what runs, what failed, the best value."""
+    """Return a row for each study: progress, running and failed trials, best value."""
     if not statuses:
         return Text("no studies yet; start one with: sweeper run FILE")
     table = plain_table("study")
@@ -326,7 +326,7 @@ def _count(status: StudyStatus, state: str) -> Text:
 
 
 def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> RenderableType:
-    """Return a study's objective and counts, its trials by rank, the best one, what to type next."""
+    """Return a study's objective, counts, trials by rank, best trial and next commands."""
     parts: list[RenderableType] = [_counts_line(status), Text(objectives_text(status))]
     unfinished = [trial for trial in status.trials if trial.state in _UNFINISHED]
     finished = [trial for trial in status.trials if trial.state not in _UNFINISHED]
@@ -359,12 +359,12 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
 
 
 def exactness_line(exactness: Exactness) -> Text:
-    """Return what the study's audits found, in one line."""
+    """Return the result of the study's audits in one line."""
     return Text(exactness.line, style="dim" if exactness.warning is None else "bold red")
 
 
 def next_lines(commands: Sequence[str]) -> list[RenderableType]:
-    """Return the commands to type next, a line each."""
+    """Return the next commands, one on each line."""
     if not commands:
         return []
     return [Text(""), Text("next:", style="dim"), *(Text(f"  {one_line(c)}") for c in commands)]

@@ -32,12 +32,11 @@ _ASCII_BARS = "_.-~=+*#"
 
 
 class Curves:
-    """Renderable of a metric's course in several trials, side by side.
+    """Renderable of a metric's learning curves in several trials.
 
     Args:
         metric: Its name.
-        courses: A label and the metric's values by epoch, for each trial; None where an epoch
-            has none.
+        courses: A label and the metric's values by epoch, for each trial; None for a missing value.
     """
 
     def __init__(self, metric: str, courses: Sequence[tuple[str, Sequence[float | None]]]) -> None:
@@ -45,7 +44,7 @@ class Curves:
         self._courses = courses
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw a line a trial; nothing where no epoch has a finite value."""
+        """Draw one line for each trial; nothing if no value is finite."""
         finite = [v for _, c in self._courses for v in c if v is not None and math.isfinite(v)]
         epochs = max((len(course) for _, course in self._courses), default=0)
         if not finite:
@@ -70,14 +69,14 @@ def sparkline(
     width: int,
     bars: str = _BARS,
 ) -> str:
-    """Draw ``values`` in at most ``width`` characters, each the last epoch of those that it is for.
+    """Draw ``values`` in at most ``width`` characters; each shows the last epoch of its interval.
 
     Args:
-        values: One an epoch; what is None or not finite leaves a gap.
-        ends: What the lowest and the highest bar stand for.
-        epochs: Of the longest course that is drawn on this scale.
-        width: Characters that so many epochs take.
-        bars: From the lowest to the highest.
+        values: One value for each epoch; None or a value that is not finite leaves a gap.
+        ends: Values of the lowest and the highest bar.
+        epochs: Epochs of the longest curve on this scale.
+        width: Characters for this many epochs.
+        bars: Characters of the bars, from the lowest to the highest.
     """
     low, high = ends
     drawn = []
@@ -100,7 +99,7 @@ _MARK = "*"
 
 @dataclass(frozen=True)
 class _Line:
-    """One row: its name and each trial's text; a heading where there are no texts."""
+    """One row: its name and each trial's text; a heading without texts."""
 
     name: str
     cells: Sequence[str] = ()
@@ -109,10 +108,10 @@ class _Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Trials that are compared, and the metrics whose course is drawn.
+    """Compared trials, and the metrics whose curves are drawn.
 
     Attributes:
-        trials: In the order asked for, two or more.
+        trials: Two or more trials, in the given order.
         metrics: The objectives of their studies.
     """
 
@@ -120,7 +119,7 @@ class Comparison:
     metrics: Sequence[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what differs, by name, and each trial as ``show`` has it."""
+        """Return the names of differing values, and each trial as in ``show``."""
         return {
             "differing": {
                 "params": _differing([trial.params for trial in self.trials]),
@@ -130,7 +129,7 @@ class Comparison:
         }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw as many trials side by side as there is room for, and the others below."""
+        """Draw as many trials side by side as fit, and the others below."""
         lines = self._lines()
         rest = list(range(len(self.trials)))
         while rest:
@@ -254,7 +253,7 @@ _ENDS = {
 
 
 def diagnosis_page(diagnosis: Diagnosis) -> RenderableType:
-    """Return a line per finding; below it what was expected, and what to do where it is not in order."""
+    """Return a line for each finding; below it the expectation and the advice, if it is not in order."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -281,11 +280,11 @@ _SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> RenderableType:
-    """Return what `sweeper check` prints.
+    """Return the output of `sweeper check`.
 
     Args:
-        report: What was found.
-        next_commands: What is worth typing next.
+        report: The report of the check.
+        next_commands: Next commands.
     """
     levels: tuple[Level, ...] = ("error", "warning", "note")
     counts = [

@@ -1,7 +1,6 @@
 """``.safetensors``: the model's variables by their paths, for any reader of that format.
 
-The paths are those that the variables had in the trial's own process, where Keras numbered its
-layers from the first.
+The paths are those of the variables in the trial's process.
 """
 
 from __future__ import annotations

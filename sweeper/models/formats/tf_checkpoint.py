@@ -1,13 +1,13 @@
-"""TensorFlow's own checkpoints: model, optimizer and step, to go on training without sweeper.
+"""TensorFlow checkpoints of model, optimizer and step, for further training without sweeper.
 
 ::
 
     checkpoint = tf.train.Checkpoint(net=model, optimizer=optimizer, step=tf.Variable(0))
     checkpoint.restore(tf.train.latest_checkpoint(path)).assert_consumed()
 
-on a fresh model whose optimizer was built with its trainable variables. The states of seed
-generators are in no such checkpoint, whoever writes it: Keras does not list them, so what draws
-random numbers in training (dropout) draws others than the trial would have.
+on a new model whose optimizer was built with its trainable variables. Such checkpoints do not
+contain the states of seed generators, because Keras does not track them, so layers such as dropout
+draw other numbers than in the trial.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class TensorFlowCheckpoint:
 
 
 def _step_variable(value: int) -> tf.Variable:
-    """Return a step variable of the type of ``tf.Variable(0)``, or of int64 if the number needs it."""
+    """Return a step variable with the dtype of ``tf.Variable(0)``, or int64 for a large number."""
     return tf.Variable(value, dtype=tf.int32 if value <= _MOST_INT32 else tf.int64)
 
 
@@ -118,7 +118,7 @@ def _load_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
 
 
 def _check_model(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Raise where a variable is not in what was written, which asserts only of what is in it."""
+    """Raise if a variable is missing in the checkpoint, which TensorFlow's assertions do not check."""
     lost = [
         variable.path
         for index, variable in enumerate(model.variables)

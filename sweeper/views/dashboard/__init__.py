@@ -1,1 +1,1 @@
-"""`sweeper dashboard`: optuna-dashboard with our notes and plots, and our own pages beside it."""
+"""`sweeper dashboard`: optuna-dashboard with sweeper's notes and plots, beside sweeper's own pages."""

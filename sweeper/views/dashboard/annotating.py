@@ -1,16 +1,16 @@
-"""Notes and plots in optuna-dashboard: what sweeper knows of a study, written when somebody looks at it.
+"""Notes, plots and attributes in optuna-dashboard, written when a study is viewed.
 
-Nothing is written for a study that nobody looks at, and nothing by a worker: the tables that Optuna's
-tools read are brought up to date before a page of theirs is answered, at most every few seconds, and
-only where something has changed. What goes wrong with it must not keep the page from being shown: it
-is said once in the terminal, and tried again at the next look.
+Nothing is written for a study that nobody views, and nothing by a worker: Optuna's tables are
+updated before a page of optuna-dashboard is answered, at most every few seconds, and only if
+something has changed. A failure does not prevent the page: it is printed once in the terminal, and
+the update is tried again at the next view.
 
-Optuna's tables have no place for attempts, pauses, digests or reasons, and know a trial that waits to
-be resumed as a running one. The notes say it there; our own pages show it.
+Optuna's tables have no columns for attempts, pauses, digests or reasons, and a trial that waits to
+be resumed is "running" in them. Notes and attributes add this.
 
-Every page of optuna-dashboard's reads a study's plots whole, and a study may have a thousand trials of a
-thousand epochs. So they show the leaders and the latest trials, each with as many epochs as can be
-distinguished; our own pages show all.
+Every page of optuna-dashboard reads all plots of a study, which may have a thousand trials of a
+thousand epochs. So a plot has only the best and the latest trials, with a limited number of epochs;
+sweeper's own pages show all.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"[0-9a-fA-F-]{36}")
 _LARGEST = 512 * 2**20
-"""Bytes of an export that is copied to be offered."""
+"""Largest export in bytes that is copied as an artifact."""
 
 
 class ArtifactFiles:
-    """The artifact store of every study below a runs directory, as Optuna's tools ask for one.
+    """Optuna artifact store for the studies below a runs directory.
 
     Args:
         runs_dir: Where the studies' directories are.
-        study: The one that is written for; None for one that only reads.
+        study: The study whose artifacts are written; None for a read-only store.
     """
 
     def __init__(self, runs_dir: Path, study: str | None = None) -> None:
@@ -79,7 +79,7 @@ class ArtifactFiles:
         raise ArtifactNotFound(msg)
 
     def write(self, artifact_id: str, content_body: BinaryIO) -> None:
-        """Write an artifact of the study, whole or not at all."""
+        """Write an artifact of the study atomically."""
         if self._study is None or not _ID.fullmatch(artifact_id):
             msg = f"artifact {artifact_id!r} has no study to be written for"
             raise ValueError(msg)
@@ -91,7 +91,7 @@ class ArtifactFiles:
         unfinished.replace(path)
 
     def remove(self, artifact_id: str) -> None:
-        """Delete an artifact, if it is there."""
+        """Delete an artifact, if it exists."""
         for path in self._files(artifact_id):
             path.unlink(missing_ok=True)
 
@@ -107,7 +107,7 @@ class ArtifactFiles:
 
 
 def exports_of(paths: RunPaths, trial: TrialRecord) -> tuple[Path, ...]:
-    """Return the files in the study's ``exports`` whose cards say that they are of this trial's result."""
+    """Return the files in the study's ``exports`` that were exported from this trial's result."""
     if not paths.exports.is_dir():
         return ()
     found = []
@@ -126,7 +126,7 @@ def exports_of(paths: RunPaths, trial: TrialRecord) -> tuple[Path, ...]:
 
 
 def picture_of(trial: TrialRecord, objective: str) -> bytes | None:
-    """Return a PNG of the trial's learning curve; None where matplotlib is not installed, or no epoch is."""
+    """Return a PNG of the trial's learning curve; None without matplotlib or without epochs."""
     figure = _drawn(trial, objective)
     if figure is None:
         return None
@@ -163,14 +163,14 @@ T = TypeVar("T")
 _LEADERS = 20
 _LATEST = 20
 _MOST_EPOCHS = (100, 30, 10)
-"""Of each trial; the first of these with which a plot is short enough."""
+"""Epochs of each trial in a plot; the first number with which the plot is short enough applies."""
 
 LONGEST = 300_000
-"""Characters of one plot's JSON; a longer one is not kept."""
+"""Largest length of a plot's JSON; a longer one is not stored."""
 
 
 def saved_plots(results: StudyResults) -> Mapping[str, Figure]:
-    """Return what is to be kept of a study's figures, by the name that each is saved under."""
+    """Return a study's figures to store, by their names."""
     figures: dict[str, Callable[[StudyResults], Figure]] = {
         "learning-curves": learning_curves,
         "attempts": attempts_timeline,
@@ -205,7 +205,7 @@ def _spread(values: Sequence[T], most: int) -> tuple[T, ...]:
 
 
 BELOW = "*Below this line sweeper keeps the note up to date; write your own above it.*"
-"""Parts a person's own words in a study's note from ours."""
+"""Line in a study's note between the user's text and sweeper's."""
 
 NAMES = (
     "attempts",
@@ -220,7 +220,7 @@ NAMES = (
     "verified",
     "audited",
 )
-"""Every attribute of a trial that is ever set, or deleted again."""
+"""Names of all attributes of a trial that are set or deleted."""
 
 _LONGEST_REASON = 300
 _MOST_NUMBERS = 20
@@ -235,9 +235,9 @@ _SHOWN_SETTINGS = (
 
 
 def trial_attributes(trial: TrialRecord, now: datetime) -> Mapping[str, Any]:
-    """Return what optuna-dashboard is to show of a trial, by names of `NAMES`.
+    """Return a trial's attributes for optuna-dashboard, by names of `NAMES`.
 
-    What changes from second to second is left out while the trial runs.
+    Values that change every second are left out while the trial runs.
     """
     found = lineage(trial, now)
     # A seed has up to 63 bits, and a browser's numbers have 53.
@@ -275,7 +275,7 @@ def trial_attributes(trial: TrialRecord, now: datetime) -> Mapping[str, Any]:
 def study_note(
     row: StudyRow, status: StudyStatus, trials: Sequence[TrialRecord], commands: Sequence[str]
 ) -> str:
-    """Return our part of a study's note, as Markdown; see `joined_note`."""
+    """Return sweeper's part of a study's note, as Markdown; see `joined_note`."""
     settings = [f"{status.target} trials", f"seed {row.seed}"]
     settings += [
         f"{name.replace('_', ' ')} {_code(row.definition[name])}"
@@ -327,7 +327,7 @@ def study_note(
 
 
 def joined_note(stored: str, ours: str) -> str:
-    """Return the note with our part made ``ours``; what a person wrote above it stays."""
+    """Return the note with sweeper's part replaced by ``ours``; the user's text above it is kept."""
     theirs = stored.partition(BELOW)[0].rstrip()
     return f"{theirs}\n\n{ours}" if theirs else ours
 
@@ -338,27 +338,27 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def _code(value: object) -> str:
-    """Write a value as code in Markdown, where nothing in it is read as markup."""
+    """Format a value as code in Markdown, so that it is not read as markup."""
     text = " ".join(str(value).split()).replace("`", "'")
     return f"`{text[:_LONGEST_REASON]}`" if text else "-"
 
 
 _DETAILS = re.compile(r"/api/studies/(\d+)(/.*)?")
-"""Addresses of optuna-dashboard about one study; each reads its trials, and keeps them for seconds."""
+"""Pattern of optuna-dashboard's addresses of one study, which read and cache its trials."""
 
 _LEAST_SECONDS = 5.0
 _IDLE_SHARE = 10
-"""Of the time that the last look took, how much passes until the next."""
+"""Pause until the next update, as a multiple of the last one's duration."""
 
 _PATIENCE = 2.0
-"""Seconds that a look waits for a busy database, whose page is to be answered."""
+"""Seconds that an update waits for a busy database."""
 
 _OFFERED = "sweeper:artifacts"
-"""Our own note among a study's attributes: which artifacts are ours, and what they are of."""
+"""Attribute of a study with the list of sweeper's artifacts and their origins."""
 
 
 class AnnotatingApplication:
-    """optuna-dashboard, with a study's words brought up to date before its details are read."""
+    """optuna-dashboard, with a study's notes updated before its details are read."""
 
     def __init__(self, application: WSGIApplication, annotator: Annotator) -> None:
         self._application = application
@@ -382,13 +382,13 @@ class _Looked:
 
 
 class Annotator:
-    """Writes the words, plots and artifacts of studies. Threads may share it, and so may databases.
+    """Writer of notes, plots and artifacts of studies; safe for several threads.
 
     Args:
-        repository: Gives the repository, or raises.
-        runs_dir: Where the studies' directories are; None for no artifacts.
-        advice: What to type next.
-        notice: Called with what went wrong, once for each different thing.
+        repository: Returns the repository, or raises.
+        runs_dir: The runs directory; None for no artifacts.
+        advice: Next commands.
+        notice: Called with each failure, once for equal ones.
     """
 
     def __init__(
@@ -407,7 +407,7 @@ class Annotator:
         self._lock = threading.Lock()
 
     def look(self, optuna_id: int) -> None:
-        """Bring the study of this number in Optuna's tables up to date, if that is due."""
+        """Update the study with this number in Optuna's tables, if that is due."""
         try:
             repository = self._repository().with_patience(_PATIENCE)
             names = {number: name for name, number in repository.annotations.optuna_ids().items()}
@@ -422,13 +422,13 @@ class Annotator:
                 self._notice(message)
 
     def annotate(self, repository: Repository, study: str) -> bool:
-        """Bring one study up to date, unless that was done a moment ago.
+        """Update one study, unless it was just updated.
 
-        Who comes while another is at it waits for that: a page that was answered from what was there
-        before would show a trial that has just ended without its words until it is loaded again.
+        A second request waits for a running update: otherwise its page would show a trial that has
+        just ended without its attributes.
 
         Returns:
-            Whether all is written that was to be.
+            Whether everything was written.
         """
         with self._lock:
             looked = self._looked.setdefault(study, _Looked())
@@ -484,7 +484,7 @@ class Annotator:
 
 
 class _Artifacts:
-    """The artifacts of a study's best trial, made anew where it is another one than before."""
+    """The artifacts of a study's best trial, replaced when the best trial changes."""
 
     def __init__(
         self, runs_dir: Path | None, before: StudyAttributes, results: StudyResults
@@ -525,7 +525,7 @@ class _Artifacts:
                 self._new.append(add_artifact(shown, self._store, path))
 
     def kept(self, values: Attributes) -> Attributes:
-        """``values`` without those of artifacts that others have replaced, and with our own note."""
+        """Return ``values`` without replaced artifacts, and with the list of sweeper's own."""
         if not self._changed:
             return values
         old = tuple(self._before["ids"])
@@ -533,7 +533,7 @@ class _Artifacts:
         return {**rest, _OFFERED: {"of": self._of, "ids": self._new}}
 
     def settle(self, *, written: bool) -> None:
-        """Delete the files that nothing refers to now."""
+        """Delete files that are no longer referred to."""
         if self._changed:
             for artifact_id in self._before["ids"] if written else self._new:
                 self._store.remove(artifact_id)

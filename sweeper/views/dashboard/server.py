@@ -1,12 +1,13 @@
-"""Server of the dashboard, beside running workers: optuna-dashboard at ``/``, our own pages at ``/sweeper/``.
+"""Server of the dashboard, beside running workers: optuna-dashboard at ``/``, sweeper's at ``/sweeper/``.
 
-It listens on 127.0.0.1 unless asked otherwise. A SQLite file must be in WAL mode: with a rollback
-journal a reader blocks the workers' writes, and the study dies of "database is locked"
-(optuna-dashboard issue 545).
+It listens on 127.0.0.1 by default. A SQLite file must be in WAL mode: with a rollback journal a
+reader blocks the workers' writes, and the study fails with "database is locked" (optuna-dashboard
+issue 545).
 
-optuna-dashboard has no login and can delete studies. Deleting or renaming one, or telling a trial its
-result, would break the records that running workers rely on. And a web page elsewhere may point its
-own name at 127.0.0.1 (DNS rebinding), so a request must name this machine.
+optuna-dashboard has no login and can delete studies. Deleting or renaming a study, or setting a
+trial's result, would break records that running workers rely on, so such requests are refused. A
+web page elsewhere may let its name resolve to 127.0.0.1 (DNS rebinding), so a request must name
+this machine.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ if TYPE_CHECKING:
     from sweeper.db.repository import Repository
 
 _PATIENCE = 10.0
-"""Seconds that a page waits for a busy database: someone sits before it."""
+"""Seconds that a page waits for a busy database."""
 
 
 class OpenedRepository:
-    """Gives the repository of a database. Threads may share it.
+    """Opener of a database's repository; safe for several threads.
 
-    A database may hold Optuna's studies alone, and be given sweeper's while the dashboard runs.
+    A database may contain only Optuna's studies at first, and get sweeper's tables while the
+    dashboard runs.
 
     Args:
         storage: SQLAlchemy URL of the database.
@@ -61,10 +63,10 @@ class OpenedRepository:
         self._opened: Repository | None = None
 
     def __call__(self) -> Repository:
-        """Return it.
+        """Return the repository.
 
         Raises:
-            DatabaseUnavailableError: There is no study of sweeper's in it.
+            DatabaseUnavailableError: It has no study of sweeper.
             DatabaseVersionError: Another version wrote it.
         """
         from sweeper.db.database import Database
@@ -87,7 +89,7 @@ class OpenedRepository:
 _NOTE = re.compile(r"/api/studies/\d+(/\d+)?/note/?")
 
 _NOT_SENT = ("access-control-allow-origin",)
-"""Headers of optuna-dashboard's that would let any web page read a study's artifacts."""
+"""Headers of optuna-dashboard that would allow any web page to read a study's artifacts."""
 
 _ADDED = [
     ("X-Content-Type-Options", "nosniff"),
@@ -107,7 +109,7 @@ def is_loopback(host: str) -> bool:
 
 
 class FencedApplication:
-    """A WSGI application that lets only reads and notes through to ``application``.
+    """A WSGI application that passes only reads and notes on to ``application``.
 
     Args:
         application: The whole dashboard.
@@ -161,12 +163,12 @@ def _unsaid(_message: str) -> None:
 
 
 class _Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
-    """One thread a request, so that a slow plot holds nothing up; none outlives the server."""
+    """Server with one thread for each request, so that a slow plot does not block others."""
 
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Bind without the reverse look-up of the host's name, which can take many seconds."""
+        """Bind without a reverse lookup of the host's name, which can take many seconds."""
         socketserver.TCPServer.server_bind(self)
         host, port = self.server_address[:2]
         self.server_name, self.server_port = str(host), int(port)
@@ -178,17 +180,17 @@ class _Server6(_Server):
 
 
 class _QuietRequests(wsgiref.simple_server.WSGIRequestHandler):
-    """Logs no request: the terminal is the user's."""
+    """Request handler without a log in the user's terminal."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's
         pass
 
 
 class DashboardServer:
-    """A dashboard that listens already. ``serve`` answers until it is asked to stop.
+    """A listening dashboard; ``serve`` answers requests until it is stopped.
 
     Attributes:
-        url: Where a browser finds it: optuna-dashboard, and our own pages at ``sweeper/`` below it.
+        url: URL of optuna-dashboard; sweeper's pages are at ``sweeper/`` below it.
     """
 
     def __init__(self, server: _Server, host: str, release: Callable[[], None]) -> None:
@@ -201,8 +203,7 @@ class DashboardServer:
         """Answer requests until SIGINT or SIGTERM, then close the socket and return.
 
         Args:
-            announce: Called with the URL. By then a signal already ends the server in order, so
-                whoever reads the URL may send one at once.
+            announce: Called with the URL, after the signal handlers are installed.
         """
         with _terminated_as_interrupted():
             try:
@@ -214,7 +215,7 @@ class DashboardServer:
                 self.close()
 
     def close(self) -> None:
-        """Give the port and the database's connections back."""
+        """Close the socket and the database's connections."""
         self._server.server_close()
         self._release()
 
@@ -228,19 +229,19 @@ def open_dashboard(
     advice: Advice = _NO_ADVICE,
     notice: Callable[[str], None] = _unsaid,
 ) -> DashboardServer:
-    """Open the database and start listening; nothing is answered before `DashboardServer.serve`.
+    """Open the database and start listening; `DashboardServer.serve` then answers requests.
 
     Args:
         storage: SQLAlchemy URL of the database.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
-        runs_dir: Where the studies' directories are, for artifacts; None for no artifacts.
-        advice: What the pages say to type next.
-        notice: Called with what a person should know: why notes and plots are not up to date.
+        runs_dir: The runs directory, for artifacts; None for no artifacts.
+        advice: Next commands on the pages.
+        notice: Called with each failure to update notes and plots.
 
     Raises:
         UsageError: The dashboard's packages are not installed.
-        DatabaseUnavailableError: There is no database there, or none of Optuna's.
+        DatabaseUnavailableError: There is no database, or it has no Optuna tables.
         DatabaseVersionError: Another version of Optuna wrote it.
         StorageError: A SQLite database is not in WAL mode.
         ExecutionError: The address cannot be listened on.
@@ -308,7 +309,7 @@ def _listen(host: str, port: int, application: WSGIApplication) -> _Server:
 
 
 def _check_file(file: Path) -> None:
-    """Check that the SQLite file is there, which Optuna would make, and that it is in WAL mode."""
+    """Check that the SQLite file exists, because Optuna would create it, and is in WAL mode."""
     if not file.is_file():
         msg = (
             f"there is no database {file}; run a study first (sweeper run FILE), or name another "
@@ -332,7 +333,7 @@ def _check_file(file: Path) -> None:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM end the server as Ctrl-C does, and give the signal back afterwards."""
+    """Handle SIGTERM like Ctrl-C; restore the signal's handler afterwards."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -1,7 +1,7 @@
-"""Our own pages below ``/sweeper/``: what each address answers, and with which headers.
+"""Sweeper's own pages below ``/sweeper/``: addresses, answers and headers.
 
-Only GET and HEAD are answered. Names, parameters and errors come from users: every page is escaped by
-Jinja, and a strict policy (no script or style but this server's own files) holds if one was not.
+Only GET and HEAD are answered. Names, parameters and errors come from users: Jinja escapes every
+page, and a strict Content Security Policy allows only scripts and styles of this server.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Answer:
 
 
 class PagesApplication:
-    """The WSGI application of our own pages.
+    """The WSGI application of sweeper's own pages.
 
     Args:
-        repository: Gives the repository, or raises why there is none.
-        advice: What to type next.
+        repository: Returns the repository, or raises.
+        advice: Next commands.
     """
 
     def __init__(self, repository: Callable[[], Repository], advice: Advice) -> None:
@@ -167,7 +167,7 @@ class PagesApplication:
 
 
 def mounted(dashboard: WSGIApplication, pages: WSGIApplication) -> WSGIApplication:
-    """Return one application of both: our pages below ``/sweeper``, all else the dashboard's."""
+    """Return one application: sweeper's pages below ``/sweeper``, and the dashboard for all other paths."""
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
@@ -190,7 +190,7 @@ def _trial_at(name: str, number: int) -> str:
 
 
 def _pictures(results: StudyResults) -> tuple[Picture, ...]:
-    """Return a study's figures, without those that are too dear to be computed at every look."""
+    """Return a study's figures, without those that take too long for every request."""
     return pictures_of(results, now=datetime.now(UTC), importances=False)
 
 

@@ -1,14 +1,14 @@
-"""A study's results as Plotly figures; see each module for one of them.
+"""Plotly figures of a study's results, one in each module.
 
-Every function takes what `StudyResults` holds and returns a figure, and reads nothing else: the same
-results give the same figure. Plotly is imported when one is drawn.
+Every function makes a figure from `StudyResults` alone, so equal results give equal figures. Plotly
+is imported when a figure is drawn.
 
-What a user has written (names of studies, parameters and metrics, values and errors) is text in
-them: Plotly reads a subset of HTML, so everything passes through `sweeper.views.figures.drawing`.
+Plotly reads a subset of HTML, so texts of users (names, values, errors) are escaped by
+`sweeper.views.figures.drawing`.
 
-No trace needs WebGL. Plotly's WebGL traces compile functions from text, which no strict Content
-Security Policy allows, and come out of a printer as a bitmap or not at all. What a thousand trials
-need instead is few traces: lines of one kind are one trace with gaps.
+No trace needs WebGL: Plotly's WebGL traces compile functions from text, which a strict Content
+Security Policy forbids, and print badly. To be fast with a thousand trials, lines of one kind are
+one trace with gaps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The attempts' timeline: when each process worked at which trial, how it ended, and the pauses."""
+"""Timeline of attempts: start, end and outcome of each, and the pauses."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _SMALLEST, _LARGEST = 240, 900
 
 
 def attempts_timeline(results: StudyResults, *, now: datetime | None = None) -> Figure:
-    """Draw each trial's attempts as bars on a row of its own, and a dotted line for each pause.
+    """Draw each trial's attempts as bars in one row, with a dotted line for each pause.
 
-    A bar's colour and pattern say how the attempt ended. Times are UTC.
+    A bar's colour and pattern show the attempt's outcome. Times are UTC.
 
     Args:
         results: The study's.
-        now: Where the bars of running attempts end; by default the latest moment that is known.
+        now: End of the bars of running attempts; by default the latest time in the results.
 
     Raises:
         UsageError: Plotly is not installed.

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _EVERY_TICK = 15
-"""Of so many epochs at most, each has its number on the axis."""
+"""Largest number of epochs that all have a tick on the axis."""
 
 _PARAMS_SHOWN = 200
-"""Of more trials than that no point says the parameters again: they would be most of the figure."""
+"""Largest number of trials whose points show the parameters."""
 
 _COMPARED = Look(SKY, "dashdot", 1.0)
 _COMPARED_BEST = Look(BLACK, "dashdot", 2.5)
@@ -78,14 +78,14 @@ def learning_curves(
 ) -> Figure:
     """Draw a metric of every trial over its epochs.
 
-    The best trial, or the Pareto front, is drawn thick; a diamond stands where an attempt went on
-    from a checkpoint, a cross where a value was NaN or infinite. Curves of more than
-    60,000 points together are thinned out, each keeping its last point; the figure says so.
+    The best trial, or the Pareto front, is drawn thick; a diamond marks a resume, a cross a value
+    of NaN or infinity. With more than 60,000 points in total, curves are thinned out, except for
+    their last points; the figure says so.
 
     Args:
         results: The study's.
-        metric: A key of the epoch logs; the study's objective by default, of several the first.
-        compared: Another study's results, whose curves are drawn dash-dotted behind.
+        metric: A key of the epoch logs; by default the study's (first) objective.
+        compared: Another study's results, drawn dash-dotted in the background.
 
     Raises:
         UsageError: No trial reported ``metric``, or Plotly is not installed.
@@ -170,7 +170,7 @@ def _traces(results: StudyResults, metric: str, step: int, *, other: bool) -> li
 
 
 def _has_lines(line: _Line) -> bool:
-    """Return whether any two points stand side by side; a trial of one epoch is a point alone."""
+    """Return whether any two neighbouring points exist, which a line could connect."""
     return any(a is not None and b is not None for a, b in pairwise(line.y))
 
 
@@ -180,7 +180,7 @@ def _thinning(studies: Sequence[StudyResults], metric: str) -> int:
 
 
 def _curve(trial: TrialRecord, metric: str) -> list[tuple[int, float]]:
-    """Return the epochs that reported the metric, counted from 1 as they were finished."""
+    """Return the epochs that reported the metric, counted from 1."""
     return [(e.epoch + 1, e.metrics[metric]) for e in trial.epochs if metric in e.metrics]
 
 
@@ -215,9 +215,9 @@ def _resumes(
 
 
 def steps_per_epoch(trial: TrialRecord) -> float | None:
-    """Return how many steps an epoch of the trial has, by its checkpoints and attempts; None if unknown.
+    """Return the steps of an epoch of the trial, from its checkpoints and attempts; None if unknown.
 
-    Where checkpoints were taken within an epoch it is the least that fits all of them.
+    If checkpoints were written within an epoch, it is the smallest number that fits all of them.
     """
     ratios = [kept.step / kept.epoch for kept in trial.checkpoints if kept.epoch]
     ends = [
@@ -229,7 +229,7 @@ def steps_per_epoch(trial: TrialRecord) -> float | None:
 
 
 def _between(points: Sequence[tuple[float, float]], x: float) -> float:
-    """Return the value at ``x`` on the line through the points; of the nearest one outside them."""
+    """Return the value at ``x`` by linear interpolation; outside of the points, the nearest one's."""
     before = [point for point in points if point[0] <= x]
     after = [point for point in points if point[0] >= x]
     if not before or not after:

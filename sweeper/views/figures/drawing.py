@@ -1,8 +1,8 @@
-"""Basis of all figures: the choice of metrics and trials, words, colours, and Plotly itself.
+"""Common parts of all figures: choice of metrics and trials, texts, colours, Plotly.
 
-Colours are those of Okabe and Ito ("Color Universal Design", 2008), which people with any of the
-common kinds of colour blindness tell apart. None carries a meaning alone: lines differ in their dash
-or width too, bars in their pattern, so that a print in black and white says the same.
+Colours are those of Okabe and Ito ("Color Universal Design", 2008), which people with the common
+kinds of colour blindness can distinguish. Lines also differ in dash or width, and bars in pattern,
+so that a print in black and white is readable.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _LONGEST = 120
 
 
 def as_text(text: str) -> str:
-    """Return ``text`` so that Plotly shows it literally; it reads tags and entities otherwise."""
+    """Return ``text`` escaped for Plotly, which reads tags and entities."""
     return html.escape(text, quote=False)
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    """Return ``text``, cut where it is longer than ``longest`` characters; the cut is shown."""
+    """Return ``text``, shortened to ``longest`` characters with an ellipsis."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def trial_text(trial: TrialRecord, *lines: str, params: bool = True) -> str:
-    """Return what is shown of a trial under the pointer: its number and state, ``lines``, its parameters."""
+    """Return a trial's hover text: number and state, ``lines``, parameters."""
     given = [shortened(params_text({name: value})) for name, value in trial.params.items()]
     shown = given[:12] + ([f"and {len(given) - 12} more"] if len(given) > 12 else [])
     if not params:
@@ -44,7 +44,7 @@ def trial_text(trial: TrialRecord, *lines: str, params: bool = True) -> str:
 
 
 def value_of(name: str, value: float | None) -> str:
-    """``name`` and its value in one line."""
+    """Return ``name`` and its value in one line."""
     return f"{shortened(name)}: {value_text(value, 6)}"
 
 
@@ -62,7 +62,7 @@ def chosen_metric(results: StudyResults, metric: str | None) -> str:
     """Return ``metric`` if trials reported it; by default the study's (first) objective.
 
     Raises:
-        UsageError: No epoch of any trial has it; those that there are, are listed.
+        UsageError: No epoch has it; the message lists the existing metrics.
     """
     if metric is None:
         return objectives_of(results)[0].name
@@ -82,7 +82,7 @@ def chosen_objective(results: StudyResults, name: str | None) -> Objective:
     """Return the study's objective of this name; by default the first one.
 
     Raises:
-        UsageError: It has no such objective; those that it has are listed.
+        UsageError: It has no such objective; the message lists its objectives.
     """
     objectives = objectives_of(results)
     for objective in objectives:
@@ -94,12 +94,12 @@ def chosen_objective(results: StudyResults, name: str | None) -> Objective:
 
 
 def leading(results: StudyResults) -> frozenset[int]:
-    """Return the numbers of the trials that stand out: the best one, or the Pareto front."""
+    """Return the numbers of the leading trials: the best one, or the Pareto front."""
     return frozenset(trial.number for trial in results.pareto)
 
 
 def leading_name(results: StudyResults) -> str:
-    """Return what those are called."""
+    """Return the name of the leading trials."""
     return "Pareto front" if results.status.objectives else "best"
 
 
@@ -117,10 +117,10 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
 
 CROWDED = 150
-"""Of more trials than that, lines are drawn finer and without points, bars without an edge."""
+"""Number of trials above which lines are thinner and without points, and bars without an edge."""
 
 POINTS_DRAWN = 60_000
-"""More than so many points of all curves together are thinned out, which the figure says."""
+"""Total number of points above which curves are thinned out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ class Look:
     """Style of one kind of line or bar.
 
     Attributes:
-        dash: Of a line: Plotly's name of it.
-        width: Of a line, in pixels.
-        pattern: Of a bar: Plotly's name of it; empty for a plain one.
+        dash: Plotly's name of a line's dash.
+        width: Width of a line in pixels.
+        pattern: Plotly's name of a bar's pattern; empty for none.
     """
 
     color: str
@@ -140,12 +140,12 @@ class Look:
 
     @property
     def line(self) -> dict[str, Any]:
-        """As Plotly takes it."""
+        """Return Plotly's description of the line."""
         return {"color": self.color, "dash": self.dash, "width": self.width}
 
 
 def finer(look: Look) -> Look:
-    """Return a finer style for one of very many lines, so that the leaders still stand out."""
+    """Return a thinner style for one of very many lines."""
     return replace(look, width=look.width * 0.4)
 
 
@@ -158,7 +158,7 @@ STATES = {
     "paused": Look(SKY, "longdashdot", 1.2),
     "running": Look(GREEN, "dashdot", 1.2),
 }
-"""The curves of trials, by their state; drawn in this order."""
+"""Styles of trials' curves, by state, in drawing order."""
 
 OUTCOMES = {
     "complete": Look(GREEN),
@@ -170,7 +170,7 @@ OUTCOMES = {
     "failed": Look(BLACK, pattern="+"),
     "running": Look(BLUE, pattern="\\"),
 }
-"""The bars of attempts, by how they ended."""
+"""Styles of attempts' bars, by outcome."""
 
 
 def plotly() -> Any:
@@ -194,10 +194,10 @@ def figure(traces: list[Any], title: str, *, height: int = 480, **axes: Any) -> 
     """Return a figure of these traces, in the shared style.
 
     Args:
-        traces: Plotly's.
+        traces: Plotly traces.
         title: Plain text.
         height: In pixels.
-        axes: ``xaxis`` and ``yaxis``, and whatever else of Plotly's layout is the figure's own.
+        axes: ``xaxis``, ``yaxis`` and other parts of Plotly's layout.
     """
     go = plotly()
     axis = {"showline": True, "linecolor": BLACK, "gridcolor": "#e3e3e3", "zeroline": False}
@@ -219,7 +219,7 @@ def figure(traces: list[Any], title: str, *, height: int = 480, **axes: Any) -> 
 
 
 def message(title: str, text: str) -> Figure:
-    """Return a figure that says in words why it shows nothing."""
+    """Return an empty figure with ``text`` as the reason."""
     note = {
         "text": as_text(text),
         "showarrow": False,
@@ -234,7 +234,7 @@ def message(title: str, text: str) -> Figure:
 
 
 def add_note(drawn: Figure, text: str) -> None:
-    """Write ``text`` in small letters above the plot's right corner."""
+    """Add ``text`` in small letters above the plot's right corner."""
     drawn.add_annotation(
         text=as_text(text),
         showarrow=False,

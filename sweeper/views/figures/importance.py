@@ -1,4 +1,4 @@
-"""Importance: how much each parameter matters for an objective, as bars."""
+"""Bar chart of the importances of parameters for an objective."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def importances(
     method: Method = "ped-anova",
     seed: int = 0,
 ) -> Figure:
-    """Draw each parameter's share in what an objective depends on.
+    """Draw each parameter's importance for an objective.
 
-    Where there are fewer than 10 complete trials, or one parameter only, the figure says so instead.
+    With fewer than 10 complete trials, or only one parameter, the figure says so instead.
 
     Args:
         results: The study's.
         objective: One of the study's objectives; the first one by default.
-        method: Optuna's evaluator: ``"ped-anova"`` (Watanabe et al., 2023) says what it takes to be
-            among the best trials and draws nothing at random; ``"fanova"`` (Hutter et al., 2014)
+        method: Optuna's evaluator: ``"ped-anova"`` (Watanabe et al., 2023) gives the importance for
+            being among the best trials, and is deterministic; ``"fanova"`` (Hutter et al., 2014)
             needs scikit-learn.
-        seed: Of what fANOVA draws.
+        seed: Seed of fANOVA.
 
     Raises:
         UsageError: No such objective or method, or a package is not installed.
@@ -50,7 +50,7 @@ def importances(
 
 
 def draw_importances(found: Importances, study: str) -> Figure:
-    """Draw what was found; see `importances`."""
+    """Draw the importances; see `importances`."""
     go = plotly()
     title = f"What {shortened(found.objective.name)} depends on, in {study}"
     if found.why_not is not None:

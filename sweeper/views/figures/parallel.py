@@ -1,7 +1,7 @@
 """Parallel coordinates: every trial as a line over its parameters to its objectives.
 
-Drawn with plain lines. Plotly's own trace of this name needs WebGL, tells lines apart by colour
-alone, and drops trials that lack a parameter, which with conditional ones are most of them.
+It is drawn with plain lines, because Plotly's trace of this name needs WebGL, distinguishes lines
+only by colour, and drops trials without a parameter, which are common with conditional ones.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class _Axis:
     """One vertical axis.
 
     Attributes:
-        position: Where a trial's line crosses it, from 0 to 1; None where it has no value there.
-        ticks: Places and what is written at them.
+        position: Position of a trial's line, from 0 to 1; None without a value.
+        ticks: Positions and their labels.
     """
 
     name: str
@@ -67,9 +67,9 @@ class _Axis:
 def parallel_coordinates(results: StudyResults) -> Figure:
     """Draw every trial that has a value as a line over its parameters and objectives.
 
-    A parameter drawn from a logarithmic range has a logarithmic axis; one that a trial does not have
-    leads through the row below the axes. The best trial (or the Pareto front), the best tenth, the
-    others and pruned ones are drawn differently.
+    A parameter with a logarithmic range has a logarithmic axis. The line of a trial without a
+    parameter goes through a row below the axes. The best trial (or the Pareto front), the best
+    tenth, the others and pruned ones are drawn differently.
 
     Args:
         results: The study's.
@@ -137,7 +137,7 @@ def parallel_coordinates(results: StudyResults) -> Figure:
 def _groups(
     results: StudyResults, trials: Sequence[TrialRecord]
 ) -> list[tuple[str, Look, list[TrialRecord]]]:
-    """Return the trials apart as they are drawn, what matters most last and so on top."""
+    """Return the groups of trials in drawing order, the most important last."""
     best = leading(results)
     first = objectives_of(results)[0]
     complete = [t for t in trials if t.state == "complete"]

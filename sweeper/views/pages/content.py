@@ -1,7 +1,7 @@
 """Content of a page, as plain text in frozen records.
 
-A page knows nothing of HTML: `sweeper.views.pages.report` makes a file or an answer of the dashboard of
-it, and `sweeper.views.terminal.drawing` draws a trial's on a terminal.
+Pages do not depend on HTML: `sweeper.views.pages.report` renders them for a file or the dashboard,
+and `sweeper.views.terminal.drawing` renders a trial's page for a terminal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A text that leads to another page; only text where ``href`` is empty."""
+    """A link to another page; plain text if ``href`` is empty."""
 
     text: str
     href: str = ""
@@ -30,12 +30,12 @@ class Cell:
     """A cell of a table, or the value of a fact.
 
     Attributes:
-        text: What it says.
+        text: Its text.
         links: Links that follow the text, with commas between.
         note: Further words, less prominent: why a trial failed.
         kind: How the text is shown: ``"state"`` has the mark and colour of a trial's state, ``"code"``
             a fixed width; ``"digest"`` as well, and a terminal cuts it in tables.
-        progress: How many of how many are done, drawn as a bar.
+        progress: Finished and total number, drawn as a bar.
     """
 
     text: str
@@ -46,7 +46,7 @@ class Cell:
 
 
 Row = tuple[Cell | str, ...]
-"""The cells of a row; a bare text is shown as it is."""
+"""The cells of a row; a string is a plain cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class Table:
 
     Attributes:
         caption: Heads the table, and names it for screen readers.
-        columns: One a column; the first one heads the rows.
+        columns: The columns; the first one has the headers of rows.
         rows: The cells of each row.
         key: Begins each row's id, which ends with the row's first cell; empty for rows without an id.
         folded: Heads the table while it is folded; empty for one that is always open.
-        cut: Says on a terminal what was left out, and where it can be had.
+        cut: On a terminal, the note on rows that were left out.
     """
 
     caption: str
@@ -78,7 +78,7 @@ class Table:
     cut: str = ""
 
     def row_id(self, row: Row) -> str:
-        """Return the id of a row, by which a page that is kept up to date knows it again."""
+        """Return the id of a row, for updates of the page."""
         first = row[0]
         if isinstance(first, Cell):
             first = first.text or "".join(link.text for link in first.links)
@@ -92,8 +92,8 @@ class Picture:
     Attributes:
         key: Names its element, its file and its address.
         heading: Heading above it.
-        alt: What it shows, for readers who do not see it.
-        draw: Draws it.
+        alt: Its description for screen readers.
+        draw: Function that draws it.
     """
 
     key: str
@@ -104,13 +104,13 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page with a heading of its own.
+    """A section of a page with a heading.
 
     Attributes:
         id: The address of the section within the page.
-        words: Paragraphs; the first one stands out where ``answers``.
+        words: Paragraphs; with ``answers`` the first is emphasized.
         picture: Drawn before the tables.
-        commands: Commands to type, each with what it does.
+        commands: Commands, each with its effect.
     """
 
     id: str
@@ -129,14 +129,14 @@ class Page:
     Attributes:
         title: Name of the browser's tab.
         lead: Sentence below the heading.
-        counts: Numbers that stand out below that, each with its name.
+        counts: Emphasized numbers below that, with their names.
         facts: Names and values, in the same form.
         notices: Warnings that must be seen before the numbers.
-        error: Why a trial failed, line by line as it was written.
-        sections: In their order; the first with ``answers`` is where a reader may skip to.
+        error: A trial's error, with its lines.
+        sections: The sections; the keyboard's skip link leads to the first with ``answers``.
         path: Links to the pages above this one.
-        elsewhere: The same in optuna-dashboard.
-        live: Whether something on the page changes by itself.
+        elsewhere: Link to the same in optuna-dashboard.
+        live: Whether the page is updated while it is open.
     """
 
     title: str
@@ -158,16 +158,16 @@ class Page:
 
     @property
     def main(self) -> str:
-        """Return the id of the element that the link for the keyboard leads to."""
+        """Return the id of the keyboard's skip target."""
         return next((section.id for section in self.sections if section.answers), "content")
 
 
 TrialAddress = Callable[[int], str]
-"""Returns the address of a trial's page, by its number; an empty one where there are no such pages."""
+"""Function from a trial's number to the address of its page; empty if there is none."""
 
 
 def no_address(_number: int) -> str:
-    """Return no address: of a file, which has no other pages."""
+    """Return no address, for a file without other pages."""
     return ""
 
 
@@ -182,7 +182,7 @@ def numbers(*headers: str) -> tuple[Column, ...]:
 
 
 def trial_cell(number: int, address: TrialAddress) -> Cell:
-    """Return a trial's number, which leads to its page where there is one."""
+    """Return a trial's number, with a link to its page if there is one."""
     href = address(number)
     if not href:
         return Cell(str(number))

@@ -1,4 +1,4 @@
-"""The figures of a study's page, each with its heading and what it shows in words; and as PNG files."""
+"""The figures of a study's page with headings and descriptions, and their PNG files."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def pictures_of(
     Args:
         results: The study's.
         compared: Another study's, drawn beside it.
-        now: The moment at which the bars of running attempts end.
-        importances: Whether the importances of parameters are among them, which take seconds to
-            compute for a large study.
+        now: End of the bars of running attempts.
+        importances: Whether to include the importances of parameters, which take seconds for a
+            large study.
     """
     objectives = objectives_of(results)
     several = len(objectives) > 1
@@ -89,10 +89,10 @@ def _numbered(key: str, index: int) -> str:
 
 
 def write_png(pictures: Sequence[Picture], directory: Path) -> tuple[Path, ...]:
-    """Write each picture as a PNG file below ``directory``, which is made, and return their paths.
+    """Write each picture as a PNG file below ``directory``, and return the paths.
 
-    Kaleido draws them in a Chrome or Chromium of this machine, without any network: Plotly's own
-    script is its package's, and MathJax, which Kaleido would fetch, is left out.
+    Kaleido draws them in this machine's Chrome or Chromium without a network: Plotly's script is
+    taken from its package, and MathJax, which Kaleido would download, is left out.
 
     Raises:
         UsageError: Kaleido is not installed, or there is no browser.

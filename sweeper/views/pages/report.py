@@ -1,9 +1,8 @@
-"""The report: a study's page in one file that needs no network, whole or not at all; and the HTML of any page.
+"""The report, a study's page in one file without network access, and the HTML of any page.
 
-The file runs two scripts, Plotly's and its own, and a Content Security Policy names both by their
-digest: nothing else that got into the page could run, and nothing is fetched from anywhere. Plotly
-sets styles as it draws, so inline styles are allowed there. A page that is served loads the server's
-own files alone.
+The file runs two scripts, Plotly's and its own. A Content Security Policy names both by digest, so
+no other script can run and nothing is loaded. Plotly sets styles as it draws, so inline styles are
+allowed in the file. A served page loads only the server's own files.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 
 GENERATOR = '<meta name="generator" content="sweeper '
-"""Near the beginning of every file that was written here."""
+"""Marker near the beginning of every report."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -54,7 +53,7 @@ _OWN_STYLE = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 
 
 def file_of(page: Page, made_at: str) -> str:
-    """Return the page as the text of a file, with its figures and scripts in it.
+    """Return the page as HTML for a file, with figures and scripts.
 
     Raises:
         UsageError: Jinja or Plotly is not installed.
@@ -99,7 +98,7 @@ def file_of(page: Page, made_at: str) -> str:
 
 
 def served(page: Page, prefix: str, address: str = "") -> str:
-    """Return the page as the dashboard answers it.
+    """Return the page as HTML for the dashboard.
 
     Args:
         page: The page.
@@ -149,7 +148,7 @@ def _digest(script: str) -> str:
 
 
 def _data(figures: Mapping[str, Any]) -> str:
-    """Return the figures as JSON that cannot end the element which it stands in."""
+    """Return the figures as JSON that is safe inside of an HTML element."""
     text = json.dumps(figures)
     for mark in "<>&\u2028\u2029":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
@@ -167,7 +166,7 @@ class ReportRequest:
         output: The file; ``STUDY-report.html`` here by default.
         compare: Another study of the same database and the same objective.
         png: A directory for the pictures as PNG files; None for none.
-        force: Replace a file that is no report.
+        force: Replace a file that is not a report.
         patience: Seconds to wait for a busy database.
     """
 
@@ -193,10 +192,10 @@ def make_report(request: ReportRequest) -> Written:
 
     Raises:
         UnknownStudyError: There is no such study.
-        UsageError: The studies cannot be compared, a package or browser is missing, or what is at
-            the output is no report.
+        UsageError: The studies cannot be compared, a package or browser is missing, or the output
+            is an existing file that is not a report.
         ExecutionError: The browser that draws PNG files failed.
-        DatabaseUnavailableError: The database does not answer.
+        DatabaseUnavailableError: The database cannot be reached.
     """
     settings, now = request.settings, datetime.now(UTC)
     with Database.open(settings.storage, create=False, patience=request.patience) as database:
@@ -215,7 +214,7 @@ def make_report(request: ReportRequest) -> Written:
 
 
 def read_shown(repository: Repository, study: str, now: datetime) -> Shown:
-    """Read what a file says of a study.
+    """Read the content of a study's page from the database.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -258,11 +257,11 @@ def _commands(shown: Shown, settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def write(page: str, path: Path, *, force: bool) -> None:
-    """Write the page beside ``path`` under another name, and rename it.
+    """Write the page under a temporary name, and rename it to ``path``.
 
     Raises:
-        UsageError: There is something at ``path`` that is no report, and no ``force``; or it cannot
-            be written there.
+        UsageError: ``path`` is an existing file that is not a report, without ``force``; or it
+            cannot be written.
     """
     _check_target(path, force=force)
     try:

@@ -1,4 +1,4 @@
-"""The page of a study, and the page of all studies: the same sections in a report and in the dashboard."""
+"""The page of a study and the page of all studies, for reports and the dashboard."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _COUNTS = ("complete", "running", "interrupted", "paused", "pruned", "failed", "
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Surroundings of a study's page: in a file, or in the dashboard.
+    """Context of a study's page: a file, or the dashboard.
 
     Attributes:
-        commands: Commands to type, each with what it does; and the heading above them.
-        compared: Another study's results, of the same objective; see `check_comparable`.
-        served: Whether the page is served beside running workers.
-        elsewhere: The study in optuna-dashboard.
+        commands: Commands with their effects, and the heading above them.
+        compared: Another study's results with the same objective; see `check_comparable`.
+        served: Whether the page is served by the dashboard.
+        elsewhere: Link to the study in optuna-dashboard.
     """
 
     commands: tuple[tuple[str, str], ...]
@@ -175,7 +175,7 @@ def _in_optuna_dashboard(study: str, optuna_ids: Mapping[str, int]) -> Link:
 
 
 def check_comparable(results: StudyResults, other: StudyResults) -> None:
-    """Check that two studies can stand side by side.
+    """Check that two studies can be compared.
 
     Raises:
         UsageError: Their objectives differ, or the second is the first.
@@ -216,7 +216,7 @@ def _compared(results: StudyResults, other: StudyResults | None) -> Table | None
 
 
 def _notices(shown: Shown, *, served: bool) -> tuple[str, ...]:
-    """Return what must be read before the numbers; that more trials come is said in a file alone."""
+    """Return the notices above the numbers; only a file says that the study is not finished."""
     status, found = shown.results.status, []
     if status.exactness.warning is not None:
         found.append(f"{status.exactness.warning[0].upper()}{status.exactness.warning[1:]}.")

@@ -32,11 +32,11 @@ class LineageAttempt:
     """One attempt, as part of its trial.
 
     Attributes:
-        pause: Seconds between the end of the attempt before and its begin; None of the first.
-        worked: Seconds that it took, until now if it runs; None where its end is not known.
-        begins_at: How many epochs were finished where it begins, in fractions; None if unknown.
-        resumes: Whether it goes on from a checkpoint of an attempt before.
-        ending: How it ended and why, in a few words.
+        pause: Seconds between the end of the attempt before and its start; None for the first.
+        worked: Its seconds, until now if it runs; None if its end is unknown.
+        begins_at: Finished epochs at its start, as a fraction; None if unknown.
+        resumes: Whether it resumes from a checkpoint of an earlier attempt.
+        ending: Its outcome and reason, in a few words.
     """
 
     attempt: AttemptRecord
@@ -52,8 +52,8 @@ class Lineage:
     """Attempts of a trial, in order.
 
     Attributes:
-        worked: Seconds in which it was worked at, all attempts together.
-        paused: Seconds between its attempts.
+        worked: Total seconds of all attempts.
+        paused: Total seconds between attempts.
     """
 
     attempts: tuple[LineageAttempt, ...]
@@ -128,14 +128,14 @@ _MOST_NAMED = 8
 
 
 def decision_text(rung: RungRecord) -> str:
-    """Write what became of a trial at a rung."""
+    """Format a rung's decision for a trial."""
     if rung.decision is None:
         return "waits for the others"
     return "promoted" if rung.promoted else "ended here"
 
 
 def compared_text(rung: RungRecord, number: int) -> str:
-    """Write with which trials ``number`` was compared at a rung; empty before that is decided."""
+    """Format the trials with which ``number`` was compared at a rung; empty before the decision."""
     decision = rung.decision
     if decision is None:
         return ""
@@ -165,7 +165,7 @@ def decisions_of(trials: Iterable[TrialRecord]) -> tuple[RungDecision, ...]:
 
 
 def promoted_text(decision: RungDecision) -> str:
-    """Write which trials went on from a rung, with their values, the numbers ascending."""
+    """Format the promoted trials of a rung with their values, in ascending order of number."""
     went_on = [trial for trial in decision.compared if trial.promoted]
     return ", ".join(f"{trial.number} ({value_text(trial.value, 6)})" for trial in went_on)
 
@@ -176,12 +176,12 @@ _FEWEST_OF_THE_BEST = 3
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Values that belong together.
+    """Statistics of a group of values.
 
     Attributes:
-        of: What they are of, in words.
-        count: How many; the others are None where it is 0.
-        deviation: Their standard deviation; None of fewer than two.
+        of: Description of the group.
+        count: Number of values; the other fields are None if it is 0.
+        deviation: Standard deviation; None for fewer than two values.
     """
 
     of: str
@@ -193,7 +193,7 @@ class Spread:
 
 
 def spreads(results: StudyResults, objective: Objective) -> tuple[Spread, ...]:
-    """Return the spreads of one objective: over the best trials, all of them, seeds, and the last epochs."""
+    """Return the spreads of one objective: over the best trials, all trials, seeds, and the last epochs."""
     complete = [
         (trial, value)
         for trial in results.trials
@@ -221,7 +221,7 @@ def _last_epochs(best: TrialRecord, objective: Objective) -> Spread:
 
 
 def _of_seeds(best: TrialRecord, complete: Sequence[tuple[TrialRecord, float]]) -> Spread:
-    """Return trials with the best one's parameters: they differ in their seeds alone."""
+    """Return the trials with the best one's parameters, which differ only in their seeds."""
     by_params: defaultdict[str, list[float]] = defaultdict(list)
     for trial, value in complete:
         by_params[_params_key(trial)].append(value)
@@ -252,9 +252,9 @@ class Shown:
     Attributes:
         results: The study's.
         row: The study as it is stored.
-        now: The moment until which running attempts have worked.
-        address: Where a trial's page is.
-        environments: Surroundings of its attempts.
+        now: The time until which running attempts have worked.
+        address: Function from a trial's number to its page's address.
+        environments: Environments of its attempts.
         changes: Accepted changes of the definition, a sentence each.
         workers: Processes that serve or served it.
     """
@@ -269,7 +269,7 @@ class Shown:
 
     @property
     def source(self) -> str | None:
-        """Return ``FILE[:NAME]`` that the study is run from; None where it is not known."""
+        """Return ``FILE[:NAME]`` of the study; None if unknown."""
         given = self.row.source or {}
         location, name = given.get("location"), given.get("name")
         return f"{location}:{name}" if location and name else location or None
@@ -291,21 +291,21 @@ _SETTINGS = (
 )
 
 THROUGH = frozenset({"complete", "pruned", "paused"})
-"""Outcomes of attempts that nothing interrupted: one at its end, or at a rung of the budget."""
+"""Outcomes of attempts without an interruption: at the trial's end, or at a rung."""
 
 
 def moment(at: datetime | None) -> str:
-    """Write a moment in UTC to the second; ``-`` where there is none."""
+    """Format a time in UTC to the second; ``-`` for none."""
     return "-" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def objectives_text(results: StudyResults) -> str:
-    """Write the objectives: ``val_accuracy (maximize)``."""
+    """Format the objectives: ``val_accuracy (maximize)``."""
     return ", ".join(f"{o.name} ({o.direction})" for o in objectives_of(results))
 
 
 def value_cell(value: float | None) -> str:
-    """Write a number as the pages have it; words where there is none."""
+    """Format a number for the pages; a phrase for none."""
     return "none yet" if value is None else value_text(value, 6)
 
 
@@ -330,7 +330,7 @@ def _plain(value: Any) -> str:
 
 
 def space_table(results: StudyResults) -> Table:
-    """Return the parameters and their ranges, each as the first trial that has it drew it."""
+    """Return the parameters and their ranges, each from the first trial that has it."""
     found: dict[str, Distribution] = {}
     for trial in results.trials:
         for name, distribution in trial.distributions.items():
@@ -354,7 +354,7 @@ def _range(distribution: Distribution) -> tuple[str, str]:
 
 
 def running_table(shown: Shown) -> Table | None:
-    """Return how far each running trial is; None where none runs."""
+    """Return the progress of each running trial; None if none runs."""
     status = shown.results.status
     running = [trial for trial in status.trials if trial.state == "running"]
     if not running:
@@ -377,9 +377,9 @@ def running_table(shown: Shown) -> Table | None:
 
 
 def leaders_table(shown: Shown) -> Table | None:
-    """Return the leading complete trials, the best first, with what they gave on held-out data.
+    """Return the leading complete trials, the best first, with their metrics on held-out data.
 
-    Returns None where no trial is complete.
+    Returns None if no trial is complete.
     """
     status = shown.results.status
     complete = [t for t in ranked(shown.results.trials, status) if t.state == "complete"]
@@ -397,7 +397,7 @@ def leaders_table(shown: Shown) -> Table | None:
 
 
 def _held_out(trial: TrialRecord, data: str, name: str) -> str:
-    """Write the metric of the checkpoint with the most steps that was measured on these data."""
+    """Format the metric of the latest checkpoint that was measured on these data."""
     found = [e for e in trial.evaluations if e.data == data and name in e.metrics]
     if not found:
         return "not measured"
@@ -449,12 +449,12 @@ def _trials_table(shown: Shown, trials: Sequence[TrialRecord], caption: str, key
 
 
 def epochs_text(trial: TrialRecord, most: int | None) -> str:
-    """Write how many epochs a trial has finished, and of how many where that is known."""
+    """Format a trial's finished epochs, with the total if it is known."""
     return str(len(trial.epochs)) if most is None else f"{len(trial.epochs)} of {most}"
 
 
 def most_epochs(row: StudyRow) -> int | None:
-    """Return how many epochs the study's trials train for; None where it does not say."""
+    """Return the number of epochs of the study's trials; None if unknown."""
     most = row.definition.get("epochs")
     return most if isinstance(most, int) else None
 
@@ -482,7 +482,7 @@ def spread_table(results: StudyResults) -> Table:
 
 
 def comparison_table(results: StudyResults, other: StudyResults) -> Table:
-    """Return two studies of the same objectives side by side."""
+    """Return a comparison of two studies with the same objectives."""
 
     def column(found: StudyResults) -> list[str]:
         lines = [f"{found.status.finished} of {found.status.target}"]
@@ -508,9 +508,9 @@ def comparison_table(results: StudyResults, other: StudyResults) -> Table:
 
 
 def interrupted_table(shown: Shown) -> Table:
-    """Return the attempts of every trial that was interrupted, or is not over.
+    """Return the attempts of every interrupted or unfinished trial.
 
-    A trial that pauses at a rung and goes on when it is promoted is not interrupted.
+    A trial that paused at a rung and was promoted does not count as interrupted.
     """
     rows = []
     for trial in shown.results.trials:
@@ -541,7 +541,7 @@ def interrupted_table(shown: Shown) -> Table:
 
 
 def rungs_table(results: StudyResults) -> Table | None:
-    """Return what was decided at the rungs of a budget; None where nothing was."""
+    """Return the decisions at the rungs of a budget; None if there is none."""
     rows = tuple(
         (
             str(each.first),
@@ -561,7 +561,7 @@ def rungs_table(results: StudyResults) -> Table | None:
 
 
 def descent_table(shown: Shown) -> Table | None:
-    """Return which trials went on from a checkpoint of another; None where none did."""
+    """Return the trials that continue another one's checkpoint; None if there is none."""
     rows = tuple(
         (
             trial_cell(trial.number, shown.address),
@@ -583,7 +583,7 @@ def descent_table(shown: Shown) -> Table | None:
 
 
 def lengths_table(trials: Iterable[TrialRecord], address: TrialAddress) -> Table | None:
-    """Return what extended trials gave at each length; None where none was extended."""
+    """Return the results of extended trials at each length; None if none was extended."""
     rows = tuple(
         (
             trial_cell(trial.number, address),
@@ -653,7 +653,7 @@ def _whereabouts(worker: WorkerRecord) -> str:
 
 
 def environments_table(environments: Sequence[Environment]) -> Table:
-    """Return the surroundings of the attempts."""
+    """Return the environments of the attempts."""
     rows = []
     for found in environments:
         versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())

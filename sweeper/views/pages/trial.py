@@ -59,13 +59,13 @@ _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, SKY, ORANGE, BLACK)
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _SHAPES = ("circle", "square", "diamond", "cross", "triangle-up", "x")
 _FEW = 20
-"""Epochs that each have a number at the axis."""
+"""Largest number of epochs that all have a tick on the axis."""
 
 
 def trial_curves(trial: TrialRecord, objective: str, now: datetime) -> Figure:
-    """Draw a trial's metrics at the moment ``now``; epochs are counted from 1, as finished ones are.
+    """Draw a trial's metrics at the time ``now``; epochs are counted from 1.
 
-    The objective and its twin of the training data are shown, all others on request.
+    The objective and the same metric of the training data are shown, all others on request.
     """
     reported = dict.fromkeys((name for epoch in trial.epochs for name in epoch.metrics), 0.0)
     names = objective_first(reported, objective)
@@ -88,7 +88,7 @@ def trial_curves(trial: TrialRecord, objective: str, now: datetime) -> Figure:
 
 
 def _is_alike(name: str, objective: str) -> bool:
-    """Return whether two metrics are the same one, of the training and of the validation data."""
+    """Return whether two metrics are the same metric of training and validation data."""
     return name.removeprefix("val_") == objective.removeprefix("val_")
 
 
@@ -158,14 +158,14 @@ def trial_page(
 
     Args:
         trial: The trial.
-        objective: The metric that its value is of, where that is known.
-        now: The moment until which a running attempt has worked.
-        most: How many epochs it trains for at most, where that is known.
+        objective: The metric of its value, if known.
+        now: The time until which a running attempt has worked.
+        most: Maximum number of its epochs, if known.
         branches: Numbers of the trials that begin from one of its checkpoints.
-        commands: Commands to type next.
-        address: Where a trial's page is.
-        study: Leads to the study's page.
-        elsewhere: The trial in optuna-dashboard.
+        commands: Next commands.
+        address: Function from a trial's number to its page's address.
+        study: Link to the study's page.
+        elsewhere: Link to the trial in optuna-dashboard.
     """
     objective = objective or "value"
     found = lineage(trial, now)
@@ -337,7 +337,7 @@ def _checkpoints(trial: TrialRecord) -> Table:
 
 
 def _attempt_of(checkpoint: CheckpointRecord, attempts: Sequence[AttemptRecord]) -> str:
-    """Return the attempt that wrote the checkpoint: its directory says so."""
+    """Return the attempt that wrote the checkpoint, by its directory."""
     for attempt in attempts:
         if f"/attempt-{attempt.number:02d}/" in checkpoint.path:
             return str(attempt.number)

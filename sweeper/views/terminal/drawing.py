@@ -1,7 +1,7 @@
 """Drawing of a run's state on a terminal of a given width and height.
 
-A column is there whole or not at all: what is worth most comes first, until the window is full. So
-a narrow window has fewer columns, and none that cannot be read. A low one has fewer trials.
+Columns are chosen by priority until the window is full, so a narrow window has fewer columns, and a
+low one fewer trials.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _GAP = 2
 _BAR = 12
 _MOST_NUMBERS = 6
 _LEAST_TRIALS = 1
-"""So many running trials are drawn in however low a window."""
+"""Number of running trials that are always drawn."""
 
 
 def draw(
     snapshot: Snapshot, width: int, height: int = 1000, *, stop: str = "Ctrl-C"
 ) -> RenderableType:
-    """Draw a moment of a run.
+    """Draw a snapshot of a run.
 
     Args:
-        snapshot: The moment.
+        snapshot: The snapshot.
         width: Columns of the terminal.
         height: Lines of the terminal.
-        stop: What the user does to stop the run; empty where it is over.
+        stop: The user's action to stop the run; empty if it is over.
     """
     if snapshot.measured is not None:
         return Group(Text(""), _evaluation(snapshot, stop))
@@ -140,7 +140,7 @@ def _leader(name: str, leader: BestTrial, objective: str) -> Text:
 
 
 def _advice(snapshot: Snapshot, stop: str) -> list[Text]:
-    """Say what ``stop`` does; or, once it was done, what is waited for, and how to go on."""
+    """Return the line on the effect of ``stop``, or, after it, on trials that have not stopped and how to resume."""
     study = snapshot.study
     if study is None or not stop:
         return []
@@ -159,7 +159,7 @@ def _advice(snapshot: Snapshot, stop: str) -> list[Text]:
 
 
 def _stopping(snapshot: Snapshot, stop: str) -> str:
-    """Say what is waited for, now that the run was asked to stop."""
+    """Return the line on trials that have not stopped yet."""
     numbers = [str(trial.number) for trial in snapshot.running]
     if not numbers:
         return "stopping"
@@ -174,7 +174,7 @@ def _stopping(snapshot: Snapshot, stop: str) -> str:
 
 @dataclass(frozen=True)
 class _Column:
-    """One column: what heads it, what it shows, how wide it is, and how much it is worth.
+    """One column: header, cell, width and priority.
 
     Of two columns, the one with the lower ``rank`` stays longer as the window gets narrower.
     """
@@ -212,7 +212,7 @@ def _trials(snapshot: Snapshot, width: int, room: int) -> list[RenderableType]:
 
 
 def _fitting(columns: list[_Column], width: int) -> list[_Column]:
-    """Return the columns that there is room for, in their order; the first in rank always."""
+    """Return the columns that fit, in order; the first in rank always fits."""
     kept: list[_Column] = []
     used = 0
     for column in sorted(columns, key=lambda c: c.rank):
@@ -309,7 +309,7 @@ _LEAST_COLUMNS = 2
 def trial_on_terminal(
     trial: TrialRecord, study: StudyStatus, commands: Sequence[str] = ()
 ) -> RenderableType:
-    """Return what rich prints of a trial, with what the audits of its study found.
+    """Return a rich renderable of a trial, with its study's audits.
 
     Epochs are counted from 1, and a checkpoint's are those that it comes after.
     """
@@ -336,7 +336,7 @@ def _facts(page: Page) -> Table:
 
 
 def _page_columns(table: PageTable) -> WholeColumns:
-    """Return the table as far as there is room, with the words of a last column of text folded."""
+    """Return the columns of a table that fit, with a last text column wrapped."""
     headers = [column.header for column in table.columns]
     rows = [[_text(cell, most=_DIGEST_SHOWN) for cell in row] for row in table.rows]
     if table.columns[-1].number:
@@ -346,7 +346,7 @@ def _page_columns(table: PageTable) -> WholeColumns:
 
 
 def _text(cell: Cell | str, *, most: int | None = None) -> str:
-    """Return all words of a cell; of a digest the first ``most`` characters."""
+    """Return the full text of a cell; only the first ``most`` characters of a digest."""
     if isinstance(cell, str):
         return cell
     text = cell.text[:most] if cell.kind == "digest" else cell.text

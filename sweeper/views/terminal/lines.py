@@ -10,11 +10,11 @@ The lines are stable, so that scripts may search them::
     trial 5 attempt 1 failed FactoryError: the model factory returned None [5/16 done, ...]
     notice: ...
 
-Until the run's first epoch is over, what is waited for has a line as well, such as ``trial 4: building the
-model ...``.
+Until the end of the run's first epoch, the current activity has a line too, such as ``trial 4:
+building the model ...``.
 
-Of a trial of many epochs, ten or so are reported, the first and the last among them, so that a hundred
-trials do not drown what matters; every one is with ``-v``, and every checkpoint.
+For a trial of many epochs about ten are reported, including the first and the last; with ``-v``
+every epoch and every checkpoint.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ from sweeper.views.formats import (
 from sweeper.views.terminal.model import ProgressModel, Snapshot
 
 Verbosity = Literal["quiet", "normal", "verbose"]
-"""Amount that is reported: what goes wrong, what matters, or every epoch and checkpoint."""
+"""Amount of output: problems only, normal, or every epoch and checkpoint."""
 
 MOST_EPOCHS = 10
-"""So many of a trial's epochs have a line, or a few more."""
+"""Approximate number of a trial's epochs that have a line."""
 
 STEP_SECONDS = 10.0
-"""Between two lines that say how far the first epoch is."""
+"""Seconds between two lines on the progress of the first epoch."""
 
 _GONE_WRONG = ("failed", "crashed", "lost")
 
 
 class LineProgress:
-    """A listener that writes one line for each event worth one. Safe from several threads.
+    """A listener that writes one line for each reported event; safe for several threads.
 
     Args:
-        stream: Where the lines go, each written whole and flushed.
-        verbosity: How much is said.
+        stream: Stream of the lines, flushed after each.
+        verbosity: Amount of output.
         clock: Seconds from any origin, never falling.
     """
 
@@ -129,7 +129,7 @@ class LineProgress:
                 self._say(f"trial {trial}: tracing and running its first step ...")
 
     def _say_waiting(self, event: Event) -> None:
-        """Say what is done before the run's first epoch is over."""
+        """Report the current activity before the end of the run's first epoch."""
         if isinstance(event, EpochFinished | AttemptEnded | TrialVerified):
             self._waiting = False
         if not self._waiting:
@@ -155,12 +155,12 @@ class LineProgress:
 
 
 def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -> bool:
-    """Return whether ``event`` is worth a line.
+    """Return whether ``event`` is reported.
 
     Args:
         event: What happened.
-        verbosity: How much is said.
-        epochs: How many epochs its trial runs, when known.
+        verbosity: Amount of output.
+        epochs: Number of epochs of its trial, if known.
     """
     match event:
         case Notice():
@@ -180,7 +180,7 @@ def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -
 
 
 def state_text(snapshot: Snapshot) -> str:
-    """Write how many of how many are finished, and the best so far: the end of each line."""
+    """Format the end of each line: finished and total trials, and the best so far."""
     study, measured = snapshot.study, snapshot.measured
     if measured is not None:
         best = measured.best
@@ -209,15 +209,15 @@ def _has_state(event: Event) -> bool:
 def event_line(
     event: Event, *, objective: str | None = None, attempt: int = 1, epochs: int | None = None
 ) -> str | None:
-    """Write ``event`` as one line without its end, or None where it is not worth one.
+    """Format ``event`` as one line without its end; None if it is not reported.
 
-    An attempt's line comes with its `TrainingStarted`, which knows the parameters and the step.
+    An attempt's first line is that of its `TrainingStarted`, which has the parameters and the step.
 
     Args:
         event: What happened.
-        objective: The metric that is written first.
-        attempt: The number of the attempt that the event's trial is in.
-        epochs: How many epochs that trial runs, when known.
+        objective: The metric to write first.
+        attempt: The number of the trial's current attempt.
+        epochs: The number of epochs of that trial, if known.
     """
     match event:
         case StudyOpened() | VerificationOpened() | EvaluationOpened():
@@ -273,7 +273,7 @@ def _checked_line(
 
 
 def checkpoint_text(kept: CheckpointKept) -> str:
-    """Write what a checkpoint cost: its size, the time of its writing, and that of the training."""
+    """Format a checkpoint's size, its writing time, and the time that training waited."""
     text = size_text(kept.bytes)
     if kept.seconds is not None:
         text += f" in {time_text(kept.seconds)}"

@@ -1,10 +1,10 @@
-"""Progress while a study runs: a table that redraws itself, a notebook's cell, or plain lines.
+"""Live progress of a run: a table on a terminal, or the output of a notebook's cell.
 
-Jupyter, Colab and everything else with an IPython kernel show what is displayed under an id again
-when it is displayed anew. The cell keeps the last state when the run is over.
+Jupyter, Colab and all other front ends with an IPython kernel replace an output when its display id
+is displayed again. The cell keeps the last state after the run.
 
-What happened for good (a trial's end, a resume, a notice) is printed above the table and stays; the
-table is cleared when the run ends, and the summary takes its place.
+Events (a trial's end, a resume, a notice) are printed permanently above the table; the table is
+cleared when the run ends, and replaced by the summary.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _VERDICTS = {"holds": "green", "unpromised": "yellow", "differs": "bold red"}
 
 
 REDRAWS = 5
-"""A second, by itself."""
+"""Redraws a second without events."""
 
 
 class EventLines:
-    """Writes a line for each event that is to stay, in the style of its outcome.
+    """Formatter of a permanent line for each event, in the style of its outcome.
 
     Args:
         verbosity: With "verbose", each epoch and checkpoint has a line.
@@ -68,7 +68,7 @@ class EventLines:
         self._attempts: dict[int, int] = {}
 
     def line(self, event: Event) -> Text | None:
-        """Return the line for ``event``; None where it has none."""
+        """Return the line for ``event``; None if it has none."""
         if isinstance(event, AttemptStarted):
             self._attempts[event.trial] = event.attempt
         self._verifies = self._verifies or isinstance(event, VerificationOpened)
@@ -99,12 +99,12 @@ class EventLines:
 
 
 class LiveProgress:
-    """A listener that draws a run's table while it lasts. Safe from several threads.
+    """A listener that draws a table during a run; safe for several threads.
 
     Args:
         console: The terminal.
-        model: What is drawn.
-        redraws: How often the table is drawn anew by itself, a second; 0 for never.
+        model: The model of the run.
+        redraws: Redraws a second without events; 0 for none.
         verbosity: With "verbose", each epoch and checkpoint has a line above the table.
     """
 
@@ -144,15 +144,15 @@ class LiveProgress:
             self._live.refresh()
 
     def refresh(self) -> None:
-        """Draw the table as it is now."""
+        """Redraw the table."""
         self._live.refresh()
 
 
 REDRAW_SECONDS = 1.0
-"""Between two updates of the cell."""
+"""Seconds between two updates of the cell."""
 
 MOST_LINES = 8
-"""So many of the latest ends and notices stand below the table."""
+"""Number of the latest ends and notices below the table."""
 
 WIDTH, HEIGHT = 110, 40
 """Columns and lines of the drawing."""
@@ -162,15 +162,15 @@ _CELL = '<pre style="overflow-x:auto;white-space:pre;margin:0">{code}</pre>'
 
 
 class Display(Protocol):
-    """Output of a notebook's cell that is updated in place."""
+    """Output of a notebook's cell, updated in place."""
 
     def show(self, html: str, text: str) -> None:
-        """Show this in place of what was shown before; ``text`` where no HTML can be."""
+        """Replace the output by ``html``, or by ``text`` in front ends without HTML."""
         ...
 
 
 class CellDisplay:
-    """The output of the cell that is running."""
+    """The output of the running cell."""
 
     def __init__(self) -> None:
         self._id = f"sweeper-{uuid.uuid4().hex}"
@@ -185,9 +185,9 @@ class CellDisplay:
 
 
 def notebook_display() -> Display | None:
-    """Return the running cell's output; None where this process is no notebook's kernel.
+    """Return the running cell's output; None if this process is not a notebook's kernel.
 
-    IPython in a terminal has a shell too, and no kernel; there the terminal's own forms are right.
+    IPython in a terminal has a shell but no kernel, and uses the terminal's output.
     """
     ipython: Any = sys.modules.get("IPython")
     find: Any = getattr(ipython, "get_ipython", None)
@@ -196,11 +196,11 @@ def notebook_display() -> Display | None:
 
 
 class NotebookProgress:
-    """A listener that updates one display. Safe from several threads.
+    """A listener that updates one display; safe for several threads.
 
     Args:
-        display: Shows it.
-        model: What is shown.
+        display: The output to update.
+        model: The model of the run.
     """
 
     def __init__(self, display: Display, model: ProgressModel) -> None:
@@ -238,7 +238,7 @@ class NotebookProgress:
                 self._written += 1
 
     def refresh(self) -> None:
-        """Show the run as it is now."""
+        """Update the output."""
         with self._showing:
             snapshot = self._model.snapshot()
             stop = "" if self._over.is_set() else _STOP
@@ -253,7 +253,7 @@ class NotebookProgress:
 
 
 def _html(shown: Group) -> str:
-    """Return what a terminal would show as HTML, in which whatever a user wrote is text."""
+    """Return the terminal's output as HTML, with users' texts escaped."""
     console = Console(
         file=io.StringIO(),
         width=WIDTH,
@@ -272,7 +272,7 @@ def _plain(snapshot: Snapshot) -> str:
 
 
 class ProgressListener(Protocol):
-    """A listener that holds the terminal, or the cell, while the run lasts."""
+    """A listener that uses the terminal or the cell during a run."""
 
     def __enter__(self) -> Self: ...
 
@@ -282,11 +282,11 @@ class ProgressListener(Protocol):
 
 
 def progress_listener(stream: TextIO, verbosity: Verbosity = "normal") -> ProgressListener:
-    """Return the live table where ``stream`` can redraw, and plain lines elsewhere.
+    """Return a live table if ``stream`` can redraw, otherwise plain lines.
 
     Args:
-        stream: Where progress goes, unless this is a notebook's process.
-        verbosity: How much is said; with "quiet", nothing is drawn.
+        stream: The output stream, unless this is a notebook's process.
+        verbosity: Amount of output; with "quiet", nothing is drawn.
     """
     if verbosity == "quiet":
         return LineProgress(stream, verbosity)
@@ -299,9 +299,9 @@ def progress_listener(stream: TextIO, verbosity: Verbosity = "normal") -> Progre
 
 
 def can_redraw(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Return whether ``stream`` is a terminal that redraws, and its user did not ask for plain text.
+    """Return whether ``stream`` is a terminal that can redraw, and plain text is not requested.
 
-    ``CI`` (unless "false" or "0"), a ``NO_COLOR`` that is not empty and ``TERM=dumb`` ask for it.
+    ``CI`` (unless "false" or "0"), a ``NO_COLOR`` that is not empty and ``TERM=dumb`` request it.
     """
     if environment.get("CI", "").lower() not in {"", "0", "false"}:
         return False

@@ -1,13 +1,13 @@
 """State of a run at one moment, computed from its events alone, and estimates of the time left.
 
-`ProgressModel` takes events and answers with a `Snapshot`, frozen, which a terminal or a notebook
-draws. Durations come from an injected clock, so a test decides how fast time goes by.
+`ProgressModel` receives events and returns frozen `Snapshot` objects, which a terminal or a
+notebook draws. Durations come from an injected clock, for tests.
 
-Other workers may serve the same study. What they have done comes as `StudyCounted`, a little late,
-and what this one does as its own events; each is at most what is true, so the larger holds.
+Other workers may serve the same study. Their progress arrives late as `StudyCounted`, and that of
+this worker as its own events; neither counts too many, so the larger number is used.
 
-Time left is estimated from medians of measured epochs rather than means: the first epoch of a trial
-holds graph tracing, and one epoch during which the machine slept must not spoil the rest.
+Time left is estimated from medians of measured epochs instead of means, because a trial's first
+epoch includes graph tracing, and the machine may sleep during another.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from sweeper.records.events import (
 from sweeper.records.results import BestTrial, Params, TrialState
 
 RATE_WINDOW = 10.0
-"""Seconds of steps behind the rate that is shown."""
+"""Seconds over which the displayed rate is averaged."""
 
 LEAST_WINDOW = 0.2
-"""Seconds of steps without which a rate would be noise."""
+"""Seconds of steps below which no rate is displayed."""
 
 RECENT_EPOCHS = 9
-"""A trial's latest epochs whose median says how long the next ones take."""
+"""Number of a trial's latest epochs for the median."""
 
 _RECENT = 50
 
@@ -63,8 +63,8 @@ class Pace:
 
     Attributes:
         epochs: Seconds of each.
-        epochs_run: How many epochs each trial ran.
-        overheads: Seconds of each trial outside of its epochs.
+        epochs_run: Number of epochs of each trial.
+        overheads: Seconds of each trial outside of epochs.
     """
 
     epochs: deque[float] = field(default_factory=_recent)
@@ -72,7 +72,7 @@ class Pace:
     overheads: deque[float] = field(default_factory=_recent)
 
     def add(self, attempt: Attempt, now: float) -> None:
-        """Note an attempt that has just ended its trial."""
+        """Record an attempt that has ended its trial."""
         self.epochs_run.append(attempt.epochs_finished)
         if attempt.training is not None:
             self.overheads.append(max(0.0, now - attempt.began - attempt.trained))
@@ -83,11 +83,11 @@ class Attempt:
     """State of a running attempt.
 
     Attributes:
-        began: By the model's clock.
-        doing: What it does before its first step.
-        stepped: When there was last news of a step.
+        began: Start by the model's clock.
+        doing: Its activity before the first step.
+        stepped: Time of the last reported step.
         trained: Seconds in its finished epochs.
-        epoch_began_at: The step at which its present epoch began.
+        epoch_began_at: The step at which its current epoch began.
     """
 
     trial: int
@@ -105,21 +105,21 @@ class Attempt:
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
     def train(self, event: TrainingStarted, now: float) -> None:
-        """Note that the first step is about to run."""
+        """Record that the first step is about to run."""
         self.training = event
         self.epochs_finished = event.start_epoch
         self.epoch_began_at = event.start_epoch * event.steps_per_epoch
         self.stepped_to(event.start_step, now)
 
     def stepped_to(self, step: int, now: float) -> None:
-        """Training has come this far."""
+        """Record a step."""
         self.step, self.stepped = step, now
         self._samples.append((now, step))
         while len(self._samples) > 2 and now - self._samples[1][0] >= RATE_WINDOW:
             self._samples.popleft()
 
     def finish_epoch(self, event: EpochFinished, now: float) -> None:
-        """Note that an epoch is over, validation included."""
+        """Record the end of an epoch and its validation."""
         self.metrics = dict(event.metrics)
         self.epochs_finished = event.epoch + 1
         self.epoch_began_at = event.step
@@ -129,7 +129,7 @@ class Attempt:
 
     @property
     def fraction(self) -> float:
-        """Return how much of the epoch that has begun is done; 0 where its length is not known."""
+        """Return the finished fraction of the current epoch; 0 if its length is unknown."""
         if self.training is None or self.training.steps_per_epoch == 0:
             return 0.0
         within = (self.step - self.epoch_began_at) / self.training.steps_per_epoch
@@ -137,7 +137,7 @@ class Attempt:
 
     @property
     def rate(self) -> float | None:
-        """Return steps per second over the last seconds; None where that is not known."""
+        """Return steps per second over the last seconds; None if unknown."""
         if len(self._samples) < 2:
             return None
         (began, first), (ended, last) = self._samples[0], self._samples[-1]
@@ -146,10 +146,9 @@ class Attempt:
         return (last - first) / (ended - began)
 
     def seconds_left(self, pace: Pace, now: float) -> float | None:
-        """Return the epochs that are left, less the time since the last news of a step.
+        """Return the duration of the remaining epochs, less the time since the last reported step.
 
-        Of that time one epoch's at most counts (a validation sends none): what stands still does
-        not come closer to its end.
+        At most one epoch's duration is subtracted, because a stalled trial does not progress.
         """
         if self.training is None:
             return None
@@ -174,10 +173,10 @@ class Attempt:
 def study_seconds_left(
     study: StudyOpened | None, running: Sequence[Attempt], pace: Pace, done: int, now: float
 ) -> float | None:
-    """Return the work that is left, shared out over the workers; at least the longest trial's.
+    """Return the remaining work divided by the workers; at least that of the longest trial.
 
-    A trial that has not begun counts as the median one does that is complete or pruned, early
-    stopping included, and until there is one as the study's number of epochs.
+    A trial that has not begun counts as the median of complete and pruned trials, or as the study's
+    number of epochs if there is none.
     """
     if study is None:
         return None
@@ -198,26 +197,26 @@ def study_seconds_left(
 
 
 MOST_LEADERS = 3
-"""So many of the best trials are named."""
+"""Number of best trials that are named."""
 
 _RESULTS = ("complete", "pruned", "failed")
 
 
 @dataclass(frozen=True, slots=True)
 class TrialProgress:
-    """One running trial, or one that is replayed.
+    """A running trial or replay.
 
     Attributes:
-        phase: What it does until its first step, such as "preparing", then "training".
-        epoch: The epoch it is in, from 1, as people count; 0 while it is being prepared.
-        epochs: How many epochs the trial will run at most.
+        phase: Its activity before the first step, such as "preparing", then "training".
+        epoch: Its current epoch, from 1; 0 before the first.
+        epochs: The trial's maximum number of epochs.
         step: Steps done within that epoch.
-        steps: Steps of an epoch; 0 where only its end tells.
-        fraction: How far it is through that epoch, from 0 to 1.
+        steps: Steps of an epoch; 0 if unknown.
+        fraction: Finished fraction of that epoch.
         metrics: Of its latest finished epoch.
         rate: Steps per second over the last seconds, or None when not yet known.
         seconds_left: Until its last epoch ends, or None when not yet known.
-        resumed_at: The step that it went on from, or 0.
+        resumed_at: The step at which it resumed, or 0.
     """
 
     number: int
@@ -237,7 +236,7 @@ class TrialProgress:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Progress of a verification: ``done`` of the trials have their verdict, ``alike`` hold."""
+    """Progress of a verification: numbers of trials with a verdict, and of equal ones."""
 
     done: int = 0
     alike: int = 0
@@ -248,7 +247,7 @@ class Verified:
 class Measured:
     """Progress of an evaluation: ``done`` checkpoints are measured, ``passed_over`` cannot be.
 
-    ``best`` leads so far, as the trial, its step and the value.
+    ``best`` is the best so far: trial, step and value.
     """
 
     opened: EvaluationOpened
@@ -259,7 +258,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole run at one moment.
+    """State of a run at one moment.
 
     Attributes:
         study: The study as it was opened, or None before that. Of a verification, ``target`` are
@@ -270,18 +269,18 @@ class Snapshot:
         interrupted: Trials that can be resumed, and are not running.
         paused: Trials that are at a rung of the study's budget.
         waiting: Trials that have not begun.
-        elsewhere: Trials that other workers run.
+        elsewhere: Trials that run on other workers.
         running: The trials that run here, by number.
         seconds: Since the model was made.
         seconds_left: For the whole study, or None when not yet known.
         best: The study's leading trial, of earlier runs too.
         leaders: The first few, the best first.
         checkpoint: The newest one that was written in this run.
-        stopping: What was said when the run was asked to stop; None before.
-        killing: Whether its trials are ended at once.
+        stopping: The message when the run was asked to stop; None before.
+        killing: Whether its trials are being killed.
         verified: Set where a study is verified.
         measured: Set where a study is evaluated.
-        doing: What the run does before its first trial; None once there is one.
+        doing: The run's activity before its first trial; None afterwards.
     """
 
     study: StudyOpened | None
@@ -306,7 +305,7 @@ class Snapshot:
 
 
 class ProgressModel:
-    """Keeps a run's state. Safe to use from several threads.
+    """State of a run, updated by events; safe for several threads.
 
     Args:
         clock: Seconds from any origin, never falling. Default `time.monotonic`.
@@ -330,12 +329,12 @@ class ProgressModel:
         self._doing: str | None = None
 
     def apply(self, event: Event) -> None:
-        """Take one event in. Events of attempts that were never started are taken as they come."""
+        """Apply one event. Events of attempts without a start are accepted."""
         with self._lock:
             self._apply(event, self._clock())
 
     def snapshot(self) -> Snapshot:
-        """Return the run as it is now."""
+        """Return the present state of the run."""
         with self._lock:
             now = self._clock()
             study, attempts = self._study, [self._running[n] for n in sorted(self._running)]
@@ -499,7 +498,7 @@ class ProgressModel:
         )
 
     def _lead(self, trial: BestTrial) -> None:
-        """Take ``trial`` among the leaders, where it belongs there."""
+        """Add ``trial`` to the leaders, if it belongs there."""
         if self._study is not None and self._study.objectives:
             # With several objectives no trial is the best one.
             return
@@ -512,7 +511,7 @@ class ProgressModel:
 
 
 def _as_study(event: VerificationOpened) -> StudyOpened:
-    """Return a verification as if its replays were trials of a study."""
+    """Return a verification's progress in the form of a study's."""
     return StudyOpened(
         study=event.study,
         target=event.trials,
