@@ -241,13 +241,13 @@ def finished_before(
 
 
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
-    """Return how many trials have ended and their common error, if at least ``least`` ended and all
-    failed alike; else None.
+    """Return how many trials have ended, and their common error, if all of them failed alike.
 
-    Numbers in it may differ. A study whose last trial has ended is no longer asked.
+    Numbers in the error may differ. A study whose last trial has ended is not judged.
 
     Returns:
-        How many, and the last line of the newest one's error; None where it is not so.
+        How many, and the last line of the newest one's error; None if fewer than ``least`` have ended,
+        or not all failed alike.
     """
     study = find_study(connection, name)
     of_study = sa.and_(Trial.study_id == study.id, ~is_beside())
