@@ -33,10 +33,16 @@ def documented(page: str, record: str) -> set[str]:
 
 
 def printed(code: str, record: str) -> set[str]:
-    """The keys of what ``record.to_json()`` returns, those of ``**`` included."""
+    """The keys of what ``record.to_json()`` returns, those of ``**`` and of `json_fields` included."""
     [cls] = [n for n in ast.parse(code).body if isinstance(n, ast.ClassDef) and n.name == record]
     methods = {n.name: n for n in cls.body if isinstance(n, ast.FunctionDef)}
-    return set(_keys_returned(methods["to_json"], methods))
+    found = set(_keys_returned(methods["to_json"], methods))
+    for node in ast.walk(methods["to_json"]):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "json_fields":
+            named = [str(each.value) for each in node.args[1:] if isinstance(each, ast.Constant)]
+            fields = [n.target.id for n in cls.body if isinstance(n, ast.AnnAssign)]
+            found.update(named or fields)
+    return found
 
 
 def _keys_returned(function: ast.FunctionDef, methods: dict[str, ast.FunctionDef]) -> Iterator[str]:
@@ -65,6 +71,9 @@ def test_the_page_has_every_field_that_is_printed(record: str) -> None:
 
 def test_control_a_field_that_the_page_lacks_is_found() -> None:
     code = Path(ROOT / "sweeper" / "records/results.py").read_text()
-    changed = code.replace('"bytes": self.bytes,', '"bytes": self.bytes, "more": 1,')
+    changed = code.replace("    bytes: int\n", "    bytes: int\n    more: int\n")
     assert printed(changed, "CheckpointRecord") - documented(PAGE, "CheckpointRecord") == {"more"}
+    changed = code.replace('json_fields(self, "verification")', 'json_fields(self, "more")')
+    lacking = printed(changed, "TrialRecord") ^ documented(PAGE, "TrialRecord")
+    assert lacking == {"more", "verification"}
     assert {"values", "warm_start"} <= printed(code, "TrialRecord"), "those of ** are seen"
