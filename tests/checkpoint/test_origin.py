@@ -44,11 +44,11 @@ def test_a_study_that_was_renamed_is_the_same_study(tmp_path: Path) -> None:
     ("other", "message"),
     [
         ({"identity": "2" * 32}, "another study 'digits' (identity 22222222, seed 0)"),
-        ({"study": "letters", "identity": "2" * 32}, "it is of study 'letters'"),
-        ({"study": "", "identity": "2" * 32}, "it is of a training without a study"),
-        ({"trial": 4}, "it belongs to trial 4, but this is trial 3"),
-        ({"seed": 7}, "its seed was 7, but is 0 now"),
-        ({"definition": "e" * 32}, "the fingerprint eeeeeeee, and the study's is ffffffff"),
+        ({"study": "letters", "identity": "2" * 32}, "it belongs to study 'letters'"),
+        ({"study": "", "identity": "2" * 32}, "it belongs to a training without a study"),
+        ({"trial": 4}, "it belongs to trial 4, and this is trial 3"),
+        ({"seed": 7}, "its seed was 7, and is 0 now"),
+        ({"definition": "e" * 32}, "the fingerprint eeeeeeee, and the study's has ffffffff"),
         ({"parameters": {"rate": 0.2}}, "its rate was 0.2, and is 0.1 now"),
         ({"parameters": {"rate": "0.1"}}, "its rate was '0.1', and is 0.1 now"),
     ],
@@ -84,7 +84,7 @@ def test_one_that_does_not_say_whose_it_is_counts_only_where_somebody_knows_it(
     path = written(tmp_path, None)
     messages: list[str] = []
     assert load_newest([tmp_path], messages.append, origin=MINE) is None
-    assert "does not say whose it is" in messages[0]
+    assert "does not name its owner" in messages[0]
     assert path.is_dir()
     assert read_kept([tmp_path], origin=MINE) == ()
     assert load_newest([tmp_path], pytest.fail, known=[path], origin=MINE).step == 1

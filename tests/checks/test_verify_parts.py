@@ -96,7 +96,7 @@ def test_a_pruners_decision_is_made_again() -> None:
     assert rejudge(spec, 0, [good], epochs=3) is None, "nobody is asked after the last epoch"
     findings = rejudge(spec, 0, [replace(good, intermediate={0: 0.5, 1: 2.0, 2: 0.1})], epochs=3)
     assert findings == (
-        "the study's pruner, asked again, ends trial 0 after epoch 2, and the trial is complete"
+        "the study's pruner, asked again, ends trial 0 after epoch 2, but the trial is complete"
     )
     pruned = replace(good, state="pruned", intermediate={0: 0.5, 1: 0.4})
     assert "does not end trial 0 after epoch 2" in (rejudge(spec, 0, [pruned], epochs=3) or "")

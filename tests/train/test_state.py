@@ -362,7 +362,8 @@ def test_a_set_is_refused_where_code_may_take_members_from_one() -> None:
     assert watcher.last is not None
     assert watcher.last.state["user_state"]["changed"]["callback Sees.seen"] == {"values": [0, 1]}
     with pytest.raises(
-        UncapturableError, match=r"callback Works.seen .* a set, and .*Works.on_epoch_end may take"
+        UncapturableError,
+        match=r"callback Works.seen .* a set, and .*Works.on_epoch_end may remove",
     ):
         train(light(callbacks=lambda: [Works()]), Watcher(block=1, stop_at=2))
 
@@ -379,7 +380,7 @@ def test_a_set_that_only_grows_is_captured_beside_code_that_takes_from_lists_and
 
 def test_a_set_that_is_passed_on_to_code_that_takes_members_is_refused() -> None:
     with pytest.raises(
-        UncapturableError, match=r"callback Lends.met_here .* lent_sets.forget may take"
+        UncapturableError, match=r"callback Lends.met_here .* lent_sets.forget may remove"
     ):
         train(light(callbacks=lambda: [Lends()]), Watcher(block=1, stop_at=2))
 
