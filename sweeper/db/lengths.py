@@ -189,7 +189,7 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
         msg = (
             f"trial{'s' * several} {', '.join(running)} of study {study.name!r} "
             f"{'are' if several else 'is'} running; only a stopped study can be extended: wait, "
-            f"or stop it first (sweeper stop {study.name!r})"
+            f"or stop it first (sweeper stop {study.name})"
         )
         raise UsageError(msg)
     return plan
@@ -238,7 +238,7 @@ def _chosen(
         if trial.result == "failed":
             msg = (
                 f"trial {number} of study {study.name!r} has failed after {done} epochs, so it "
-                f"cannot be extended; `sweeper retry {study.name!r} {number}` gives it another "
+                f"cannot be extended; `sweeper retry {study.name} {number}` gives it another "
                 "attempt"
             )
             raise UsageError(msg)
