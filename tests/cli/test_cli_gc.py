@@ -140,7 +140,7 @@ def test_what_another_host_left_unfinished_goes_once_its_attempt_is_over(files: 
 
 def test_a_predicate_that_only_code_knows_is_not_guessed(tmp_path: Path) -> None:
     files = StudyFiles(tmp_path, Keep(when=lambda metrics: metrics["loss"] < 1))
-    with pytest.raises(DefinitionError, match=r"predicate .* --keep-last"):
+    with pytest.raises(DefinitionError, match=r"function .* --keep-last"):
         files.collect()
     assert files.collect(keep=Keep(last=1)) == ()
 
@@ -228,7 +228,7 @@ def test_the_checkpoints_of_another_study_are_no_garbage_of_this_one(files: Stud
     files.repository.finish(claim.token, Ending("interrupted"))
     foreign = CheckpointStore(directory, origin=Origin("digits", "2" * 32, 0, 7, "f"))
     paths = [foreign.commit(snapshot(step)).path for step in (2, 3)]
-    with pytest.raises(ForeignCheckpointError, match="it is of another study 'digits'"):
+    with pytest.raises(ForeignCheckpointError, match="it belongs to another study 'digits'"):
         files.collect()
     assert all(path.is_dir() for path in paths)
 
