@@ -241,7 +241,7 @@ def _checkpoints(
     Args:
         stored: The finished trial.
         comparison: Its replay's checkpoints.
-        level: Of what the replay alone contradicts.
+        level: Level of findings that only the replay contradicts.
         reported: Whether differing metrics were already reported; each checkpoint has their
             history.
     """

@@ -1,5 +1,6 @@
-"""Verbs that run trials, and end them: ``run``, ``resume``, ``extend``, ``branch``, ``worker``,
-``stop`` and ``retry``.
+"""Verbs that run and end trials.
+
+These are ``run``, ``resume``, ``extend``, ``branch``, ``worker``, ``stop`` and ``retry``.
 
 A run with failed trials exits with 3, an interrupted one with 130, and prints the exact command to
 resume. Standard output has only the summary.

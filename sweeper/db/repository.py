@@ -389,10 +389,10 @@ class Repository:
         return self.database.read(lambda c: stored_results.read_unfinished(c, study))
 
     def failing_alike(self, study: str, least: int) -> tuple[int, str] | None:
-        """Return how many trials have ended and their common error, if at least ``least`` ended and
-        all failed alike; else None.
+        """Return the number of ended trials and their common error, if all failed alike.
 
-        With the error's last line; None where it is not so, or all trials have ended.
+        None if fewer than ``least`` have ended, if one succeeded or failed with another error, or if
+        all trials of the study have ended. The error is its last line.
         """
         return self.database.read(lambda c: stored_results.failing_alike(c, study, least))
 

@@ -237,10 +237,9 @@ def finished_before(
 
 
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
-    """Return how many trials have ended and their common error, if at least ``least`` ended and all
-    failed alike; else None.
+    """Return the number of ended trials and their common error, if at least ``least`` failed alike.
 
-    Numbers in it may differ. A study whose last trial has ended is no longer asked.
+    Numbers in the errors may differ. None in all other cases, also if all trials have ended.
 
     Returns:
         How many, and the last line of the newest one's error; None where it is not so.

@@ -129,7 +129,7 @@ def validation_compares(
     """Return the finding that two trials are validated on different samples; None where they are not.
 
     Args:
-        first: Of the process that built trial 0.
+        first: Report of the process that built trial 0.
         second: Of the process that built trial 1.
         rehearse_again: Runs one more rehearsal, of the second trial with the parameters of the first:
             one of them may ask for other data.

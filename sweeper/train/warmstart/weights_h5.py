@@ -47,7 +47,7 @@ class HDF5Weights:
         shown: What it is called in errors.
 
     Attributes:
-        kind: What it is, for a person.
+        kind: Its format, for the user.
         legacy: Whether it is in the layout of Keras 2.
 
     Raises:
