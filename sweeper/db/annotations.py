@@ -59,7 +59,7 @@ class StudyAttributes:
     Attributes:
         study: Its name.
         optuna_id: Its number in Optuna's tables, and in optuna-dashboard's addresses.
-        directions: Of its objectives.
+        directions: Directions of its objectives.
         values: By their keys.
     """
 
