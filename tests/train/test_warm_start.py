@@ -254,11 +254,11 @@ def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path:
     two("encoder", "decoder").save_weights(path)
     with pytest.raises(WarmStartError) as raised:
         match_warm_start(WarmStart(path), two("decoder", "encoder"))
-    assert "decoder/kernel is layers/dense/vars/0 in it is of the layer 'encoder'" not in str(
+    assert "decoder/kernel is layers/dense/vars/0 in it belongs to the layer 'encoder'" not in str(
         raised.value
     )
     assert (
-        "two/decoder/kernel is called otherwise: layers/dense/vars/0 in it is of the layer "
+        "two/decoder/kernel is named differently: layers/dense/vars/0 in it belongs to the layer "
         "'encoder', and this is 'decoder'"
     ) in str(raised.value)
     assert equal(begun(path, two("encoder", "decoder")), begun(path, two("encoder", "decoder")))

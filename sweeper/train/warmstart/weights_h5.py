@@ -147,7 +147,7 @@ class HDF5Weights:
         if made_up.fullmatch(ours) or made_up.fullmatch(theirs):
             return ""
         return (
-            f"the name differs: {key} in it belongs to the layer {theirs!r}, and this is {ours!r}"
+            f"named differently: {key} in it belongs to the layer {theirs!r}, and this is {ours!r}"
         )
 
     def match_optimizer(self, optimizer: Any) -> Matched:
