@@ -243,7 +243,7 @@ class DataError(TrialError):
 class NonFiniteError(TrialError):
     """The objective is NaN or infinite at a trial's end.
 
-    With ``nonfinite="fail"``: the objective or the loss is so after an epoch.
+    With ``nonfinite="fail"``: the objective or the loss is, after an epoch.
 
     Examples:
         >>> retries = sweeper.Retries(error=1)  # another attempt after it; none by default

@@ -173,7 +173,7 @@ class Origin:
         )
 
     def differences(self, found: Origin) -> list[str]:
-        """Return the reasons not to resume from a checkpoint of ``found``; empty if there is none.
+        """Return the reasons not to resume from a checkpoint of ``found``, one phrase each.
 
         A study is its identity: its name is another one once it has been set aside. A trial may ask for further parameters while it trains, so only those that both have count.
         """

@@ -22,7 +22,6 @@ import typer
 from sweeper.cli.options import (
     AsCsv,
     AsJson,
-    Debug,
     Quiet,
     RunsDir,
     Storage,
@@ -71,7 +70,6 @@ def check(
         ),
     ] = None,
     as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
     """Check a study before it runs: independence, exactness, limits of the promises, cost."""
     say_beginning(source)
@@ -106,7 +104,6 @@ def doctor(
     as_json: AsJson = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Check versions, devices, files and the database; exit 1 if broken, 4 if a promise cannot hold."""
     from sweeper.checks.doctor import diagnose
@@ -177,7 +174,6 @@ def evaluate(
     as_csv: AsCsv = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Evaluate every kept checkpoint on held-out data and rank them; exit 3 if some failed."""
     check_one_form(as_json=as_json, as_csv=as_csv)
@@ -277,7 +273,6 @@ def verify(
     as_json: AsJson = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Replay finished trials and compare every bit; exit 4 if a promise does not hold."""
     from sweeper.spec.settings import load_settings

@@ -12,7 +12,6 @@ from sweeper.cli.options import (
     AcceptChanges,
     AsJson,
     Checkpoints,
-    Debug,
     RunsDir,
     Storage,
     StudyName,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from sweeper.records.model_source import At
 
 
-def upgrade(*, storage: Storage = None, runs_dir: RunsDir = None, _debug: Debug = False) -> None:
+def upgrade(*, storage: Storage = None, runs_dir: RunsDir = None) -> None:
     """Upgrade the tables of an older version's database. Copy the database first."""
     from sweeper.db.database import Database
 
@@ -51,8 +50,6 @@ def copy(
         str,
         typer.Argument(metavar="TARGET", help="The URL of an empty database.", show_default=False),
     ],
-    *,
-    _debug: Debug = False,
 ) -> None:
     """Copy every study into an empty database, such as from SQLite to PostgreSQL, and check the copy.
 
@@ -127,7 +124,6 @@ def export(
     storage: Storage = None,
     runs_dir: RunsDir = None,
     checkpoints: Checkpoints = None,
-    _debug: Debug = False,
 ) -> None:
     """Write a trial's model for other tools, verified, with a description beside it."""
     from sweeper.api.exporting import ExportRequest, export_apart
@@ -243,7 +239,6 @@ def gc(
     storage: Storage = None,
     runs_dir: RunsDir = None,
     checkpoints: Checkpoints = None,
-    _debug: Debug = False,
 ) -> None:
     """Delete checkpoints that no rule keeps, and remains of crashes. Running trials keep everything."""
     from sweeper.api.collection import collect
@@ -306,7 +301,6 @@ def init(
         ),
     ] = TEMPLATES[0],
     force: Annotated[bool, flag("--force", help="Overwrite an existing file.")] = False,
-    _debug: Debug = False,
 ) -> None:
     """Write a study file that runs as it is, for you to change; study.py by default."""
     if template not in TEMPLATES:
@@ -349,7 +343,6 @@ def rm(
     storage: Storage = None,
     runs_dir: RunsDir = None,
     checkpoints: Checkpoints = None,
-    _debug: Debug = False,
 ) -> None:
     """Remove a study: its trials, their checkpoints and logs, and its rows in the database."""
     from sweeper.db.database import Database

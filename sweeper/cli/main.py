@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from sweeper.cli import checking, keeping, reading, running
-from sweeper.cli.options import Debug, Invocation, Verb
+from sweeper.cli.options import Debug, Invocation, Verb, with_debug
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.run.signals import early_termination
 from sweeper.support.installation import VERSION
@@ -121,11 +121,11 @@ def _build() -> typer.Typer:
     built.callback()(_root)
     for title, verbs in VERBS.items():
         for verb in verbs:
-            built.command(rich_help_panel=title)(verb)
+            built.command(rich_help_panel=title)(with_debug(verb))
     database = typer.Typer(help="Database", no_args_is_help=True)
     built.add_typer(database, name="db", rich_help_panel="Database")
     for verb in DATABASE_VERBS:
-        database.command(rich_help_panel="Database")(verb)
+        database.command(rich_help_panel="Database")(with_debug(verb))
     return built
 
 

@@ -419,3 +419,20 @@ def expanded(only: str = "", *, without: str = "") -> Callable[[Verb], Verb]:
         return call
 
     return expand
+
+
+def with_debug(verb: Verb) -> Verb:
+    """Return ``verb`` with ``--debug`` as its last option, which it need not know of."""
+
+    @functools.wraps(verb)
+    def call(*, _debug: bool, **given: Any) -> None:
+        verb(**given)
+
+    signature = inspect.signature(verb)
+    debug = inspect.Parameter(
+        "_debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug
+    )
+    call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), debug]
+    )
+    return call

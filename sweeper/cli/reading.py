@@ -13,7 +13,6 @@ import typer
 from sweeper.cli.options import (
     AsCsv,
     AsJson,
-    Debug,
     RunsDir,
     Storage,
     StudyName,
@@ -49,7 +48,6 @@ def ls(
     as_csv: AsCsv = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """List the studies."""
     check_one_form(as_json=as_json, as_csv=as_csv)
@@ -75,7 +73,6 @@ def status(
     as_csv: AsCsv = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Show a study's progress, its trials by rank, and the best so far; as CSV, one row per trial."""
     check_one_form(as_json=as_json, as_csv=as_csv)
@@ -102,7 +99,6 @@ def show(
     as_csv: AsCsv = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Show one trial: parameters, attempts, epochs, checkpoints; as CSV, one row per epoch.
 
@@ -144,7 +140,6 @@ def best(
     as_csv: AsCsv = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Show a study's best trial; with --json, the object that `show` prints.
 
@@ -241,7 +236,6 @@ def compare(
     as_csv: AsCsv = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Show trials side by side: parameters and metrics, differences marked, and their curves."""
     check_one_form(as_json=as_json, as_csv=as_csv)
@@ -296,7 +290,6 @@ def dashboard(
     ] = 8080,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Serve optuna-dashboard and sweeper's own pages for the database until Ctrl-C.
 
@@ -366,7 +359,6 @@ def logs(
     as_json: AsJson = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Print the log of a trial's newest attempt."""
     if follow and as_json:
@@ -506,7 +498,6 @@ def report(
     force: Annotated[bool, flag("--force", help="Replace a file that is not a report.")] = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Write a study's report: one HTML file with figures; it needs no network."""
     from sweeper.views.pages.report import ReportRequest, make_report

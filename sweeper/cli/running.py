@@ -1,6 +1,4 @@
-"""Verbs that run and end trials.
-
-These are ``run``, ``resume``, ``extend``, ``branch``, ``worker``, ``stop`` and ``retry``.
+"""Verbs that run trials and end them: ``run``, ``resume``, ``extend``, ``branch``, ``worker``, ``stop``, ``retry``.
 
 A run with failed trials exits with 3, an interrupted one with 130, and prints the exact command to
 resume. Standard output has only the summary.
@@ -17,7 +15,6 @@ import typer
 from sweeper.cli.options import (
     AsJson,
     Checkpoints,
-    Debug,
     Flags,
     Grace,
     RunsDir,
@@ -58,7 +55,6 @@ def run(
     ],
     *,
     flags: Flags,
-    _debug: Debug = False,
 ) -> None:
     """Run a study to its total number of trials; run it again to continue it."""
     _sweep(
@@ -67,7 +63,7 @@ def run(
 
 
 @expanded(without="fresh epochs")
-def resume(study: StudyName, *, flags: Flags, _debug: Debug = False) -> None:
+def resume(study: StudyName, *, flags: Flags) -> None:
     """Continue a study: interrupted trials first, then the rest."""
     _sweep(flags, study=study)
 
@@ -94,7 +90,6 @@ def extend(
         option("--best", "K", "Only the K best trials.", min=1),
     ] = None,
     flags: Flags,
-    _debug: Debug = False,
 ) -> None:
     """Train finished trials for more epochs, from where they ended."""
     if trial and best is not None:
@@ -245,7 +240,6 @@ def branch(
     storage: Storage = None,
     runs_dir: RunsDir = None,
     checkpoints: Checkpoints = None,
-    _debug: Debug = False,
 ) -> None:
     """Add a trial that begins at a checkpoint of trial N, with other parameters."""
     from sweeper.api.branching import BranchRequest, branch_trial
@@ -314,7 +308,6 @@ def stop(
     ] = _WAIT,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Stop a study on every machine: each worker checkpoints its trial and ends."""
     from sweeper.db.database import Database
@@ -371,7 +364,6 @@ def retry(
     failed: Annotated[bool, flag("--failed", help="Every trial that has failed.")] = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
-    _debug: Debug = False,
 ) -> None:
     """Give failed trials another attempt, from the newest checkpoint of the same code."""
     from sweeper.db.database import Database
@@ -446,7 +438,6 @@ def worker(
     ] = False,
     flags: _WorkerFlags,
     ordered: Annotated[bool, typer.Option("--ordered", hidden=True)] = False,
-    _debug: Debug = False,
 ) -> None:
     """Run trials of a study on this machine until the study is done."""
     if ordered:

@@ -25,7 +25,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from sweeper.db import optuna_rows
-from sweeper.db.database import Database
+from sweeper.db.database import Statements, reading
 from sweeper.db.studies import find_study, row_of
 from sweeper.db.tables import Study, Trial
 from sweeper.search.spec import quietly
@@ -89,88 +89,22 @@ def add_artifact(study: OptunaStudy, store: ArtifactStore, path: Path) -> str:
     return upload_artifact(artifact_store=store, file_path=str(path), study_or_trial=study)
 
 
-class Annotations:
-    """Reads and writes them. Every method is one transaction; see `Repository` for the errors."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def optuna_ids(self) -> Mapping[str, int]:
-        """Return the number in Optuna's tables of each study, by its name."""
-        return self._database.read(_optuna_ids)
-
-    def of_study(self, study: str) -> StudyAttributes:
-        """Return a study's.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-        """
-        return self._database.read(lambda c: _of_study(c, study))
-
-    def replace(self, before: StudyAttributes, values: Attributes) -> bool:
-        """Make a study's attributes ``values``, if what differs from ``before`` is still as it was.
-
-        Returns:
-            Whether they are written; another programme wrote one of them meanwhile if not.
-
-        Raises:
-            UnknownStudyError: There is no such study any more.
-        """
-        changed = {
-            key: (before.values.get(key), values.get(key))
-            for key in {*before.values, *values}
-            if key not in before.values
-            or key not in values
-            or _text(before.values[key]) != _text(values[key])
-        }
-        if not changed:
-            return True
-        gone = frozenset(changed) - frozenset(values)
-        expected = {
-            key: _text(was) if key in before.values else None for key, (was, _) in changed.items()
-        }
-        new = {key: _text(value) for key, (_, value) in changed.items() if key not in gone}
-        try:
-            return self._database.write(lambda c: _replace(c, before.study, expected, new))
-        except IntegrityError:
-            # One of Optuna's tools, which takes no lock for it, has added the same one.
-            return False
-
-    def set_on_trials(
-        self, study: str, names: Collection[str], by_number: Mapping[int, Attributes]
-    ) -> int:
-        """Make the trials' user attributes of these ``names`` what is given; leave all others.
-
-        Args:
-            study: The study's name.
-            names: Every one that may be set or deleted.
-            by_number: What each trial is to have of them; a trial that is not named is left alone.
-
-        Returns:
-            How many were written or deleted. Where all are so already, nothing is locked.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-        """
-        wanted = {
-            number: {name: _text(value) for name, value in values.items() if name in names}
-            for number, values in by_number.items()
-        }
-        if not self._database.read(lambda c: _differences(c, study, names, wanted)):
-            return 0
-        return self._database.write(lambda c: _set_on_trials(c, study, names, wanted))
-
-
 def _text(value: Any) -> str:
     return json.dumps(value)
 
 
 def _optuna_ids(connection: Connection) -> dict[str, int]:
+    """Return the number in Optuna's tables of each study, by its name."""
     rows = connection.execute(sa.select(Study.name, Study.optuna_study_id))
     return {row.name: row.optuna_study_id for row in rows}
 
 
 def _of_study(connection: Connection, name: str) -> StudyAttributes:
+    """Return a study's.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
     study = find_study(connection, name)
     rows = connection.execute(
         sa.select(_OfStudies.c.key, _OfStudies.c.value_json).where(
@@ -251,3 +185,63 @@ def _set_on_trials(
     if rows:
         connection.execute(sa.insert(_OfTrials), rows)
     return len(changes)
+
+
+class Annotations(Statements):
+    """Reads and writes them. Every method is one transaction; see `Repository` for the errors."""
+
+    optuna_ids = reading(_optuna_ids)
+    of_study = reading(_of_study)
+
+    def replace(self, before: StudyAttributes, values: Attributes) -> bool:
+        """Make a study's attributes ``values``, if what differs from ``before`` is still as it was.
+
+        Returns:
+            Whether they are written; another programme wrote one of them meanwhile if not.
+
+        Raises:
+            UnknownStudyError: There is no such study any more.
+        """
+        changed = {
+            key: (before.values.get(key), values.get(key))
+            for key in {*before.values, *values}
+            if key not in before.values
+            or key not in values
+            or _text(before.values[key]) != _text(values[key])
+        }
+        if not changed:
+            return True
+        gone = frozenset(changed) - frozenset(values)
+        expected = {
+            key: _text(was) if key in before.values else None for key, (was, _) in changed.items()
+        }
+        new = {key: _text(value) for key, (_, value) in changed.items() if key not in gone}
+        try:
+            return self.database.write(lambda c: _replace(c, before.study, expected, new))
+        except IntegrityError:
+            # One of Optuna's tools, which takes no lock for it, has added the same one.
+            return False
+
+    def set_on_trials(
+        self, study: str, names: Collection[str], by_number: Mapping[int, Attributes]
+    ) -> int:
+        """Make the trials' user attributes of these ``names`` what is given; leave all others.
+
+        Args:
+            study: The study's name.
+            names: Every one that may be set or deleted.
+            by_number: What each trial is to have of them; a trial that is not named is left alone.
+
+        Returns:
+            How many were written or deleted. Where all are so already, nothing is locked.
+
+        Raises:
+            UnknownStudyError: There is no such study.
+        """
+        wanted = {
+            number: {name: _text(value) for name, value in values.items() if name in names}
+            for number, values in by_number.items()
+        }
+        if not self.database.read(lambda c: _differences(c, study, names, wanted)):
+            return 0
+        return self.database.write(lambda c: _set_on_trials(c, study, names, wanted))

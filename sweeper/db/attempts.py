@@ -179,7 +179,12 @@ def record_parameter(
     distribution: Distribution,
     value: CategoricalChoice,
 ) -> CategoricalChoice:
-    """Store a parameter unless an earlier attempt did; return the value that holds."""
+    """Store a parameter unless an earlier attempt did; return the value that holds.
+
+    Raises:
+        ParameterError: It is stored with another distribution, both of which are named; or
+            the distribution does not contain ``value``.
+    """
     trial = lock_current(connection, token)
     return optuna_rows.set_parameter(
         connection,
@@ -201,9 +206,9 @@ def record_epochs(
     connection: Connection,
     token: int,
     epochs: Sequence[EpochRecord],
-    values: Mapping[int, float],
+    values: Mapping[int, float] | None = None,
 ) -> None:
-    """Store finished epochs, replacing those of the same numbers; NaN and infinity are kept."""
+    """Store finished epochs, and the objective by epoch as Optuna's intermediate values."""
     trial = lock_current(connection, token)
     if epochs:
         connection.execute(
@@ -222,7 +227,7 @@ def record_epochs(
                 for record in epochs
             ],
         )
-    optuna_rows.set_intermediate_values(connection, trial.optuna_trial_id, values)
+    optuna_rows.set_intermediate_values(connection, trial.optuna_trial_id, values or {})
 
 
 def record_checkpoint(connection: Connection, token: int, checkpoint: CheckpointRecord) -> None:
@@ -245,9 +250,9 @@ def forget_checkpoint(connection: Connection, token: int, path: str) -> None:
 
 
 def move_checkpoints(
-    connection: Connection, token: int, moved: Mapping[str, str], gone: Collection[str]
+    connection: Connection, token: int, moved: Mapping[str, str], gone: Collection[str] = ()
 ) -> None:
-    """Have checkpoints of this trial listed at other paths, or no more; none is no error."""
+    """List checkpoints of this trial where they were ``moved`` to, and those ``gone`` no more."""
     trial = lock_current(connection, token)
     for path in gone:
         _forget(connection, trial.id, path)

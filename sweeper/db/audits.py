@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.attempts import lock_current
-from sweeper.db.database import Database
+from sweeper.db.database import Statements, reading, writing
 from sweeper.db.leases import was_there
 from sweeper.db.studies import find_study, lock_study, trials_of
 from sweeper.db.tables import AnyRow, Attempt, Audit, Study, Trial, UtcAfter, UtcNow, Worker
@@ -196,20 +196,26 @@ def claim_audit(connection: Connection, name: str, wanted: Wanted) -> AuditClaim
     return None
 
 
-def decide(
+def _decide(
     connection: Connection,
     claim: AuditClaim,
     outcome: AuditOutcome,
+    *,
     seconds: float,
-    report: Mapping[str, Any],
+    report: Mapping[str, Any] | None = None,
 ) -> None:
+    """Write the verdict; the same one written again changes nothing.
+
+    Raises:
+        SupersededError: Another claim has the audit, or another verdict.
+    """
     written = connection.execute(
         sa.update(Audit)
         .where(held_by(claim))
         .values(
             outcome=outcome,
             seconds=seconds,
-            report=json.dumps(report),
+            report=json.dumps(dict(report or {})),
             decided_at=UtcNow(),
             worker_key=None,
         )
@@ -229,7 +235,8 @@ def decide(
     raise SupersededError(msg)
 
 
-def drop_rest(connection: Connection, study: str, host: str, reason: str) -> tuple[str, ...]:
+def _drop_rest(connection: Connection, study: str, host: str, reason: str) -> tuple[str, ...]:
+    """Drop what nobody compares, pinned on ``host``; return the directories that are free."""
     dropped = connection.execute(
         sa.update(Audit)
         .where(
@@ -362,143 +369,22 @@ WhichIntervals = Literal["first", "drawn", "all", "none"]
 """Intervals of a trial that are audited: the first ones, one that is drawn, every one, or none."""
 
 
-class Audits:
-    """A study's audits. Every method is one transaction; see `Repository` for the errors of all."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def plan(self, study: str, number: int, *, drawn: bool) -> tuple[WhichIntervals, int]:
-        """Decide what of a trial is audited, once for all of its attempts.
-
-        The first trial is; where it failed before it had enough, the next one to begin.
-
-        Args:
-            study: The study's name.
-            number: The trial's.
-            drawn: Whether one interval of it is audited if it is not the first.
-
-        Returns:
-            What, and how many intervals it has already.
-        """
-        return self._database.write(lambda c: _plan(c, study, number, drawn=drawn))
-
-    def add(self, token: int, pinned: Pinned) -> bool:
-        """Record an interval for the attempt ``token``; whether it is wanted.
-
-        One that another attempt has recorded is not; nor is it recorded twice.
-
-        Raises:
-            SupersededError: The attempt is no longer the trial's current one.
-        """
-        return self._database.write(lambda c: _add(c, token, pinned))
-
-    def claim(
-        self,
-        study: str,
-        *,
-        worker_key: str,
-        host: str,
-        key: str,
-        lease_seconds: float = 60.0,
-        first_only: bool = False,
-        unbounded: bool = False,
-        waited: float = 0.0,
-    ) -> AuditClaim | None:
-        """Claim the oldest interval that can be compared on this machine, if there is one.
-
-        Args:
-            study: The study's name.
-            worker_key: The key that the worker joined the study with.
-            host: The machine's name: what is pinned on another cannot be read here.
-            key: This claim's own, 32 characters; called again with it, the same claim is returned.
-            lease_seconds: A lease's length.
-            first_only: Whether only intervals are wanted that other trials wait for.
-            unbounded: Whether the share of the study's time that audits may take is no bound.
-            waited: Seconds that an interval which nobody waits for has had to find an idle slot.
-        """
-        wanted = Wanted(worker_key, host, key, lease_seconds, first_only, unbounded, waited)
-        # Most looks find nothing, and a look need not wait for its turn to write.
-        if not self._database.read(lambda c: is_any_undecided(c, study)):
-            return None
-        return self._database.write(lambda c: claim_audit(c, study, wanted))
-
-    def decide(
-        self,
-        claim: AuditClaim,
-        outcome: AuditOutcome,
-        *,
-        seconds: float,
-        report: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write the verdict; the same one written again changes nothing.
-
-        Raises:
-            SupersededError: Another claim has the audit, or another verdict.
-        """
-        self._database.write(lambda c: decide(c, claim, outcome, seconds, dict(report or {})))
-
-    def release(self, claim: AuditClaim) -> None:
-        """Give an audit back that was not finished; nothing if it is another's by now."""
-        self._database.write(
-            lambda c: c.execute(sa.update(Audit).where(held_by(claim)).values(worker_key=None))
-        )
-
-    def is_settled(self, study: str) -> bool:
-        """Return whether the study has all its first intervals, so that no other trial supplies them."""
-        return self._database.read(
-            lambda c: (
-                c.scalar(
-                    sa.select(Trial.id)
-                    .where(_has_first(find_study(c, study).id), Trial.result.is_not(None))
-                    .limit(1)
-                )
-                is not None
-            )
-        )
-
-    def drop_rest(self, study: str, host: str, reason: str) -> tuple[str, ...]:
-        """Drop what nobody compares, pinned on ``host``; return the directories that are free."""
-        return self._database.write(lambda c: drop_rest(c, study, host, reason))
-
-    def directories_in_use(self, study: str) -> frozenset[str]:
-        """Return the directories of the intervals that have no verdict yet."""
-        return self._database.read(
-            lambda c: frozenset(
-                c.scalars(
-                    sa.select(Audit.directory).where(
-                        Audit.trial_id.in_(trials_of(find_study(c, study).id)), undecided()
-                    )
-                )
-            )
-        )
-
-    def accept_inexact(self, study: str) -> None:
-        """Note that the study goes on although an audit found, or may find, a difference."""
-        self._database.write(
-            lambda c: c.execute(
-                sa.update(Study)
-                .where(Study.name == study, Study.inexact_accepted_at.is_(None))
-                .values(inexact_accepted_at=UtcNow())
-            )
-        )
-
-    def exactness(self, study: str) -> Exactness:
-        """Return what the study's audits found.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-        """
-        return self._database.read(lambda c: read_exactness(c, find_study(c, study)))
-
-    def share(self, study: str) -> tuple[float, float]:
-        """Return the seconds of the study's audits, and of its attempts."""
-        return self._database.read(lambda c: seconds_of(c, find_study(c, study).id)[:2])
-
-
 def _plan(
     connection: Connection, study: str, number: int, *, drawn: bool
 ) -> tuple[WhichIntervals, int]:
+    """Decide what of a trial is audited, once for all of its attempts.
+
+    The first trial is; where it failed before it had enough, the next one to begin.
+
+    Args:
+        connection: In a writing transaction.
+        study: The study's name.
+        number: The trial's.
+        drawn: Whether one interval of it is audited if it is not the first.
+
+    Returns:
+        What, and how many intervals it has already.
+    """
     study_id = lock_study(connection, study).id
     trial = connection.execute(
         sa.select(Trial).where(Trial.study_id == study_id, Trial.number == number)
@@ -542,6 +428,13 @@ def _begun_first(connection: Connection, study_id: int) -> int | None:
 
 
 def _add(connection: Connection, token: int, pinned: Pinned) -> bool:
+    """Record an interval for the attempt ``token``; whether it is wanted.
+
+    One that another attempt has recorded is not; nor is it recorded twice.
+
+    Raises:
+        SupersededError: The attempt is no longer the trial's current one.
+    """
     trial = lock_current(connection, token)
     known = connection.scalar(
         sa.select(Audit.directory).where(
@@ -571,3 +464,89 @@ def _add(connection: Connection, token: int, pinned: Pinned) -> bool:
         )
     )
     return problem is None
+
+
+def _release(connection: Connection, claim: AuditClaim) -> None:
+    """Give an audit back that was not finished; nothing if it is another's by now."""
+    connection.execute(sa.update(Audit).where(held_by(claim)).values(worker_key=None))
+
+
+def _is_settled(connection: Connection, study: str) -> bool:
+    """Return whether the study has all its first intervals, so that no other trial supplies them."""
+    first = _has_first(find_study(connection, study).id)
+    found = sa.select(Trial.id).where(first, Trial.result.is_not(None)).limit(1)
+    return connection.scalar(found) is not None
+
+
+def _directories_in_use(connection: Connection, study: str) -> frozenset[str]:
+    """Return the directories of the intervals that have no verdict yet."""
+    of_study = Audit.trial_id.in_(trials_of(find_study(connection, study).id))
+    return frozenset(connection.scalars(sa.select(Audit.directory).where(of_study, undecided())))
+
+
+def _accept_inexact(connection: Connection, study: str) -> None:
+    """Note that the study goes on although an audit found, or may find, a difference."""
+    connection.execute(
+        sa.update(Study)
+        .where(Study.name == study, Study.inexact_accepted_at.is_(None))
+        .values(inexact_accepted_at=UtcNow())
+    )
+
+
+def _share(connection: Connection, study: str) -> tuple[float, float]:
+    """Return the seconds of the study's audits, and of its attempts."""
+    return seconds_of(connection, find_study(connection, study).id)[:2]
+
+
+def _exactness(connection: Connection, study: str) -> Exactness:
+    """Return what the study's audits found.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    return read_exactness(connection, find_study(connection, study))
+
+
+class Audits(Statements):
+    """A study's audits. Every method is one transaction; see `Repository` for the errors of all."""
+
+    plan = writing(_plan)
+    add = writing(_add)
+    decide = writing(_decide)
+    release = writing(_release)
+    drop_rest = writing(_drop_rest)
+    accept_inexact = writing(_accept_inexact)
+    is_settled = reading(_is_settled)
+    directories_in_use = reading(_directories_in_use)
+    exactness = reading(_exactness)
+    share = reading(_share)
+
+    def claim(
+        self,
+        study: str,
+        *,
+        worker_key: str,
+        host: str,
+        key: str,
+        lease_seconds: float = 60.0,
+        first_only: bool = False,
+        unbounded: bool = False,
+        waited: float = 0.0,
+    ) -> AuditClaim | None:
+        """Claim the oldest interval that can be compared on this machine, if there is one.
+
+        Args:
+            study: The study's name.
+            worker_key: The key that the worker joined the study with.
+            host: The machine's name: what is pinned on another cannot be read here.
+            key: This claim's own, 32 characters; called again with it, the same claim is returned.
+            lease_seconds: A lease's length.
+            first_only: Whether only intervals are wanted that other trials wait for.
+            unbounded: Whether the share of the study's time that audits may take is no bound.
+            waited: Seconds that an interval which nobody waits for has had to find an idle slot.
+        """
+        wanted = Wanted(worker_key, host, key, lease_seconds, first_only, unbounded, waited)
+        # Most looks find nothing, and a look need not wait for its turn to write.
+        if not self.database.read(lambda c: is_any_undecided(c, study)):
+            return None
+        return self.database.write(lambda c: claim_audit(c, study, wanted))

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows, studies
 from sweeper.db.branch_rows import Branch, last_and_beside, parents_of
-from sweeper.db.database import Database
+from sweeper.db.database import Statements, reading, writing
 from sweeper.db.studies import StudyRow, find_study, lock_study, no_such_trial
 from sweeper.db.tables import AnyRow, Checkpoint, Trial
 from sweeper.errors import DefinitionError
@@ -240,38 +240,16 @@ def decided_below(connection: Connection, study: AnyRow) -> int:
     return int(last.number - last.number % population.size)
 
 
-__all__ = ["Branches", "NewBranch"]
-
-
-class Branches:
-    """Adds branches. Every method is one transaction; see `Repository` for the errors of all."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def next_number(self, study: str) -> int:
-        """Return the number that the study's next branch has, if none is added before it."""
-        return self._database.read(lambda c: _next_number(c, find_study(c, study)))
-
-    def begun_from(self, study: str, number: int) -> tuple[int, ...]:
-        """Return the numbers of the trials that begin from a checkpoint of the trial, ascending."""
-        return self._database.read(lambda c: _begun_from(c, find_study(c, study), number))
-
-    def add(self, study: str, branch: NewBranch) -> bool:
-        """Add a branch, which waits for a worker; whether its number was still free.
-
-        Raises:
-            UnknownStudyError: There is no such study, or no such parent in it.
-        """
-        return self._database.write(lambda c: _add(c, study, branch))
-
-
-def _next_number(connection: Connection, study: AnyRow) -> int:
+def _next_number(connection: Connection, name: str) -> int:
+    """Return the number that the study's next branch has, if none is added before it."""
+    study = find_study(connection, name)
     last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id))
     return max(int(study.target), 0 if last is None else int(last) + 1)
 
 
-def _begun_from(connection: Connection, study: AnyRow, number: int) -> tuple[int, ...]:
+def _begun_from(connection: Connection, name: str, number: int) -> tuple[int, ...]:
+    """Return the numbers of the trials that begin from a checkpoint of the trial, ascending."""
+    study = find_study(connection, name)
     parent = sa.select(Trial.id).where(Trial.study_id == study.id, Trial.number == number)
     return tuple(
         connection.scalars(
@@ -284,8 +262,24 @@ def _begun_from(connection: Connection, study: AnyRow, number: int) -> tuple[int
 
 
 def _add(connection: Connection, name: str, branch: NewBranch) -> bool:
+    """Add a branch, which waits for a worker; whether its number was still free.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such parent in it.
+    """
     study = lock_study(connection, name)
-    if branch.number != _next_number(connection, study):
+    if branch.number != _next_number(connection, name):
         return False
     insert_branch(connection, study, branch)
     return True
+
+
+__all__ = ["Branches", "NewBranch"]
+
+
+class Branches(Statements):
+    """Adds branches. Every method is one transaction; see `Repository` for the errors of all."""
+
+    next_number = reading(_next_number)
+    begun_from = reading(_begun_from)
+    add = writing(_add)

@@ -13,53 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.database import Database
+from sweeper.db.database import Statements, reading, writing
 from sweeper.db.studies import find_study
 from sweeper.db.tables import AnyRow, Checkpoint, Evaluation, Trial, UtcNow, aware
 from sweeper.errors import UnknownStudyError
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.spec.space import Distribution
-
-
-class Evaluations:
-    """Writes what checkpoints gave. Every method is one transaction; see `Repository`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def record(
-        self,
-        study: str,
-        number: int,
-        *,
-        step: int,
-        epoch: int,
-        digest: str,
-        data: str,
-        data_digest: str,
-        metrics: Mapping[str, float],
-    ) -> None:
-        """Store what a checkpoint gave, dated by the database's clock; see `EvaluationRecord`.
-
-        Raises:
-            UnknownStudyError: There is no such study, or no such trial has begun in it.
-        """
-        key: dict[str, int | str] = {
-            "step": step,
-            "digest": digest,
-            "data": data,
-            "data_digest": data_digest,
-        }
-        values: dict[str, int | str] = {"epoch": epoch, "metrics": json.dumps(dict(metrics))}
-        self._database.write(lambda c: _record(c, study, number, key, values))
-
-    def distributions(self, study: str) -> Mapping[int, Mapping[str, Distribution]]:
-        """Return, by trial, the distribution of each parameter that it has asked for.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-        """
-        return self._database.read(lambda c: _distributions(c, study))
 
 
 def evaluations_of_trials(
@@ -85,7 +44,12 @@ def evaluations_of_trials(
     return found
 
 
-def _distributions(connection: Connection, study: str) -> dict[int, dict[str, Distribution]]:
+def _distributions(connection: Connection, study: str) -> Mapping[int, Mapping[str, Distribution]]:
+    """Return, by trial, the distribution of each parameter that it has asked for.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
     of_study = Trial.study_id == find_study(connection, study).id
     numbers = {
         row.optuna_trial_id: int(row.number)
@@ -104,9 +68,19 @@ def _record(
     connection: Connection,
     study: str,
     number: int,
-    key: Mapping[str, int | str],
-    values: Mapping[str, int | str],
+    *,
+    step: int,
+    epoch: int,
+    digest: str,
+    data: str,
+    data_digest: str,
+    metrics: Mapping[str, float],
 ) -> None:
+    """Store what a checkpoint gave, dated by the database's clock; see `EvaluationRecord`.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial has begun in it.
+    """
     trial_id = connection.scalar(
         sa.select(Trial.id)
         .where(Trial.study_id == find_study(connection, study).id, Trial.number == number)
@@ -115,10 +89,17 @@ def _record(
     if trial_id is None:
         msg = f"study {study!r} has no trial {number}; see `sweeper status`"
         raise UnknownStudyError(msg)
+    key = {"step": step, "digest": digest, "data": data, "data_digest": data_digest}
     same = [getattr(Evaluation, column) == value for column, value in key.items()]
     connection.execute(sa.delete(Evaluation).where(Evaluation.trial_id == trial_id, *same))
     connection.execute(
-        sa.insert(Evaluation).values(trial_id=trial_id, evaluated_at=UtcNow(), **key, **values)
+        sa.insert(Evaluation).values(
+            trial_id=trial_id,
+            evaluated_at=UtcNow(),
+            epoch=epoch,
+            metrics=json.dumps(dict(metrics)),
+            **key,
+        )
     )
 
 
@@ -134,3 +115,10 @@ def _evaluation(row: AnyRow, paths: Mapping[tuple[int, int, str], str]) -> Evalu
         evaluated_at=aware(row.evaluated_at),
         path=paths.get((row.trial_id, row.step, row.digest)),
     )
+
+
+class Evaluations(Statements):
+    """Writes what checkpoints gave. Every method is one transaction; see `Repository`."""
+
+    record = writing(_record)
+    distributions = reading(_distributions)

@@ -90,17 +90,17 @@ def join(
     worker: ProcessIdentity,
     *,
     key: str,
-    engine: str,
-    slots: int,
-    seconds: float,
+    engine: str = "local",
+    slots: int = 1,
+    lease_seconds: float = 60.0,
 ) -> None:
-    """Enter a worker into the study's list; one that left under this key is back."""
+    """Enter a worker into the study's list, under a ``key`` of its own (32 characters)."""
     study_id = find_study(connection, study).id
     now = {
         "left_at": None,
         "error": None,
         "present_since": UtcNow(),
-        "lease_until": UtcAfter(seconds),
+        "lease_until": UtcAfter(lease_seconds),
     }
     back = connection.execute(sa.update(Worker).where(Worker.key == key).values(now))
     if back.rowcount:
@@ -121,7 +121,7 @@ def join(
     )
 
 
-def leave(connection: Connection, key: str, error: str | None) -> None:
+def leave(connection: Connection, key: str, error: str | None = None) -> None:
     """Note that a worker has left, and why if something was wrong; once only."""
     connection.execute(
         sa.update(Worker)

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.claims import is_open
-from sweeper.db.database import Database
+from sweeper.db.database import Statements, reading, writing
 from sweeper.db.progress import objectives_of, values_by_name
 from sweeper.db.requests import ran_under_another_definition
 from sweeper.db.studies import find_study, lock_study, no_such_trial
@@ -152,28 +152,15 @@ def _ended_as(seen: Observation, state: str, values: tuple[float, ...]) -> Obser
 _CLEARED = {"result": None, "digest": None, "crashes": 0, "memory_faults": 0, "errors": 0}
 
 
-class Lengths:
-    """Extends studies and trials. Every method is one transaction; see `Repository`."""
+def _plan_extension(connection: Connection, study: str, extension: Extension) -> ExtensionPlan:
+    """Return the changes that the extension would make; empty if all of it is done already.
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def plan(self, study: str, extension: Extension) -> ExtensionPlan:
-        """Return the changes that the extension would make; empty if all of it is done already.
-
-        Raises:
-            UnknownStudyError: There is no such study, or no such trial has begun in it.
-            UsageError: A trial has trained for more epochs, or has failed; trials are running; the
-                study shares out epochs by itself.
-        """
-        return self._database.read(lambda c: _plan(c, find_study(c, study), extension))
-
-    def extend(self, study: str, extension: Extension) -> ExtensionPlan:
-        """Have trials train on; return what that changed. Done again, it changes nothing.
-
-        Raises what `plan` does.
-        """
-        return self._database.write(lambda c: _extend(c, lock_study(c, study), extension))
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial has begun in it.
+        UsageError: A trial has trained for more epochs, or has failed; trials are running; the
+            study shares out epochs by itself.
+    """
+    return _plan(connection, find_study(connection, study), extension)
 
 
 def _plan(connection: Connection, study: AnyRow, extension: Extension) -> ExtensionPlan:
@@ -274,7 +261,12 @@ def _chosen(
     return ExtensionPlan(reopened, lengthened, raised=False)
 
 
-def _extend(connection: Connection, study: AnyRow, extension: Extension) -> ExtensionPlan:
+def _extend(connection: Connection, name: str, extension: Extension) -> ExtensionPlan:
+    """Have trials train on; return what that changed. Done again, it changes nothing.
+
+    Raises what `plan` does.
+    """
+    study = lock_study(connection, name)
     plan = _plan(connection, study, extension)
     if not plan:
         return plan
@@ -331,3 +323,10 @@ def _epochs_trained(connection: Connection, trial_ids: Iterable[int]) -> dict[in
         .group_by(Epoch.trial_id)
     )
     return {trial_id: int(last) + 1 for trial_id, last in rows}
+
+
+class Lengths(Statements):
+    """Extends studies and trials. Every method is one transaction; see `Repository`."""
+
+    plan = reading(_plan_extension)
+    extend = writing(_extend)

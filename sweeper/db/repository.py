@@ -6,8 +6,7 @@ Used by workers and by readers, never by a trial's process. Threads may share a 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
@@ -18,7 +17,7 @@ from sweeper.db.attempts import Ending, FoundCheckpoint
 from sweeper.db.audits import FIRST_INTERVALS, MOST_TRIES, AuditClaim, Audits, Pinned
 from sweeper.db.branches import Branches, NewBranch, set_target
 from sweeper.db.claims import Claim, Lease, TrialSeed, Waiting
-from sweeper.db.database import Database, answered_late
+from sweeper.db.database import Database, Statements, answered_late, reading, writing
 from sweeper.db.evaluations import Evaluations
 from sweeper.db.leases import LostAttempt
 from sweeper.db.lengths import Lengths
@@ -26,18 +25,9 @@ from sweeper.db.requests import Removing, Restarts, StopRequest
 from sweeper.db.rungs import DecidedRung
 from sweeper.db.studies import AcceptedChange, StudyRow, row_of
 from sweeper.db.verdicts import Verdicts
-from sweeper.records.code import Environment
 from sweeper.records.results import (
-    BestTrial,
-    CheckpointRecord,
-    EpochRecord,
     StudyResults,
-    StudyStatus,
-    TrialRecord,
-    WorkerRecord,
 )
-from sweeper.search.spaces import Observation
-from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
 __all__ = [
@@ -60,7 +50,7 @@ __all__ = [
 ]
 
 
-class Repository:
+class Repository(Statements):
     """Studies, trials and attempts in one database.
 
     Every method may raise `DatabaseUnavailableError`; a worker can keep what it wanted to write
@@ -79,8 +69,40 @@ class Repository:
         branches: Adds trials that begin at a checkpoint of another.
     """
 
+    accept_definition = writing(studies.accept_definition)
+    study_names = reading(studies.study_names)
+    set_target = writing(set_target)
+
+    join = writing(leases.join)
+    leave = writing(leases.leave)
+    workers = reading(leases.read_workers)
+
+    request_stop = writing(requests.request_stop)
+    stop_requested = reading(requests.stop_requested)
+    clear_stop = writing(requests.clear_stop)
+    retry_failed = writing(requests.retry_failed)
+
+    record_process = writing(attempts.record_process)
+    record_fingerprint = writing(attempts.record_fingerprint)
+    record_parameter = writing(attempts.record_parameter)
+    record_epochs = writing(attempts.record_epochs)
+    record_checkpoint = writing(attempts.record_checkpoint)
+    forget_checkpoint = writing(attempts.forget_checkpoint)
+    move_checkpoints = writing(attempts.move_checkpoints)
+    match_checkpoints = writing(attempts.match_checkpoints)
+
+    status = reading(stored_results.read_status)
+    leaders = reading(stored_results.read_leaders)
+    statuses = reading(stored_results.read_statuses)
+    trial = reading(stored_results.read_trial)
+    trials = reading(stored_results.read_trials)
+    environments = reading(stored_results.read_environments)
+    unfinished = reading(stored_results.read_unfinished)
+    failing_alike = reading(stored_results.failing_alike)
+    finished_before = reading(stored_results.finished_before)
+
     def __init__(self, database: Database) -> None:
-        self.database = database
+        super().__init__(database)
         self.audits = Audits(database)
         self.verdicts = Verdicts(database)
         self.restarts = Restarts(database)
@@ -110,27 +132,9 @@ class Repository:
             # Another process created it between our look and our insert; now it is there.
             return self.database.write(lambda c: studies.create_or_open(c, row))
 
-    def accept_definition(self, row: StudyRow) -> tuple[str, ...]:
-        """Put ``row``'s definition in the stored one's place; return what changed, recorded too.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-            DefinitionError: The direction changed, by which finished trials are ranked.
-        """
-        return self.database.write(lambda c: studies.accept_definition(c, row))
-
     def definition_changes(self, study: str) -> tuple[AcceptedChange, ...]:
         """Return the changes of a study's definition that were accepted, the oldest first."""
         return self.database.read(lambda c: studies.changes_of(c, studies.find_study(c, study).id))
-
-    def set_target(self, study: str, target: int) -> StudyRow:
-        """Change the exact total of trials.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-            DefinitionError: More trials than that have already begun.
-        """
-        return self.database.write(lambda c: set_target(c, study, target))
 
     def study(self, name: str) -> StudyRow:
         """Return the stored study.
@@ -145,10 +149,6 @@ class Repository:
         return self.database.read(
             lambda c: studies.begun_trials(c, studies.find_study(c, study).id) > 0
         )
-
-    def study_names(self) -> tuple[str, ...]:
-        """Return the names of all studies, the oldest first."""
-        return self.database.read(studies.study_names)
 
     def claim(
         self,
@@ -220,43 +220,6 @@ class Repository:
             return ()
         return self.database.write(lambda c: leases.close_lost(c, found))
 
-    def join(
-        self,
-        study: str,
-        worker: WorkerIdentity,
-        *,
-        key: str,
-        engine: str = "local",
-        slots: int = 1,
-        lease_seconds: float = 60.0,
-    ) -> None:
-        """Enter a worker into the study's list, under a ``key`` of its own (32 characters)."""
-        self.database.write(
-            lambda c: leases.join(
-                c, study, worker, key=key, engine=engine, slots=slots, seconds=lease_seconds
-            )
-        )
-
-    def leave(self, key: str, error: str | None = None) -> None:
-        """Note that a worker has left, and why if something was wrong."""
-        self.database.write(lambda c: leases.leave(c, key, error))
-
-    def workers(self, study: str) -> tuple[WorkerRecord, ...]:
-        """Return every worker of the study, of now and before, in the order of joining."""
-        return self.database.read(lambda c: leases.read_workers(c, study))
-
-    def request_stop(self, study: str, how: StopRequest) -> None:
-        """Have workers stop, "drain" with checkpoints or "kill" at once; no claims till `clear_stop`."""
-        self.database.write(lambda c: requests.request_stop(c, study, how))
-
-    def stop_requested(self, study: str) -> StopRequest | None:
-        """Return the request to stop the study's workers; None if there is none."""
-        return self.database.read(lambda c: requests.stop_requested(c, study))
-
-    def clear_stop(self, study: str) -> None:
-        """Forget a request to stop, because the study is started again."""
-        self.database.write(lambda c: requests.clear_stop(c, study))
-
     def retry(self, study: str, number: int) -> None:
         """Give a failed trial another attempt: the next claim goes on with it.
 
@@ -267,61 +230,6 @@ class Repository:
         self.database.write(
             answered_late(lambda c, again: requests.retry(c, study, number, again=again))
         )
-
-    def retry_failed(self, study: str) -> tuple[int, ...]:
-        """Give every failed trial of a study another attempt, as `retry`; return their numbers."""
-        return self.database.write(lambda c: requests.retry_failed(c, study))
-
-    def record_process(self, token: int, pid: int, isolation: str, start_step: int | None) -> None:
-        """Store the trial's process, how it is isolated, and the step from which it goes on."""
-        self.database.write(lambda c: attempts.record_process(c, token, pid, isolation, start_step))
-
-    def record_fingerprint(
-        self, token: int, fingerprint: Mapping[str, Any]
-    ) -> Mapping[str, Any] | None:
-        """Store what the attempt runs under, as JSON; return the newest earlier attempt's."""
-        return self.database.write(lambda c: attempts.record_fingerprint(c, token, fingerprint))
-
-    def record_parameter(
-        self, token: int, name: str, distribution: Distribution, value: CategoricalChoice
-    ) -> CategoricalChoice:
-        """Store a parameter unless an earlier attempt did; return the value that holds.
-
-        Raises:
-            ParameterError: It is stored with another distribution, both of which are named; or
-                the distribution does not contain ``value``.
-        """
-        return self.database.write(
-            lambda c: attempts.record_parameter(c, token, name, distribution, value)
-        )
-
-    def record_epochs(
-        self, token: int, epochs: Sequence[EpochRecord], values: Mapping[int, float] | None = None
-    ) -> None:
-        """Store finished epochs, and the objective by epoch as Optuna's intermediate values."""
-        self.database.write(lambda c: attempts.record_epochs(c, token, epochs, values or {}))
-
-    def record_checkpoint(self, token: int, checkpoint: CheckpointRecord) -> None:
-        """Store a committed checkpoint."""
-        self.database.write(lambda c: attempts.record_checkpoint(c, token, checkpoint))
-
-    def forget_checkpoint(self, token: int, path: str) -> None:
-        """Delete the record of a checkpoint of this trial, of whichever attempt."""
-        self.database.write(lambda c: attempts.forget_checkpoint(c, token, path))
-
-    def move_checkpoints(
-        self, token: int, moved: Mapping[str, str], gone: Collection[str] = ()
-    ) -> None:
-        """List checkpoints of this trial where they were ``moved`` to, and those ``gone`` no more."""
-        self.database.write(lambda c: attempts.move_checkpoints(c, token, moved, gone))
-
-    def match_checkpoints(self, study: str, number: int, found: Sequence[FoundCheckpoint]) -> int:
-        """Make the list of a trial's checkpoints what is on disk; return how many rows changed.
-
-        Raises:
-            StorageError: The trial is running.
-        """
-        return self.database.write(lambda c: attempts.match_checkpoints(c, study, number, found))
 
     def finish(self, token: int, ending: Ending, *, again: bool = False) -> tuple[DecidedRung, ...]:
         """Close the attempt, and with it the trial unless it will be resumed.
@@ -343,35 +251,6 @@ class Repository:
             answered_late(lambda c, rerun: attempts.finish(c, token, ending, again=again or rerun))
         )
 
-    def status(self, study: str, *, all_code: bool = False, each: bool = True) -> StudyStatus:
-        """Count the study's trials by state, say how far each is, and find the best one.
-
-        The best is of the present definition and code, or of all; ``each=False`` gives counts alone.
-        """
-        return self.database.read(
-            lambda c: stored_results.read_status(c, study, all_code=all_code, each=each)
-        )
-
-    def leaders(self, study: str, count: int) -> tuple[BestTrial, ...]:
-        """Return the ``count`` best trials of the present definition and code, the best first."""
-        return self.database.read(lambda c: stored_results.read_leaders(c, study, count))
-
-    def statuses(self, *, each: bool = True) -> tuple[StudyStatus, ...]:
-        """Return the status of every study, the oldest first; ``each`` as for `status`."""
-        return self.database.read(lambda c: stored_results.read_statuses(c, each=each))
-
-    def trial(self, study: str, number: int) -> TrialRecord:
-        """Return one trial, whole.
-
-        Raises:
-            UnknownStudyError: There is no such study, or no such trial has begun in it.
-        """
-        return self.database.read(lambda c: stored_results.read_trial(c, study, number))
-
-    def trials(self, study: str) -> tuple[TrialRecord, ...]:
-        """Return every trial that has begun, whole, in the order of their numbers."""
-        return self.database.read(lambda c: stored_results.read_trials(c, study))
-
     def results(self, study: str) -> StudyResults:
         """Return the study's status and every trial that has begun.
 
@@ -379,27 +258,3 @@ class Repository:
             UnknownStudyError: There is no such study.
         """
         return StudyResults(self.status(study), self.trials(study))
-
-    def environments(self, study: str) -> tuple[Environment, ...]:
-        """Return the surroundings that the study's attempts ran under."""
-        return self.database.read(lambda c: stored_results.read_environments(c, study))
-
-    def unfinished(self, study: str) -> tuple[TrialRecord, ...]:
-        """Return every trial that has begun and has no result yet, whole."""
-        return self.database.read(lambda c: stored_results.read_unfinished(c, study))
-
-    def failing_alike(self, study: str, least: int) -> tuple[int, str] | None:
-        """Return the number of ended trials and their common error, if all failed alike.
-
-        None if fewer than ``least`` have ended, if one succeeded or failed with another error, or if
-        all trials of the study have ended. The error is its last line.
-        """
-        return self.database.read(lambda c: stored_results.failing_alike(c, study, least))
-
-    def finished_before(
-        self, study: str, number: int, *, whole: bool = False
-    ) -> tuple[Observation, ...]:
-        """Return trials below ``number`` as a sampler sees them, or ``whole`` as they ended."""
-        return self.database.read(
-            lambda c: stored_results.finished_before(c, study, number, whole=whole)
-        )

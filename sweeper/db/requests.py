@@ -23,7 +23,7 @@ from sweeper.db import optuna_rows
 from sweeper.db.branch_rows import Branch, parents_of
 from sweeper.db.branches import decided_below
 from sweeper.db.claims import TrialSeed, is_open
-from sweeper.db.database import Database
+from sweeper.db.database import Statements, reading, writing
 from sweeper.db.leases import read_workers, suspects
 from sweeper.db.rungs import check_not_compared, forget_rungs, is_compared
 from sweeper.db.studies import (
@@ -56,38 +56,27 @@ from sweeper.db.tables import (
 from sweeper.errors import UsageError
 
 
-class Restarts:
-    """Begins studies and trials again. Every method is one transaction; see `Repository`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def accept_while_nothing_has_a_value(
-        self, row: StudyRow, trial_seed: TrialSeed
-    ) -> tuple[tuple[str, ...], int]:
-        """Accept a changed definition without being asked to, where that can mix nothing.
-
-        No trial has finished with a value, none is running, and none that is interrupted has
-        trained. Trials that have begun, failed ones too, then begin anew under the new definition.
-
-        Args:
-            row: The study as it is defined now.
-            trial_seed: Gives each trial, by its number, its seed.
-
-        Returns:
-            What changed, and how many trials begin anew; nothing where the change cannot be
-            accepted, or where there is none.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-            DefinitionError: The direction changed.
-        """
-        return self._database.write(lambda c: _accept_while_nothing(c, row, trial_seed))
-
-
 def _accept_while_nothing(
     connection: Connection, row: StudyRow, trial_seed: TrialSeed
 ) -> tuple[tuple[str, ...], int]:
+    """Accept a changed definition without being asked to, where that can mix nothing.
+
+    No trial has finished with a value, none is running, and none that is interrupted has
+    trained. Trials that have begun, failed ones too, then begin anew under the new definition.
+
+    Args:
+        connection: In a writing transaction.
+        row: The study as it is defined now.
+        trial_seed: Gives each trial, by its number, its seed.
+
+    Returns:
+        What changed, and how many trials begin anew; nothing where the change cannot be
+        accepted, or where there is none.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        DefinitionError: The direction changed.
+    """
     study = lock_study(connection, row.name)
     begun = connection.execute(
         sa.select(Trial, is_open().label("running")).where(Trial.study_id == study.id)
@@ -161,7 +150,7 @@ StopRequest = Literal["drain", "kill"]
 
 
 def request_stop(connection: Connection, name: str, how: StopRequest) -> None:
-    """Ask every worker of the study to stop."""
+    """Have workers stop, "drain" with checkpoints or "kill" at once; no claims till `clear_stop`."""
     study = lock_study(connection, name)
     connection.execute(sa.update(Study).where(Study.id == study.id).values(stop_requested=how))
 
@@ -249,39 +238,8 @@ _OF_TRIALS = (Branch, RungMember, Length, Evaluation, Verdict, Audit, Checkpoint
 _OF_STUDY = (Rung, RoundStart, Parameter, DefinitionChange, Worker, Trial)
 
 
-class Removing:
-    """Takes studies away. Every method is one transaction; see `Repository` for the errors of all.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-        UsageError: Somebody is at work in it.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def check_at_rest(self, study: str, what: str) -> None:
-        """Check that nobody is at work in the study; ``what`` is to be done with it."""
-        self._database.read(lambda c: _check_at_rest(c, study, what))
-
-    def delete(self, study: str) -> None:
-        """Delete every row of the study, Optuna's too."""
-        self._database.write(lambda c: _delete_study(c, study))
-
-    def rename(self, study: str, new: str, moved: Mapping[str, str]) -> None:
-        """Give the study another name, and its files the directories they were ``moved`` to.
-
-        Raises:
-            UsageError: The new name is taken, or somebody is at work in the study.
-        """
-        self._database.write(lambda c: _rename_study(c, study, new, moved))
-
-    def names_set_aside(self, study: str) -> tuple[str, ...]:
-        """Return the names that earlier studies of this name were set aside under."""
-        return self._database.read(lambda c: _names_set_aside(c, study))
-
-
 def _check_at_rest(connection: Connection, name: str, what: str) -> None:
+    """Check that nobody is at work in the study; ``what`` is to be done with it."""
     at_work = [
         f"a worker on {worker.host} (process {worker.pid})"
         for worker in read_workers(connection, name)
@@ -306,6 +264,7 @@ def _check_at_rest(connection: Connection, name: str, what: str) -> None:
 
 
 def _delete_study(connection: Connection, name: str) -> None:
+    """Delete every row of the study, Optuna's too."""
     # Without Optuna's half, which its own tools may have deleted, ours still has to go.
     study = find_study(connection, name)
     connection.execute(sa.select(Study.id).where(Study.id == study.id).with_for_update())
@@ -320,6 +279,11 @@ def _delete_study(connection: Connection, name: str) -> None:
 
 
 def _rename_study(connection: Connection, name: str, new: str, moved: Mapping[str, str]) -> None:
+    """Give the study another name, and its files the directories they were ``moved`` to.
+
+    Raises:
+        UsageError: The new name is taken, or somebody is at work in the study.
+    """
     study = lock_study(connection, name)
     _check_at_rest(connection, name, "set aside")
     if new in (*study_names(connection), *optuna_rows.study_names(connection)):
@@ -344,5 +308,26 @@ def _rename_study(connection: Connection, name: str, new: str, moved: Mapping[st
 
 
 def _names_set_aside(connection: Connection, name: str) -> tuple[str, ...]:
+    """Return the names that earlier studies of this name were set aside under."""
     names = {*study_names(connection), *optuna_rows.study_names(connection)}
     return tuple(sorted(taken for taken in names if taken.startswith(f"{name}~")))
+
+
+class Restarts(Statements):
+    """Begins studies and trials again. Every method is one transaction; see `Repository`."""
+
+    accept_while_nothing_has_a_value = writing(_accept_while_nothing)
+
+
+class Removing(Statements):
+    """Takes studies away. Every method is one transaction; see `Repository` for the errors of all.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        UsageError: Somebody is at work in it.
+    """
+
+    check_at_rest = reading(_check_at_rest)
+    delete = writing(_delete_study)
+    rename = writing(_rename_study)
+    names_set_aside = reading(_names_set_aside)

@@ -157,7 +157,11 @@ def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudySt
 
 
 def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
-    """Return one trial, whole."""
+    """Return one trial, whole.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial has begun in it.
+    """
     study = find_study(connection, name)
     records = _records(connection, study, Trial.number == number)
     if not records:
@@ -237,12 +241,13 @@ def finished_before(
 
 
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
-    """Return the number of ended trials and their common error, if at least ``least`` failed alike.
+    """Return how many trials have ended, and their common error, if all of them failed alike.
 
-    Numbers in the errors may differ. None in all other cases, also if all trials have ended.
+    Numbers in the error may differ. A study whose last trial has ended is not judged.
 
     Returns:
-        How many, and the last line of the newest one's error; None where it is not so.
+        How many, and the last line of the newest one's error; None if fewer than ``least`` have ended,
+        or not all failed alike.
     """
     study = find_study(connection, name)
     of_study = sa.and_(Trial.study_id == study.id, ~is_beside())

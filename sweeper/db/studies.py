@@ -261,11 +261,11 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
 
 
 def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
-    """Put ``row``'s definition in the stored one's place, and record what that changed.
+    """Put ``row``'s definition in the stored one's place; return what changed, recorded too.
 
-    Trials that are finished stay as they are; trials that have begun go on under the new one.
-
-    Nothing is written where nothing changed.
+    Raises:
+        UnknownStudyError: There is no such study.
+        DefinitionError: The direction changed, by which finished trials are ranked.
     """
     study = lock_study(connection, row.name)
     stored = row_of(study)

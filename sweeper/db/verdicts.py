@@ -14,72 +14,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import studies
-from sweeper.db.database import Database
+from sweeper.db.database import Statements, reading, writing
 from sweeper.db.studies import StudyRow, changes_between, row_of
 from sweeper.db.tables import AnyRow, Attempt, Trial, UtcNow, Verdict, aware
 from sweeper.errors import UnknownStudyError
 from sweeper.records.results import VerificationMode, VerificationRecord, VerificationVerdict
-
-
-class Verdicts:
-    """A study's verdicts, and what a verification reads beside its trials.
-
-    Every method is one transaction, and may raise `DatabaseUnavailableError`.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def record(
-        self,
-        study: str,
-        number: int,
-        mode: VerificationMode,
-        verdict: VerificationVerdict,
-        report: Mapping[str, Any],
-        *,
-        epoch: int | None = None,
-        step: int | None = None,
-        variable: str | None = None,
-    ) -> None:
-        """Add a verdict on a trial, dated by the database's clock; see `VerificationRecord`.
-
-        Raises:
-            UnknownStudyError: There is no such study, or no such trial has begun in it.
-        """
-        values = {
-            "mode": mode,
-            "verdict": verdict,
-            "epoch": epoch,
-            "step": step,
-            "variable": variable,
-            "report": json.dumps(dict(report)),
-        }
-        self._database.write(lambda c: _record(c, study, number, values))
-
-    def of_trial(self, study: str, number: int) -> tuple[VerificationRecord, ...]:
-        """Return every verdict on a trial, the oldest first.
-
-        Raises:
-            UnknownStudyError: There is no such study, or no such trial has begun in it.
-        """
-        return self._database.read(lambda c: _of_trial(c, study, number))
-
-    def fingerprints(self, study: str) -> Mapping[int, tuple[tuple[int, Mapping[str, Any]], ...]]:
-        """Return, by trial, each attempt's number and what it ran under, where that is known.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-        """
-        return self._database.read(lambda c: _fingerprints(c, study))
-
-    def definition_differences(self, row: StudyRow) -> tuple[str, ...]:
-        """Return the differences between ``row``'s definition and the stored one, one phrase each.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-        """
-        return self._database.read(lambda c: _definition_differences(c, row))
 
 
 def latest_verdicts(
@@ -95,12 +34,43 @@ def latest_verdicts(
     return {row.trial_id: _verdict(row) for row in rows}
 
 
-def _record(connection: Connection, study: str, number: int, values: Mapping[str, Any]) -> None:
-    trial_id = _trial_id(connection, study, number)
-    connection.execute(sa.insert(Verdict).values(trial_id=trial_id, checked_at=UtcNow(), **values))
+def _record(  # noqa: PLR0917 - what a verdict is
+    connection: Connection,
+    study: str,
+    number: int,
+    mode: VerificationMode,
+    verdict: VerificationVerdict,
+    report: Mapping[str, Any],
+    *,
+    epoch: int | None = None,
+    step: int | None = None,
+    variable: str | None = None,
+) -> None:
+    """Add a verdict on a trial, dated by the database's clock; see `VerificationRecord`.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial has begun in it.
+    """
+    connection.execute(
+        sa.insert(Verdict).values(
+            trial_id=_trial_id(connection, study, number),
+            checked_at=UtcNow(),
+            mode=mode,
+            verdict=verdict,
+            epoch=epoch,
+            step=step,
+            variable=variable,
+            report=json.dumps(dict(report)),
+        )
+    )
 
 
 def _of_trial(connection: Connection, study: str, number: int) -> tuple[VerificationRecord, ...]:
+    """Return every verdict on a trial, the oldest first.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial has begun in it.
+    """
     chosen = Verdict.trial_id == _trial_id(connection, study, number)
     rows = connection.execute(sa.select(Verdict).where(chosen).order_by(Verdict.id))
     return tuple(_verdict(row) for row in rows)
@@ -109,6 +79,11 @@ def _of_trial(connection: Connection, study: str, number: int) -> tuple[Verifica
 def _fingerprints(
     connection: Connection, study: str
 ) -> dict[int, tuple[tuple[int, Mapping[str, Any]], ...]]:
+    """Return, by trial, each attempt's number and what it ran under, where that is known.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
     rows = connection.execute(
         sa.select(Trial.number.label("trial"), Attempt.number, Attempt.fingerprint)
         .join(Trial, Trial.id == Attempt.trial_id)
@@ -125,6 +100,11 @@ def _fingerprints(
 
 
 def _definition_differences(connection: Connection, row: StudyRow) -> tuple[str, ...]:
+    """Return the differences between ``row``'s definition and the stored one, one phrase each.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
     stored = row_of(studies.find_study(connection, row.name))
     return tuple(changes_between(stored, row))
 
@@ -151,3 +131,15 @@ def _verdict(row: AnyRow) -> VerificationRecord:
         variable=row.variable,
         report=json.loads(row.report),
     )
+
+
+class Verdicts(Statements):
+    """A study's verdicts, and what a verification reads beside its trials.
+
+    Every method is one transaction, and may raise `DatabaseUnavailableError`.
+    """
+
+    record = writing(_record)
+    of_trial = reading(_of_trial)
+    fingerprints = reading(_fingerprints)
+    definition_differences = reading(_definition_differences)

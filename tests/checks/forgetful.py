@@ -9,7 +9,6 @@ RATES = """
     def slower(self):
         self.model.optimizer.learning_rate = float(self.model.optimizer.learning_rate) * 0.5
 """
-ARGUMENTS = 'objective="val_loss", epochs=6, trials=2, sampler="random"'
 ONCE_AN_EPOCH = StudyText(
     name="library",
     head=f"""

@@ -10,7 +10,7 @@ from corpus import ALLOWED, INLINE, REFUSED, expected, rehearsed_by_default
 from rehearsals import PLAIN, UNVALIDATED, rehearsed
 from study_files import StudyText
 
-from sweeper.checks.judging import Judgement, judge_runs, judge_trials
+from sweeper.checks.judging import Judgement, judge_runs
 from sweeper.replay.reports import Finding, RehearsalReport
 from sweeper.run.trial import rehearsal
 
@@ -260,22 +260,6 @@ def test_a_trial_that_was_built_after_another_begins_otherwise_and_that_is_no_fi
     assert together.complete
     assert together.findings == ()
     assert together.built != rehearsed(file, tmp_path / "alone", "read", number=1).built
-
-
-def test_a_seed_that_makes_no_difference_is_a_warning(tmp_path: Path) -> None:
-    text = StudyText(
-        model=f"keras.utils.set_random_seed(7)\n{PLAIN}", data=UNVALIDATED, arguments=LOSS
-    )
-    file = text.write(tmp_path / "study_seed.py")
-    judgement = Judgement()
-    judge_trials(
-        rehearsed(file, tmp_path / "one"),
-        rehearsed(file, tmp_path / "two", "read", number=1),
-        judgement,
-    )
-    [warning] = judgement.findings
-    assert (warning.level, warning.check) == ("warning", "seeds")
-    assert "begin with the same weights" in warning.message
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")

@@ -20,18 +20,6 @@ SOUND = StudyText(
     model=PLAIN.replace("keras.layers", "keras.layers.Dropout(0.3), keras.layers"),
     arguments='objective="val_loss", epochs=2, trials=2, sampler="random"',
 )
-CLOCK = StudyText(
-    head="""
-    import time
-
-    class Jitter(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            rate = float(self.model.optimizer.learning_rate)
-            self.model.optimizer.learning_rate = rate * (1 + 1e-2 * (time.time() % 1))
-    """,
-    callbacks="Jitter()",
-    arguments='objective="val_loss", epochs=1, trials=2, sampler="random"',
-)
 SHARED = StudyText(
     name="shared",
     head="""
@@ -205,17 +193,6 @@ def test_a_split_by_the_trials_seed_is_a_warning_and_exits_with_0(
     [finding] = checked(split.write(tmp_path / "split.py"), 0)["findings"]
     assert (finding["level"], finding["check"]) == ("warning", "validation")
     assert "so their values cannot be compared" in finding["message"]
-
-
-@pytest.mark.whole  # by default: two rehearsals of it, in test_check_rehearsal.py
-def test_a_clock_in_a_callback_exits_with_4_and_names_it(checked: Checked, tmp_path: Path) -> None:
-    file = CLOCK.write(tmp_path / "clock.py")
-    [finding] = checked(file, 4)["findings"]
-    lines = file.read_text().splitlines()
-    assert (finding["level"], finding["file"]) == ("error", str(file))
-    assert "def on_epoch_end" in lines[finding["line"] - 1]
-    assert "callback Jitter does not repeat" in finding["message"]
-    assert "its on_epoch_end left" in finding["message"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Changed code as a new user meets it: what `run`, `resume` and `verify` say of ten edits, whole.
+"""Changed code as a new user meets it: what `run`, `resume` and `verify` say of an edit, whole.
+
+Which edits change a meaning, and how each is named, is in `tests/inspection/test_code_fingerprint.py`.
 
 The study's file is imported in this process instead of a server's, and its two trials are written
 down as finished, so that nothing is trained. Replays are not run either.
@@ -69,39 +71,7 @@ FILE, HELPER = "study_of_edits.py", "helpers_of_edits.py"
 
 EDITS: dict[str, tuple[str, str, str, str | None]] = {
     "a comment": (FILE, "    rate =", "    # drawn\n    rate =", None),
-    "a docstring": (FILE, '"""A model."""', '"""A model of digits."""', None),
-    "formatting": (
-        FILE,
-        "WIDTH, 16, rate",
-        "\n        WIDTH,\n        16,\n        rate,\n    ",
-        None,
-    ),
-    "an unused function": (
-        HELPER,
-        "def other",
-        "def another():\n    return 2\n\n\ndef other",
-        None,
-    ),
     "a layer's size": (FILE, "16", "64", "build_model has changed (study_of_edits.py, line 11)"),
-    "a range": (FILE, "1e-1", "1.0", "build_model has changed (study_of_edits.py, line 10)"),
-    "a constant": (
-        FILE,
-        "WIDTH = 32",
-        "WIDTH = 64",
-        "WIDTH has changed (study_of_edits.py, line 4)",
-    ),
-    "a data file's name": (
-        FILE,
-        "digits.npz",
-        "letters.npz",
-        "DATA has changed (study_of_edits.py, line 5)",
-    ),
-    "a default": (
-        FILE,
-        "share=0.8",
-        "share=0.5",
-        "load_data has changed (study_of_edits.py, line 14)",
-    ),
     "a helper in another file": (
         HELPER,
         "return name, share",

@@ -113,14 +113,6 @@ def test_csv_leaves_empty_what_there_is_not_and_quotes_what_needs_it(
     assert (second["value"], second["params_c"]) == ("nan", "")
 
 
-@pytest.mark.parametrize("words", [("ls",), ("status", "digits"), ("compare", "digits", "0", "1")])
-def test_one_form_of_output_at_a_time(call: Call, reader: FakeReader, words: list[str]) -> None:
-    del reader
-    answer = call(*words, "--json", "--csv")
-    assert (answer.code, answer.out) == (2, "")
-    assert "--json and --csv were both given" in answer.err
-
-
 def test_compare_shows_trials_side_by_side_in_three_forms(call: Call, reader: FakeReader) -> None:
     del reader
     text = call("compare", "digits", "0", "1").out

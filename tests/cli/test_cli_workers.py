@@ -164,9 +164,3 @@ def test_retry_opens_a_failed_trial_again_and_no_other(call: Call, stored: Repos
     assert stored.trial("digits", 0).state == "interrupted"
     again = call("retry", "digits", "0")
     assert (again.code, "is interrupted" in again.err) == (2, True), again.err
-
-
-@pytest.mark.parametrize("words", [("stop", "nope"), ("retry", "nope", "0"), ("worker", "nope")])
-def test_an_unknown_study_is_named(call: Call, stored: Repository, words: tuple[str, ...]) -> None:
-    answer = call(*words)
-    assert (answer.code, "'nope'" in answer.err) == (2, True), answer.err

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from cutting import cut_off_after, every_row, partial_changes, run_twice
 
 import sweeper.db as storage_package
-from sweeper.db import attempts, claims, schema
+from sweeper.db import attempts, schema
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, LostAttempt, Repository, StudyRow, Waiting, WorkerIdentity
@@ -171,22 +171,6 @@ def test_four_processes_of_two_threads_each_claim_every_trial_once(
     assert {len(trial.attempts) for trial in repository.trials("digits")} == {1}
 
 
-def test_eight_threads_of_one_process_claim_every_trial_once(repository: Repository) -> None:
-    repository.create_or_open(replace(ROW, target=30))
-
-    def work(_worker: int) -> list[int]:
-        numbers = []
-        while (claimed := repository.claim("digits", ME, seed)) is not None:
-            if isinstance(claimed, Claim):
-                numbers.append(claimed.number)
-                repository.finish(claimed.token, Ending("failed"))
-        return numbers
-
-    with ThreadPoolExecutor(8) as pool:
-        claimed = [number for part in pool.map(work, range(8)) for number in part]
-    assert faults_of_a_race(claimed, 30) == []
-
-
 def test_the_race_check_notices_a_trial_claimed_twice_missed_or_too_many() -> None:
     assert faults_of_a_race([0, 1, 2], 3) == []
     assert faults_of_a_race([0, 1, 1, 3], 3) == [
@@ -263,11 +247,6 @@ def test_no_more_trials_run_at_once_than_the_concurrency_however_far_they_look_b
     assert take(repository).number == 0
 
 
-def test_without_a_window_the_same_trials_wait_for_nobody(repository: Repository) -> None:
-    repository.create_or_open(ROW)
-    assert [take(repository).number for _ in range(4)] == [0, 1, 2, 3]
-
-
 def test_a_crash_is_counted_and_a_final_one_fails_the_trial(
     repository: Repository, database: Database
 ) -> None:
@@ -281,18 +260,6 @@ def test_a_crash_is_counted_and_a_final_one_fails_the_trial(
     assert take(repository).number == 1
     with as_optuna_sees_it(database) as study:
         assert study.trials[0].state == optuna.trial.TrialState.FAIL
-
-
-def test_a_claim_whose_commit_was_not_answered_is_found_again_not_made_twice(
-    repository: Repository, database: Database
-) -> None:
-    repository.create_or_open(ROW)
-
-    def run() -> Claim | Waiting | None:
-        return database.write(lambda c: claims.claim(c, "digits", ME, seed, "the-same-key"))
-
-    assert run() == run()
-    assert len(repository.trials("digits")) == 1
 
 
 def test_a_claim_asked_for_again_by_its_worker_is_one_claim(repository: Repository) -> None:
@@ -1090,17 +1057,6 @@ def test_verdicts_are_added_and_the_latest_is_shown(repository: Repository) -> N
     }
     with pytest.raises(UnknownStudyError, match="no trial 7"):
         verdicts.record("digits", 7, "replay", "holds", {})
-
-
-def test_what_a_definition_says_otherwise_than_the_stored_one_is_reported_and_changes_nothing(
-    repository: Repository,
-) -> None:
-    repository.create_or_open(ROW)
-    verdicts = Verdicts(repository.database)
-    assert verdicts.definition_differences(ROW) == ()
-    other = replace(ROW, definition={**ROW.definition, "epochs": 5})
-    assert verdicts.definition_differences(other) == ("epochs was 3 and is now 5",)
-    assert repository.study("digits") == ROW
 
 
 def test_a_choice_that_a_parameter_does_not_have_is_an_error_that_names_it(

@@ -47,11 +47,6 @@ def whole(short: StudyText, tmp_path_factory: pytest.TempPathFactory) -> WholeRu
 
 
 @pytest.fixture(scope="session")
-def long_whole(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
-    return Reference(INTERRUPTED_STUDY, tmp_path_factory.mktemp("whole"))
-
-
-@pytest.fixture(scope="session")
 def pruned_study() -> StudyText:
     """The study of twelve trials with six, of which the last two are drawn from what others gave.
 

@@ -9,11 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import leaving
-import optuna
 import pytest
 from budgeted_study import BUDGETED_STUDY, decisions
-from same_sweeps import killed, on_cluster, on_postgresql
-from study_files import StudyText
 from sweeps import (
     Ended,
     RunningCommand,
@@ -24,7 +21,6 @@ from sweeps import (
     trials_in,
 )
 
-from sweeper.errors import DefinitionError
 from sweeper.records.events import Remark, RungDecided
 from sweeper.records.results import TrialRecord
 
@@ -85,15 +81,6 @@ def test_a_sweep_that_lacks_a_trial_is_another(alone: tuple[TrialRecord, ...]) -
     assert not is_the_same_sweep(alone[:-1], alone)
 
 
-# Two workers whose run is killed besides are below.
-@pytest.mark.whole
-def test_two_workers_decide_promote_and_train_the_same(
-    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
-) -> None:
-    two = sweep(directory / "budgeted.py", tmp_path, workers=2).trials
-    assert is_the_same_sweep(two, alone)
-
-
 def test_verify_replays_promoted_and_left_trials_and_decides_their_rungs_again(
     directory: Path, alone: tuple[TrialRecord, ...], here: Callable[..., Ended]
 ) -> None:
@@ -146,19 +133,6 @@ def test_every_reading_verb_tells_of_rungs(
     read = json.loads(here("show", "budgeted", whole.number, "--json", *flags, cwd=directory).out)
     assert [(r["epochs"], r["promoted"]) for r in read["rungs"]] == [(1, True), (2, True)]
     assert len(read["rungs"][0]["decision"]["compared"]) == 4
-    study = optuna.load_study(study_name="budgeted", storage=database_url(directory / "one"))
-    for theirs, ours in zip(study.trials, alone, strict=True):
-        assert (theirs.state.name, theirs.value) == (ours.state.upper(), ours.value)
-        assert len(theirs.intermediate_values) == len(ours.epochs)
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("times", [2, 10])
-def test_a_driver_that_is_killed_changes_no_decision(
-    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path, times: int
-) -> None:
-    found = killed(directory / "budgeted.py", "budgeted", tmp_path, times)
-    assert is_the_same_sweep(found, alone)
 
 
 def test_a_killed_driver_and_a_damaged_checkpoint_of_a_paused_trial_change_no_decision(
@@ -179,38 +153,3 @@ def test_a_killed_driver_and_a_damaged_checkpoint_of_a_paused_trial_change_no_de
     found = sweep(file, tmp_path, workers=2, trials=4).trials
     assert is_the_same_sweep(found, alone[:4])
     assert found[number].attempts[1].start_step == before.step < newest.step
-
-
-@pytest.mark.whole
-def test_two_workers_on_postgresql_give_the_same_sweep(
-    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
-) -> None:
-    found = on_postgresql(directory / "budgeted.py", "budgeted", tmp_path)
-    assert is_the_same_sweep(found, alone)
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("engine", ["dask", "ray"])
-def test_a_cluster_gives_the_same_sweep(
-    engine: str, directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
-) -> None:
-    found = on_cluster(directory / "budgeted.py", "budgeted", tmp_path, engine)
-    assert is_the_same_sweep(found, alone)
-
-
-def test_an_objective_that_a_rungs_epoch_does_not_report_is_refused(tmp_path: Path) -> None:
-    study = StudyText(
-        head="from sweeper import Halving",
-        data="return Data(train=(x, y), validation=(x, y), batch_size=8, validation_freq=2)",
-        arguments="""objective="val_loss", epochs=4, trials=1, sampler="random", threads=1,
-        budget=Halving(factor=2)""",
-    )
-    file = study.write(tmp_path / "s.py")
-    with pytest.raises(DefinitionError, match="shows that no trial of the study can succeed"):
-        sweep(file, tmp_path, workers=1, isolation="inline")
-    [trial] = trials_in(tmp_path)
-    assert trial.state == "interrupted", "the corrected study begins it anew"
-    assert "'val_loss' after 1 epochs, and with validation_freq=2" in (
-        trial.attempts[-1].error or ""
-    )
-    assert trial.epochs == ()

@@ -71,28 +71,10 @@ def test_code_that_changed_is_refused(runs: Path, here: Callable[..., Ended]) ->
     ("words", "code", "said"),
     [
         (
-            ("--format", "keras", "--output", "m.keras", "--at", "7"),
-            1,
-            ("error: trial 0 of study 'small' has no checkpoint of step 7; it keeps "
-             "checkpoints at the steps 20 (1 epoch), 40 (2 epochs): at=40 is the "
-             "newest"),
-        ),
-        (
             ("--format", "keras", "--output", "m.keras", "--at", "last"),
             2,
             ("error: --at last; it is end, best, or the step of a kept checkpoint (`sweeper show` "
             "has them)"),
-        ),
-        (
-            ("--format", "onnx", "--output", "m.onnx"),
-            2,
-            ("error: 'onnx' is not an export format; use one of keras, weights, "
-            "savedmodel, frozen, tf-checkpoint, safetensors"),
-        ),
-        (
-            ("--format", "keras", "--output", "m.keras", "--trial", "9"),
-            2,
-            "error: study 'small' has no trial 9; it has trial 0 (of 1), which `sweeper status small` lists",
         ),
         (
             ("--format", "keras", "--output", "m.keras", "--max-to-keep", "2"),
@@ -102,7 +84,7 @@ def test_code_that_changed_is_refused(runs: Path, here: Callable[..., Ended]) ->
         ),
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_an_error(
+def test_options_that_do_not_fit_are_an_error(
     runs: Path, here: Callable[..., Ended], words: tuple[str, ...], code: int, said: str
 ) -> None:
     done = here("export", "small", *words, cwd=runs)

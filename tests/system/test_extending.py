@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 from study_files import StudyText
-from sweeps import Ended, Swept, database_url, sweep, trials_in
+from sweeps import Ended, database_url, sweep, trials_in
 
 from sweeper.checkpoint.end import read_end
-from sweeper.errors import ExactnessError
-from sweeper.records.events import Notice
 from sweeper.records.lengths import Extension
 from sweeper.records.results import TrialRecord
 from sweeper.support.paths import RunPaths
@@ -96,33 +94,6 @@ def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning
 
 
 @pytest.mark.whole
-def test_a_schedule_over_all_steps_is_named_before_anything_runs(tmp_path: Path) -> None:
-    rate = "keras.optimizers.schedules.CosineDecay(0.05, 20 * 2)"
-    arguments = f"{SETTINGS}, epochs=2".replace("trials=2", "trials=1")
-    file = StudyText(rate=rate, arguments=arguments).write(tmp_path / "small.py")
-    runs = tmp_path / "runs"
-    before = sweep(file, runs, workers=1)
-    with pytest.raises(ExactnessError, match=r"build_model \(small\.py, line \d+\): 20 \* 2"):
-        sweep(file, runs, workers=1, extension=Extension(4))
-    assert sweep(file, runs, workers=1).trials == before.trials
-
-    accepted = sweep(file, runs, workers=1, extension=Extension(4), accept_inexact=True)
-    assert any("looks at the number of epochs" in message for message in notices(accepted))
-    longer = StudyText(rate=rate, arguments=arguments.replace("epochs=2", "epochs=4"))
-    whole = sweep(longer.write(tmp_path / "other.py"), tmp_path / "other", workers=1)
-    assert accepted.trials[0].digest == whole.trials[0].digest, "the same decay, over 40 steps"
-
-
-@pytest.mark.whole
-def test_new_trials_of_an_extended_study_equal_those_of_a_longer_one(tmp_path: Path) -> None:
-    file, runs = write(tmp_path / "small.py", 2), tmp_path / "runs"
-    sweep(file, runs, workers=1, trials=1)
-    more = sweep(file, runs, workers=1, trials=2, extension=Extension(3)).trials
-    whole = sweep(write(tmp_path / "whole.py", 3), tmp_path / "whole", workers=1).trials
-    assert [t.digest for t in more] == [t.digest for t in whole]
-
-
-@pytest.mark.whole
 def test_a_trial_that_stopped_by_itself_stops_there_again(tmp_path: Path) -> None:
     stopping = f"{STOPPING[:-1]}, min_delta=1e9)".replace("patience=9", "patience=1")
     arguments = f"{SETTINGS}, epochs=4".replace("trials=2", "trials=1")
@@ -137,24 +108,3 @@ def test_a_trial_that_stopped_by_itself_stops_there_again(tmp_path: Path) -> Non
         (6, len(before.epochs)),
     ]
     assert digest_at_end(after, runs)
-
-
-@pytest.mark.whole
-def test_a_pruned_trial_that_is_named_goes_on_as_if_nobody_had_pruned_it(tmp_path: Path) -> None:
-    arguments = f"{SETTINGS}, epochs=3".replace("trials=2", "trials=1")
-    pruner = "pruner=optuna.pruners.ThresholdPruner(upper=0.0)"
-    text = StudyText(head="import optuna", arguments=f"{arguments}, {pruner}")
-    file, runs = text.write(tmp_path / "small.py"), tmp_path / "runs"
-    (pruned,) = sweep(file, runs, workers=1).trials
-    assert (pruned.state, len(pruned.epochs)) == ("pruned", 1)
-    (still,) = sweep(file, runs, workers=1, extension=Extension(4)).trials
-    assert still == pruned, "a whole study's extension leaves it"
-    (extended,) = sweep(file, runs, workers=1, extension=Extension(5, (0,))).trials
-    longer = StudyText(arguments=arguments.replace("epochs=3", "epochs=5"))
-    whole = sweep(longer.write(tmp_path / "whole.py"), tmp_path / "whole", workers=1).trials
-    assert (extended.state, extended.digest) == ("complete", whole[0].digest)
-    assert [(e.state, e.trained) for e in extended.lengths] == [("pruned", 1), ("complete", 5)]
-
-
-def notices(swept: Swept) -> list[str]:
-    return [event.message for event in swept.events if isinstance(event, Notice)]

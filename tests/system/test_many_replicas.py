@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,26 +99,6 @@ def test_a_study_on_two_replicas_verifies_also_interrupted(
     words = ("verify", "two-replicas", "--runs-dir", "runs", "--trial", 0, "--interrupt")
     done = here(*words, cwd=whole)
     assert done.code == 0, done.out + done.err
-
-
-# The early check of each sweep here rehearses on replicas, too.
-@pytest.mark.whole
-def test_a_study_on_two_replicas_passes_its_check(
-    tmp_path: Path, here: Callable[..., Ended]
-) -> None:
-    done = here("check", STUDY, cwd=tmp_path)
-    assert done.code == 0, done.out + done.err
-    assert "error" not in done.out
-
-
-def test_trials_of_one_process_run_on_two_replicas_as_those_of_their_own(
-    whole: Path, killed: tuple[TrialRecord, ...]
-) -> None:
-    """Those of their own are the ones that were killed, which change nothing else, either."""
-    inline = trials_in(whole / "runs", "two-replicas")
-    assert {a.pid for trial in inline for a in trial.attempts} == {os.getpid()}
-    assert os.getpid() not in {a.pid for trial in killed for a in trial.attempts}
-    assert differing(results_of(inline), results_of(killed)) == []
 
 
 def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_leave(

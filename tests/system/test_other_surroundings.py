@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from interruptions import KILL_ALL
 from study_files import StudyText
-from sweeps import Ended, RunningCommand, sweep, trials_in
+from sweeps import Ended, RunningCommand
 
 STUDY = StudyText(
     data="return Data(train=(x, y), batch_size=20)",
@@ -32,31 +32,6 @@ FAILS_ONCE = replace(
     """,
     callbacks="StopsOnce(trial.directory / 'mark')",
 )
-
-
-@pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    file = STUDY.write(tmp_path / "study.py")
-    sweep(file, tmp_path / "runs", workers=1, isolation="inline")
-    return file
-
-
-def test_a_changed_definition_is_refused_and_accepted_only_on_request(
-    finished: Path, tmp_path: Path, here: Callable[..., Ended]
-) -> None:
-    runs = ("--runs-dir", tmp_path / "runs")
-    finished.write_text(finished.read_text().replace("epochs=2, trials=1", "epochs=3, trials=2"))
-    refused = here("run", finished, *runs, cwd=tmp_path)
-    assert refused.code == 1
-    assert "epochs was 2 and is now 3" in refused.err
-    assert "--accept-changes" in refused.err
-    accepted = here("run", finished, *runs, "--accept-changes", cwd=tmp_path)
-    assert accepted.code == 0
-    assert "has changed: epochs was 2 and is now 3" in accepted.err
-    assert [len(trial.epochs) for trial in trials_in(tmp_path / "runs", "small")] == [2, 3]
-    with sqlite3.connect(tmp_path / "runs" / "sweeper.db") as database:
-        (row,) = database.execute("SELECT begun, changes FROM sweeper_definition_changes")
-    assert (row[0], json.loads(row[1])) == (1, ["epochs was 2 and is now 3"])
 
 
 def test_each_attempt_keeps_its_fingerprint_and_a_difference_is_said(

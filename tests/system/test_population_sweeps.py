@@ -10,7 +10,6 @@ from typing import Any
 
 import leaving
 import pytest
-from same_sweeps import killed, on_cluster, on_postgresql
 from study_files import StudyText
 from sweeps import (
     Ended,
@@ -121,21 +120,11 @@ def killed_once(file: Path, runs: Path) -> tuple[TrialRecord, ...]:
     return sweep(file, runs, trials=2 * SIZE).trials
 
 
-@pytest.mark.parametrize(
-    "times",
-    [
-        pytest.param(None, id="where it branches"),
-        *(pytest.param(times, marks=pytest.mark.whole) for times in (3, 10)),
-    ],
-)
-def test_one_that_is_killed_is_the_same_tree(
-    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path, times: int | None
+def test_one_that_is_killed_where_it_branches_is_the_same_tree(
+    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:
-    file = directory / "population.py"
-    if times is None:
-        assert is_the_same_tree(killed_once(file, tmp_path), alone[: 2 * SIZE])
-    else:
-        assert is_the_same_tree(killed(file, "population", tmp_path, times), alone)
+    found = killed_once(directory / "population.py", tmp_path)
+    assert is_the_same_tree(found, alone[: 2 * SIZE])
 
 
 def test_a_winners_schedule_gives_its_digest(
@@ -166,20 +155,3 @@ def test_the_best_is_shown_with_its_schedule(
     ]
     assert best["schedule"][-1]["trial"] == best["number"]
     assert best["schedule"][-1]["params"] == best["params"]
-
-
-@pytest.mark.whole
-def test_two_workers_on_postgresql_give_the_same_tree(
-    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
-) -> None:
-    found = on_postgresql(directory / "population.py", "population", tmp_path)
-    assert is_the_same_tree(found, alone)
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("engine", ["dask", "ray"])
-def test_a_cluster_gives_the_same_tree(
-    engine: str, directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
-) -> None:
-    found = on_cluster(directory / "population.py", "population", tmp_path, engine)
-    assert is_the_same_tree(found, alone)

@@ -40,16 +40,6 @@ def test_some_trials_are_pruned_and_others_are_not(alone: tuple[TrialRecord, ...
     assert all(t.digest for t in alone)
 
 
-# Two workers on PostgreSQL are in test_engines, two whose trials are killed below.
-@pytest.mark.whole
-def test_one_and_two_workers_draw_prune_and_train_the_same(
-    pruned: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
-) -> None:
-    two = sweep(pruned / "pruned.py", tmp_path, workers=2).trials
-    assert prunings(two) == prunings(alone)
-    assert differing(results_of(two), results_of(alone)) == []
-
-
 def test_the_later_trials_are_drawn_from_results_and_the_first_are_not(
     alone: tuple[TrialRecord, ...],
 ) -> None:
@@ -78,16 +68,6 @@ def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(
         assert Path(last.path).is_dir()
         assert [a.outcome for a in trial.attempts] == ["pruned"]
         assert trial.attempts[-1].end_step == last.step == 20 * len(trial.epochs)
-
-
-def test_optuna_sees_pruned_trials_with_their_last_values(
-    pruned: Path, alone: tuple[TrialRecord, ...]
-) -> None:
-    study = optuna.load_study(study_name="pruned", storage=database_url(pruned / "one"))
-    for theirs, ours in zip(study.trials, alone, strict=True):
-        assert theirs.state.name == ours.state.upper()
-        assert theirs.value == ours.value
-        assert len(theirs.intermediate_values) == len(ours.epochs)
 
 
 def test_status_and_progress_tell_of_pruned_trials(

@@ -197,7 +197,9 @@ def test_blocks_of_any_length_give_the_same_with_a_limit_of_steps(
     check(lambda: both(name, 17, 11), tmp_path)
 
 
-@pytest.mark.parametrize("name", by_default("unknown length", "function of the epoch", among=WHOLE))
+@pytest.mark.parametrize(
+    "name", by_default("finite", "unknown length", "function of the epoch", among=WHOLE)
+)
 def test_blocks_of_any_length_give_the_same_without_a_limit(name: str, tmp_path: Path) -> None:
     check(lambda: both(name, None, None), tmp_path)
 

@@ -40,9 +40,6 @@ def with_dropout(optimizer: Callable[[float], Any]) -> Build:
 CASES = [
     Case("SGD", with_dropout(lambda rate: optimizers.SGD(rate, 0.9)), calls.of_keras),
     Case("Adam", with_dropout(lambda rate: optimizers.Adam(rate, amsgrad=True))),
-    Case("RMSprop", with_dropout(lambda rate: optimizers.RMSprop(rate, centered=True))),
-    Case("Adagrad", with_dropout(optimizers.Adagrad)),
-    Case("Nadam", with_dropout(optimizers.Nadam)),
     Case("averages", lambda _rate: models.averaged(), calls.swapping),
     Case("accumulation", lambda _rate: models.accumulating()),
 ]

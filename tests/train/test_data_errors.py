@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import scipy.sparse
 import tensorflow as tf
 
 from sweeper import Data
@@ -98,6 +99,9 @@ def test_frames_series_and_tensors_become_arrays_as_in_fit() -> None:
         (lambda: (tf.sparse.eye(10), Y), r"Data\(train\[0\]\) is a sparse SparseTensor.*dense"),
         (lambda: (tf.ragged.constant([[1], [2, 3]]), Y), r"train\[0\] has 2, train\[1\] has 10"),
         (lambda: (X, Y, Y, Y), "is a tuple of 4"),
+        (lambda: (scipy.sparse.csr_matrix(X), Y), "sparse csr_"),
+        (numbers, r"single samples, .*call \.batch"),
+        (lambda: numbers().batch(2).repeat(), r"never ends; give Data\(steps_per_epoch=…\)"),
     ],
 )
 def test_what_is_no_data_is_refused_with_the_kinds_that_are(
@@ -107,15 +111,7 @@ def test_what_is_no_data_is_refused_with_the_kinds_that_are(
         opened(Data(train=train()))
 
 
-def test_scipys_sparse_matrices_are_refused_by_name() -> None:
-    sparse = pytest.importorskip("scipy.sparse")
-    with pytest.raises(DataError, match="sparse csr_"):
-        opened(Data(train=(sparse.csr_matrix(X), Y)))
-
-
-def test_data_without_end_need_a_number_of_steps() -> None:
-    with pytest.raises(DataError, match=r"never ends; give Data\(steps_per_epoch=…\)"):
-        opened(Data(train=numbers().batch(2).repeat()))
+def test_validation_data_without_end_need_a_number_of_steps() -> None:
     with pytest.raises(DataError, match=r"never ends; give Data\(validation_steps=…\)"):
         opened(Data(train=(X, Y), validation=numbers().batch(2).repeat()))
 
@@ -248,11 +244,6 @@ def test_a_shuffle_that_depends_on_earlier_epochs_is_read_again_and_the_user_war
         numbers().shuffle(4, reshuffle_each_iteration=False).repeat(2).batch(2),
     ):
         assert opened(Data(train=fine))[2] == []
-
-
-def test_a_dataset_of_single_samples_is_refused() -> None:
-    with pytest.raises(DataError, match=r"single samples, .*call \.batch"):
-        opened(Data(train=numbers()))
 
 
 def test_parts_of_one_shuffle_for_training_and_validation_are_refused() -> None:

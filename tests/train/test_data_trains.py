@@ -198,14 +198,6 @@ def test_a_training_on_any_kind_of_data_resumes_exactly(kind: str, whole: Whole)
     assert same(outcome(quiet(planner(KINDS[kind])(), Watcher(), loaded=loaded)), expected)
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_training_on_any_kind_of_data_is_stopped_three_times(
-    kind: str, whole: Whole, tmp_path: Path
-) -> None:
-    assert same(resumed(planner(KINDS[kind]), tmp_path, [3, 7, 12]), whole(kind)[0])
-
-
 @pytest.mark.parametrize(
     ("kind", "left_out"), [("PyDataset", "user_state"), ("tf.data, going on", "data")]
 )
@@ -371,21 +363,6 @@ def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path: Path) -> No
     quiet(planned(Batches()), Watcher(tmp_path, stop_at=2))
     with pytest.raises(RestoreError, match=r"PyDatasetSource.*TfDataSource"):
         quiet(planned(dataset()), Watcher(), tmp_path)
-
-
-# By default of a known length; of another they are trained on in `test_blocks.py`.
-@pytest.mark.parametrize("known", [True, pytest.param(False, marks=pytest.mark.whole)])
-def test_blocks_of_any_length_over_a_tf_data_iterator_give_the_same_bits(known: bool) -> None:
-    outcomes = []
-    for block in (1, 3, 1 << 20):
-        planned = plan(model=one_layer, data=lambda: Data(train=dataset(known=known)), epochs=2)
-        loop = TrainingLoop(planned, Watcher(block=block), notice=pytest.fail)
-        loop._block_steps = 1 << 20
-        loop._adapt_block = lambda *_: None  # type: ignore[method-assign]
-        loop.run()
-        outcomes.append(outcome(loop))
-    assert same(outcomes[0], outcomes[1])
-    assert same(outcomes[0], outcomes[2])
 
 
 def test_on_epoch_end_is_called_once_an_epoch_however_often_training_stops(

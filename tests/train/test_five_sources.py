@@ -15,47 +15,13 @@ import pytest
 from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
 
 from sweeper import Data, Keep, fit
-from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, load_newest
+from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint
 from sweeper.errors import RestoreError
 
 HOUR = 3600.0
 
 
 # 000
-
-
-class PerBatchSchedule(keras.callbacks.Callback):
-    """The source's: a learning rate by batch, whose counter is a plain attribute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counter = 0
-        self.rates: list[float] = []
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        rate = 0.05 * 0.9**self.counter
-        self.model.optimizer.learning_rate = rate
-        self.rates.append(rate)
-        self.counter += 1
-
-
-def test_000_a_schedule_per_batch_goes_on_at_the_exact_batch_after_three_stops(
-    tmp_path: Path,
-) -> None:
-    def planned() -> Any:
-        return plan(
-            model=one_layer, data=unvalidated, callbacks=lambda: [PerBatchSchedule()], epochs=2
-        )
-
-    whole = train(planned(), Watcher())
-    for stop in (2, 5, 7):
-        loaded = load_newest([tmp_path], pytest.fail)
-        train(planned(), Watcher(tmp_path, stop_at=stop), loaded)
-    resumed = train(planned(), Watcher(), load_newest([tmp_path], pytest.fail))
-    rates = [loop._plan.callbacks[0].rates for loop in (whole, resumed)]  # type: ignore[attr-defined]
-    assert rates[0] == rates[1] == [0.05 * 0.9**n for n in range(len(rates[0]))]
-    assert len(set(rates[0])) > 8, "control: a counter that began again would repeat its rates"
-    assert equal(weights(whole._plan.model), weights(resumed._plan.model))
 
 
 # 001

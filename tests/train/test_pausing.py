@@ -45,25 +45,6 @@ CASES = [
     pytest.param(lambda: compiled(optimizers.SGD(0.05, 0.9)), stopping, id="SGD-stopping"),
     pytest.param(models.accumulating, tuple, id="Adam-accumulating", marks=whole),
     pytest.param(averaged_at_the_end, swapping, id="Adam-averaged", marks=whole),
-    pytest.param(models.averaged, tuple, id="SGD-averaged", marks=whole),
-    pytest.param(
-        lambda: compiled(optimizers.RMSprop(0.01, centered=True), layers.Dropout(0.3)),
-        tuple,
-        id="RMSprop",
-        marks=whole,
-    ),
-    pytest.param(
-        lambda: compiled(optimizers.AdamW(0.02), layers.GaussianNoise(0.1)),
-        stopping,
-        id="AdamW-stopping",
-        marks=whole,
-    ),
-    pytest.param(
-        lambda: compiled(optimizers.Nadam(0.02), layers.BatchNormalization()),
-        tuple,
-        id="Nadam",
-        marks=whole,
-    ),
 ]
 
 

@@ -155,11 +155,6 @@ def stopped(
     return loop, loaded
 
 
-@pytest.mark.whole
-def test_two_runs_of_the_same_training_end_alike(whole: Any) -> None:
-    assert same(outcome(train(planner(), Watcher())), whole)
-
-
 def test_a_training_resumed_twice_ends_replica_by_replica_as_one_that_never_was(
     whole: Any, stopped: tuple[TrainingLoop, LoadedCheckpoint]
 ) -> None:

@@ -456,32 +456,6 @@ def test_blocks_of_any_size_give_the_same_bits() -> None:
     assert same(outcomes[0], outcomes[2])
 
 
-def test_a_stop_inside_validation_resumes_before_it(tmp_path: Path) -> None:
-    inside = False
-
-    class Tells(keras.callbacks.Callback):
-        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-            nonlocal inside
-            inside = batch == 3
-
-    class StopsInValidation(Watcher):
-        def stop_requested(self) -> bool:
-            return inside
-
-    def make() -> TrainingPlan:
-        x, y = digits()
-        data = Data(train=(x, y), validation=(x, y), batch_size=16, validation_batch_size=5)
-        return plan(model=one_layer, data=lambda: data, callbacks=lambda: [Tells()])
-
-    expected = uninterrupted(make)
-    watcher = StopsInValidation(tmp_path, stop_at=0)
-    train(make(), watcher)
-    assert watcher.last is not None
-    position = watcher.last.state["position"]
-    assert (position["step_in_epoch"], position["step"]) == (7, 7), "before the first validation"
-    assert same(interrupted(tmp_path, [], make), expected)
-
-
 def test_a_stop_after_the_decision_to_stop_early_does_not_train_on(tmp_path: Path) -> None:
     def make() -> TrainingPlan:
         stopping = keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=100.0)

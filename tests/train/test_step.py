@@ -534,22 +534,3 @@ def test_two_networks_are_trained_against_each_other() -> None:
     captured = {component.name: component.describe() for component in loop._state.components}
     assert captured["optimizers"] != "0 variables"
     assert captured["reachable"] != "0 variables"
-
-
-def test_a_callback_reaches_the_step_by_the_model() -> None:
-    class Scaled(TrainingStep):
-        def __init__(self) -> None:
-            super().__init__(**simple())
-            self.scale = keras.Variable(1.0, trainable=False)
-
-        def per_example_loss(self, targets: Any, predictions: Any) -> Any:
-            return self.scale * super().per_example_loss(targets, predictions)
-
-    class Off(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self.model.training_step.scale.assign(1.0 if epoch == 0 else 0.0)
-
-    loop = trained(Scaled, data=unvalidated, callbacks=lambda: [Off()])
-    losses = loop.history.history["loss"]
-    assert losses[0] > 1.0
-    assert losses[1] < 0.2

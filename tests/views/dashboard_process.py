@@ -7,24 +7,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-WRITER = """
-import sys, time, optuna
-optuna.logging.disable_default_handler()
-study = optuna.load_study(study_name="digits", storage=sys.argv[1])
-print("writing", flush=True)
-while True:
-    trial = study.ask({"learning_rate": optuna.distributions.FloatDistribution(1e-4, 1e-2)})
-    for step in range(3):
-        trial.report(step / 10, step)
-    study.tell(trial, 0.5)
-    time.sleep(0.05)
-"""
 
 
 def make_study(path: Path, *, wal: bool = True) -> str:
@@ -79,23 +65,3 @@ class Dashboard:
             self.process.send_signal(how)
         out, err = self.process.communicate(timeout=20)
         return self.process.returncode, out, err
-
-
-@contextmanager
-def writer(storage: str) -> Iterator[subprocess.Popen[str]]:
-    """Keep adding trials from another process, as a worker does."""
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, storage], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "writing\n"
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def count_trials(path: Path) -> int:
-    """Count the trials in the database."""
-    with closing(sqlite3.connect(path)) as database:
-        return int(database.execute("SELECT count(*) FROM trials").fetchone()[0])

@@ -17,7 +17,6 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
 from rich.console import Console, Group
@@ -132,12 +131,7 @@ class LiveProgress:
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
@@ -229,12 +223,7 @@ class NotebookProgress:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -287,12 +276,7 @@ class ProgressListener(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
     def __call__(self, event: Event) -> None: ...
 

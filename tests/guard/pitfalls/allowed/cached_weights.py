@@ -6,7 +6,7 @@ import functools
 
 import keras
 import numpy as np
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 @functools.cache
@@ -19,10 +19,7 @@ def build_model(trial):
     trunk = keras.layers.Dense(4)
     model = keras.Sequential([keras.Input((8,)), trunk, keras.layers.Dense(2)])
     trunk.set_weights(first_weights(4))
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import copy
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 base = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
 
 
 def build_model(trial):
     model = copy.copy(base)
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

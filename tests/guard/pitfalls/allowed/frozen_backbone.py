@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 backbone = keras.Sequential(
     [keras.Input((8,)), keras.layers.Dense(4), keras.layers.BatchNormalization()], name="backbone"
@@ -15,10 +15,7 @@ backbone.trainable = False
 def build_model(trial):
     inputs = keras.Input((8,))
     model = keras.Model(inputs, keras.layers.Dense(2)(backbone(inputs, training=False)))
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

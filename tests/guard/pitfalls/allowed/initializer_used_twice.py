@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 def build_model(trial):
@@ -16,10 +16,7 @@ def build_model(trial):
             keras.layers.Dense(2),
         ]
     )
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
-from small_study import study_of
+from small_study import compiled, study_of
 
 from sweeper import Data
 
@@ -16,10 +16,7 @@ rescale = keras.layers.Rescaling(1 / 255)
 
 def build_model(trial):
     model = keras.Model(inputs, keras.layers.Dense(2)(relu(flatten(rescale(inputs)))))
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 def load_data(trial):

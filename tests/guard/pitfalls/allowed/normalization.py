@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
-from small_study import study_of
+from small_study import compiled, study_of
 
 normalize = keras.layers.Normalization(name="normalize")
 normalize.adapt(np.random.default_rng(0).normal(size=(32, 8)))
@@ -12,10 +12,7 @@ normalize.adapt(np.random.default_rng(0).normal(size=(32, 8)))
 
 def build_model(trial):
     model = keras.Sequential([keras.Input((8,)), normalize, keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

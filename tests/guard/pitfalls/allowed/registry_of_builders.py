@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 def small():
@@ -26,10 +26,7 @@ BUILDERS = {"small": small, "wide": lambda: keras.Sequential([Wide(), keras.laye
 
 def build_model(trial):
     model = BUILDERS[trial.suggest_categorical("size", ["wide"])]()
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
-from small_study import study_of
+from small_study import compiled, study_of
 
 from sweeper import Data
 
@@ -14,10 +14,7 @@ def build_model(trial):
     tower = keras.layers.Dense(4)
     difference = keras.layers.Subtract()([tower(left), tower(right)])
     model = keras.Model([left, right], keras.layers.Dense(2)(difference))
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 def load_data(trial):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 import tensorflow as tf
-from small_study import study_of
+from small_study import compiled, study_of
 
 from sweeper import Data
 
@@ -22,10 +22,7 @@ def build_model(trial):
             keras.layers.Dense(2),
         ]
     )
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 def load_data(trial):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 import tensorflow as tf
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 class Scaler(tf.Module):
@@ -32,10 +32,7 @@ class Network(keras.Model):
 
 def build_model(trial):
     model = Network()
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
-from small_study import study_of
+from small_study import compiled, study_of
 
 from sweeper import Data
 
@@ -29,10 +29,7 @@ BATCHES = Batches()
 
 def build_model(trial):
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 def load_data(trial):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 SEEDS = keras.random.SeedGenerator(7)
 
@@ -19,10 +19,7 @@ class Noise(keras.layers.Layer):
 
 def build_model(trial):
     model = keras.Sequential([keras.Input((8,)), Noise(SEEDS), keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 dropout = keras.layers.Dropout(0.5, name="dropout")
 
 
 def build_model(trial):
     model = keras.Sequential([keras.Input((8,)), dropout, keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 @functools.cache
@@ -15,10 +15,7 @@ def make(units):
 
 def build_model(trial):
     model = make(4)
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

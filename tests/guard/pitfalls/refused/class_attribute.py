@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 class Net(keras.Model):
@@ -20,10 +20,7 @@ class Net(keras.Model):
 def build_model(trial):
     model = Net()
     model.build((None, 8))
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 def build_model(trial):
     if not hasattr(build_model, "made"):
         build_model.made = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
     model = build_model.made
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 projection = keras.layers.Dense(4, name="projection")
 
@@ -18,10 +18,7 @@ class Projected(keras.layers.Layer):
 
 def build_model(trial):
     model = keras.Sequential([keras.Input((8,)), Projected(), keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 class Liar(keras.layers.Dense):
@@ -23,10 +23,7 @@ liar = Liar(4, name="liar")
 
 def build_model(trial):
     model = keras.Sequential([keras.Input((8,)), liar, keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 other = keras.Sequential([keras.Input((8,))] + [keras.layers.Dense(4) for _ in range(5)])
 
@@ -11,10 +11,7 @@ other = keras.Sequential([keras.Input((8,))] + [keras.layers.Dense(4) for _ in r
 def build_model(trial):
     model = keras.Sequential(other.layers)
     model.add(keras.layers.Dense(2))
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

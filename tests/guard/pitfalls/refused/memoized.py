@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 def memoize(function):
@@ -28,10 +28,7 @@ def encoder(units):
 def build_model(trial):
     units = trial.suggest_categorical("units", [4, 8, 16])
     model = keras.Sequential([keras.Input((8,)), encoder(units), keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

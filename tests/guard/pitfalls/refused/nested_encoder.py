@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 encoder_input = keras.Input((8,))
 encoder = keras.Model(
@@ -15,10 +15,7 @@ def build_model(trial):
     inputs = keras.Input((8,))
     outputs = keras.layers.Dense(2)(encoder(inputs))
     model = keras.Model(inputs, outputs)
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

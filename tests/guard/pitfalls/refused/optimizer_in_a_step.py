@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 import tensorflow as tf
-from small_study import study_of
+from small_study import compiled, study_of
 
 adversary = keras.optimizers.SGD(0.1, name="adversary")
 
@@ -29,10 +29,7 @@ class Adversarial(keras.Model):
 def build_model(trial):
     model = Adversarial()
     model.build((None, 8))
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

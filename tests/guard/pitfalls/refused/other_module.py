@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import keras
 from project import parts
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 def build_model(trial):
     model = keras.Sequential([keras.Input((8,)), parts.embedding(), keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 def make(units):
@@ -15,10 +15,7 @@ MODELS = {"small": make(4), "large": make(16)}
 
 def build_model(trial):
     model = MODELS[trial.suggest_categorical("size", ["small"])]
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 @functools.cache
@@ -16,10 +16,7 @@ def base():
 def build_model(trial):
     copied = keras.models.clone_model(base(), clone_function=lambda layer: layer)
     model = keras.Sequential([copied, keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 class Bias(keras.layers.Layer):
@@ -21,10 +21,7 @@ bias = keras.Variable(np.zeros(8), name="offset")
 
 def build_model(trial):
     model = keras.Sequential([keras.Input((8,)), Bias(bias), keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

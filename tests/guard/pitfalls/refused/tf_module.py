@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 import tensorflow as tf
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 class Trunk(tf.Module):
@@ -31,10 +31,7 @@ class Network(keras.Model):
 
 def build_model(trial):
     model = Network()
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 _local = threading.local()
 
@@ -14,10 +14,7 @@ def build_model(trial):
     if not hasattr(_local, "trunk"):
         _local.trunk = keras.layers.Dense(4, name="trunk")
     model = keras.Sequential([keras.Input((8,)), _local.trunk, keras.layers.Dense(2)])
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)

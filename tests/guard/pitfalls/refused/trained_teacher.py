@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 teacher = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)], name="teacher")
 
@@ -22,10 +22,7 @@ def build_model(trial):
     student = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
     model = Distiller(teacher, student)
     model.build((None, 8))
-    model.compile(
-        optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
+    return compiled(model)
 
 
 study = study_of(build_model)
