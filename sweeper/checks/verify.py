@@ -22,7 +22,7 @@ from typing import Any, Literal
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import list_checkpoints
 from sweeper.checks.decisions import Redrawn, check_rungs, redraw, rejudge
-from sweeper.checks.kept_checkpoints import compare_end_models, references, what_is_kept
+from sweeper.checks.kept_checkpoints import compare_end_models, kept_checkpoints_of, references
 from sweeper.checks.verify_findings import (
     Finding,
     Level,
@@ -400,7 +400,7 @@ class _Verifier:
         stored = StoredTrial(
             record=record,
             observed=self.ended[number],
-            kept=what_is_kept(record, paths),
+            kept=kept_checkpoints_of(record, paths),
             study_seed=self.settings.seed,
             objectives=tuple(objective.name for objective in self.settings.objectives),
             at=self.settings.at,

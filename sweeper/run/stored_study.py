@@ -440,7 +440,7 @@ def extend_study(
         request.listener(Notice(_goes_by_the_length(study, extension.epochs, found)))
     plan = repository.lengths.extend(study, extension)
     if plan:
-        request.listener(Notice(_said(study, extension.epochs, plan)))
+        request.listener(Notice(_extension_text(study, extension.epochs, plan)))
     return plan
 
 
@@ -554,7 +554,7 @@ def _goes_by_the_length(study: str, epochs: int, found: list[str]) -> str:
     )
 
 
-def _said(study: str, epochs: int, plan: ExtensionPlan) -> str:
+def _extension_text(study: str, epochs: int, plan: ExtensionPlan) -> str:
     parts = []
     for numbers, what in ((plan.reopened, "train on"), (plan.lengthened, "train further")):
         if numbers:

@@ -122,7 +122,7 @@ def test_validation_data_without_end_need_a_number_of_steps() -> None:
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        (list, "gave no batch"),
+        (list, "has no batch"),
         (lambda: [(X, Y, Y, Y)], "a batch is a tuple of 4"),
         (lambda: ["text"], "a batch is a str"),
         (lambda: [(X, Y), (X,)], "different structures"),

@@ -226,7 +226,7 @@ class UserState:
             walk.nodes,
             covered=self._covered,
             exempt=exempt,
-            shrinking=self._that_shrinks,
+            shrinking=self._removing_function,
         )
         changed: dict[str, Json] = {}
         gone_on = []
@@ -249,7 +249,7 @@ class UserState:
                 raise UncapturableError(_cannot(holder.path, what))
         return {"changed": changed}
 
-    def _that_shrinks(self, thing: object) -> str:
+    def _removing_function(self, thing: object) -> str:
         """Return the name of a user's function that may remove members from ``thing``, or an empty string.
 
         Functions beside those that were reached count as well: a factory may have done it.

@@ -139,14 +139,14 @@ class Attributes(Structure):
         if before is not None:
             names, values = before
             # A model of 200 layers has 12,000 attributes: few of them are to be touched.
-            if [*fields] == names and all(map(is_, self._that_count(fields), values)):
+            if [*fields] == names and all(map(is_, self._compared_values(fields), values)):
                 return self._gone_on()
         if super().changed():
             return True
-        self.as_before = _shared_names(tuple(fields)), [*self._that_count(fields)]
+        self.as_before = _shared_names(tuple(fields)), [*self._compared_values(fields)]
         return False
 
-    def _that_count(self, fields: dict[str, Any]) -> Iterable[Any]:
+    def _compared_values(self, fields: dict[str, Any]) -> Iterable[Any]:
         """Return the values that are looked at while the names are the same."""
         return fields.values() if self.watched is None else map(fields.get, self.watched)
 
