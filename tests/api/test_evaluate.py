@@ -379,7 +379,7 @@ def test_trials_that_are_measured_on_other_data_are_ranked_and_that_is_said(copy
     found = copy.evaluate(data=copy.data("varying"))
     assert len(found.records) == 9
     assert len({record.data_digest for record in found.records}) == 2
-    warning = next(notice for notice in copy.notices if "not the same" in notice)
+    warning = next(notice for notice in copy.notices if "differ between trials" in notice)
     head, _, groups = warning.partition(": ")
     assert head == "the held-out data differ between trials"
     assert sorted(groups.split("; ")) == ["trials 0, 2", "trials 1"]

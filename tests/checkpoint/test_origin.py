@@ -84,7 +84,7 @@ def test_one_that_does_not_say_whose_it_is_counts_only_where_somebody_knows_it(
     path = written(tmp_path, None)
     messages: list[str] = []
     assert load_newest([tmp_path], messages.append, origin=MINE) is None
-    assert "does not say whose it is" in messages[0]
+    assert "does not name its owner" in messages[0]
     assert path.is_dir()
     assert read_kept([tmp_path], origin=MINE) == ()
     assert load_newest([tmp_path], pytest.fail, known=[path], origin=MINE).step == 1

@@ -228,7 +228,7 @@ def test_the_checkpoints_of_another_study_are_no_garbage_of_this_one(files: Stud
     files.repository.finish(claim.token, Ending("interrupted"))
     foreign = CheckpointStore(directory, origin=Origin("digits", "2" * 32, 0, 7, "f"))
     paths = [foreign.commit(snapshot(step)).path for step in (2, 3)]
-    with pytest.raises(ForeignCheckpointError, match="it is of another study 'digits'"):
+    with pytest.raises(ForeignCheckpointError, match="it belongs to another study 'digits'"):
         files.collect()
     assert all(path.is_dir() for path in paths)
 

@@ -180,7 +180,7 @@ def test_a_study_is_not_extended_while_it_runs(study: Repository) -> None:
 
 def test_a_study_with_a_budget_is_not_extended(repository: Repository) -> None:
     create(repository, budget={"kind": "halving"})
-    with pytest.raises(UsageError, match="has a budget"):
+    with pytest.raises(UsageError, match="its budget determines"):
         repository.lengths.extend("digits", Extension(5))
 
 

@@ -108,7 +108,7 @@ def test_who_is_promoted_depends_on_no_order(seed: int) -> None:
             "the first rung is after 9 epochs, so no trial would ever pause",
         ),
         (Halving, 9, "budget=Halving is not a budget; give an object, such as Halving()"),
-        ({"factor": 3}, 9, "budget={'factor': 3} is no budget"),
+        ({"factor": 3}, 9, "budget={'factor': 3} is not a budget"),
     ],
 )
 def test_an_impossible_budget_is_refused(budget: Any, epochs: int, message: str) -> None:

@@ -90,7 +90,7 @@ def test_frames_series_and_tensors_become_arrays_as_in_fit() -> None:
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (lambda: iter([(X, Y)]), r"whose position no checkpoint can hold.*lambda epoch: …"),
+        (lambda: iter([(X, Y)]), r"whose position cannot be saved.*lambda epoch: …"),
         (lambda: ((x, y) for x, y in [(X, Y)]), "is a builtins.generator"),
         (object, r"is a builtins.object; expected arrays as \(x, y\).*PyDataset.*grain"),
         (lambda: 7, r"builtins.int; expected arrays"),
