@@ -325,7 +325,7 @@ def test_sets_of_words_that_grow_come_back_and_go_on_alike_or_are_refused() -> N
 
 def test_control_two_sets_of_one_order_may_go_on_otherwise() -> None:
     draws, parted = random.Random(0), 0
-    for _ in range(300):
+    for _ in range(2000):
         written = grown(words(3, draws))
         again = grown(written)
         if list(again) == list(written):
