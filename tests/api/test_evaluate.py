@@ -453,7 +453,7 @@ def test_data_of_a_wrong_form_are_refused_before_anything_starts(data: Any, mess
         (
             "nothing",
             (
-                "{file}:nothing gave a builtins.tuple; expected a sweeper.Data(test=(x, y)), or a "
+                "{file}:nothing returned a builtins.tuple; expected a sweeper.Data(test=(x, y)), or a "
                 "function `trial -> Data`"
             ),
         ),
