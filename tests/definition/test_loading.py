@@ -83,7 +83,7 @@ def test_of_several_studies_the_one_of_that_name_is_taken(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "target", "message"),
     [
-        ("", "d.py:missing", "no name 'missing'"),
+        ("", "d.py:missing", "nothing under the name 'missing'"),
         ("x = 3\n", "d.py:x", "a int under the name 'x'"),
         ("del study\n", "d.py", "holds no study"),
     ],
