@@ -76,7 +76,7 @@ def test_of_several_studies_the_one_of_that_name_is_taken(tmp_path: Path) -> Non
     assert load_definition(str(file), study_name="two").name == "two"
     with pytest.raises(StudyFileError, match=r"no study called 'three'; it holds study \('one'\)"):
         load_definition(str(file), study_name="three")
-    with pytest.raises(StudyFileError, match="is now a study called 'two', and 'one' was expected"):
+    with pytest.raises(StudyFileError, match="is now a study called 'two'; expected 'one'"):
         load_definition(f"{file}:other", study_name="one")
 
 

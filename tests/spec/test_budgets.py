@@ -118,7 +118,7 @@ def test_an_impossible_budget_is_refused(budget: Any, epochs: int, message: str)
 
 
 def test_a_budget_stands_beside_no_pruner_and_no_second_objective() -> None:
-    with pytest.raises(DefinitionError, match="beside pruner=object: both end trials early"):
+    with pytest.raises(DefinitionError, match="together with pruner=object: both end trials early"):
         described(Halving(), pruner=object())
     with pytest.raises(DefinitionError, match="a rung ranks trials by one value"):
         describe_budget(
